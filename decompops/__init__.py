@@ -1,0 +1,15 @@
+"""Distributed linear operators on 3-D grids for JAX."""
+
+from ._backend.base import AbstractBackend as AbstractBackend
+from ._backend.native import MPI as MPI, CuDecomp as CuDecomp
+from ._backend.xla import XLA as XLA
+from ._config import config as config
+from ._decomposition import Decomposition as Decomposition
+from ._operator.base import AbstractOperator as AbstractOperator, Compose as Compose
+from ._operator.fft import FFT3D as FFT3D
+from ._operator.halo import HaloExchange as HaloExchange
+from ._operator.stencil import Stencil as Stencil
+from ._operator.transpose import Transpose as Transpose
+
+
+__version__ = "0.1.0"

@@ -1,0 +1,9 @@
+"""`python -m decompops`."""
+
+import sys
+
+from .cli import main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

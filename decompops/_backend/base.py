@@ -1,0 +1,24 @@
+"""What a backend is: the interpreter of a plan on one block."""
+
+import abc
+from typing import TYPE_CHECKING
+
+from jax import Array
+
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh
+
+    from .._stage import Plan
+
+
+class AbstractBackend(abc.ABC):
+    """Moves the data of distributed operators. Backends are frozen dataclasses: hashable, compared by their options."""
+
+    @abc.abstractmethod
+    def check(self, mesh: "Mesh | AbstractMesh") -> None:
+        """Raise if this backend cannot serve operators on `mesh`."""
+
+    @abc.abstractmethod
+    def run(self, plan: "Plan", block: Array) -> Array:
+        """Apply `plan` to one block `(*batch, ...)`, inside a `shard_map` over the mesh of the plan."""

@@ -1,0 +1,137 @@
+"""Halos with XLA: layers of neighbours' cells by collective permutes, between any two devices of a line."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .._stage import Crop, Extend
+
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def extend(stage: Extend, block: Array) -> Array:
+    """Extend one block along one grid axis.
+
+    Only layers that somebody needs travel: one collective permute for each distance between owner and receiver.
+    """
+    axis = block.ndim + stage.before.position(stage.axis)
+    distance, offset, valid = _sources(stage)
+    # What is sent, by the pairs of devices that it goes between. On a ring of two devices both neighbours are the same
+    # one, and their layers go in one message: XLA would merge two such messages into one of the whole block.
+    messages: dict[Pairs, list[tuple[int, int, int]]] = {}
+    for hop in sorted({int(h) for h in distance[valid]}, key=lambda h: (abs(h), h)):
+        wanted = valid & (distance == hop)
+        layers = int(offset[wanted].min()), int(offset[wanted].max()) + 1
+        pairs = _pairs(stage, hop, np.flatnonzero(wanted.any(axis=1)))
+        messages.setdefault(pairs, []).append((hop, *layers))
+
+    pool, filled, base = [], 0, {}
+    for pairs, parcels in messages.items():
+        parts = [lax.slice_in_dim(block, first, last, axis=axis) for _, first, last in parcels]
+        message = jnp.concatenate(parts, axis=axis)
+        pool.append(lax.ppermute(message, stage.before.names[stage.axis], pairs) if pairs else message)
+        for hop, first, last in parcels:
+            base[hop] = filled - first
+            filled += last - first
+
+    places = np.zeros_like(offset)
+    for hop, start in base.items():
+        places = np.where(valid & (distance == hop), start + offset, places)
+    if (shared := _shared(places, valid, stage)) is not None:
+        return jnp.concatenate([part for run in _runs(shared) for part in _cells(pool, run, axis)], axis=axis)
+    received = jnp.concatenate(pool, axis=axis)
+    name = stage.before.names[stage.axis]
+    device = 0 if name is None else lax.axis_index(name)
+    extended = jnp.take(received, jnp.asarray(places)[device], axis=axis)
+    shape = [-1 if i == axis else 1 for i in range(block.ndim)]
+    inside = jnp.asarray(valid)[device].reshape(shape)
+    return jnp.where(inside, extended, jnp.zeros_like(extended))
+
+
+def crop(stage: Crop, block: Array) -> Array:
+    """Drop the halo of one block; cells beyond the field's true end become zero."""
+    before, lead = stage.before, block.ndim - 3
+    for axis in range(3):
+        start = before.halo[axis][0]
+        dim = lead + before.order.index(axis)
+        block = lax.slice_in_dim(block, start, start + before.core(axis), axis=dim)
+    return _clear_padding(stage.after, block)
+
+
+def embed(stage: Crop, block: Array) -> Array:
+    """The transpose of `crop`: the block surrounded by zeros."""
+    block = _clear_padding(stage.before, block)
+    widths = [(0, 0)] * (block.ndim - 3) + [stage.after.halo[axis] for axis in stage.after.order]
+    return jnp.pad(block, widths)
+
+
+def _clear_padding(layout, block: Array) -> Array:
+    for axis in range(3):
+        if layout.is_padded(axis):
+            dim = block.ndim + layout.position(axis)
+            cells = lax.broadcasted_iota(np.int32, block.shape, dim)
+            first = lax.axis_index(layout.names[axis]) * layout.core(axis)
+            block = jnp.where(first + cells < layout.lengths[axis], block, jnp.zeros_like(block))
+    return block
+
+
+def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each device of the line and each cell of its extended block: how many devices back its owner is, where in the
+    owner's block it lies, and whether there is such a cell at all."""
+    layout, axis = stage.before, stage.axis
+    before, after = stage.after.halo[axis]
+    cells, parts, length = layout.core(axis), layout.parts[axis], layout.lengths[axis]
+    device = np.arange(parts)[:, None]
+    cell = device * cells + np.arange(-before, cells + after)[None, :]
+    image = np.zeros_like(cell)
+    if stage.periodic:
+        valid = (cell >= -before) & (cell < length + after)
+        image, cell = np.divmod(cell, length)
+    else:
+        valid = (cell >= 0) & (cell < length)
+    # Periodic images lie whole turns around the ring of devices away: so a neighbour on the left and one on the right
+    # stay apart even where they are the same device, and each sends only its own layers.
+    distance = device - (cell // cells + image * parts)
+    return distance, cell % cells, valid
+
+
+def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
+    """Who sends to whom over a distance of `hop` devices; nobody where that is the device itself."""
+    parts = stage.before.parts[stage.axis]
+    if hop % parts == 0:
+        return ()
+    return tuple(((int(r) - hop) % parts, int(r)) for r in receivers)
+
+
+def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
+    """The places that all devices share (-1: zero everywhere), or `None` if they do not.
+
+    A device at an edge needs no place of its own: it is sent nothing, and what it then holds is zero.
+    """
+    device = np.argmax(valid, axis=0)
+    shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)
+    agree = np.all((places == shared) | ~valid)
+    zeros_arrive = valid.all() or not stage.before.is_padded(stage.axis)
+    return shared if agree and zeros_arrive else None
+
+
+def _runs(places: np.ndarray) -> list[np.ndarray]:
+    """`places` cut into runs of consecutive (or all negative) indices."""
+    step = np.diff(places)
+    together = (step == 1) & (places[:-1] >= 0) | (places[:-1] < 0) & (places[1:] < 0)
+    return np.split(places, np.flatnonzero(~together) + 1)
+
+
+def _cells(pool: list[Array], run: np.ndarray, axis: int) -> list[Array]:
+    """The cells of one run, piece by piece of the pool: put together only once, in the result."""
+    if run[0] < 0:
+        return [jnp.zeros_like(pool[0], shape=(*pool[0].shape[:axis], len(run), *pool[0].shape[axis + 1 :]))]
+    parts, start = [], 0
+    for piece in pool:
+        stop = start + piece.shape[axis]
+        first, last = max(int(run[0]), start), min(int(run[-1]) + 1, stop)
+        if first < last:
+            parts.append(lax.slice_in_dim(piece, first - start, last - start, axis=axis))
+        start = stop
+    return parts

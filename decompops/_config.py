@@ -1,0 +1,106 @@
+"""Defaults: which backend an operator gets when it is built without one."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from ._backend.base import AbstractBackend
+from ._backend.native import MPI, CuDecomp
+from ._backend.xla import XLA
+
+
+_BACKENDS = {"xla": XLA, "mpi": MPI, "cudecomp": CuDecomp}
+_TRANSPOSES = (
+    *("mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl"),
+    *("nvshmem", "nvshmem_pl", "nvshmem_sm"),
+)
+_HALOS = ("mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking")
+
+
+class Config:
+    """The defaults that operators are built with: `dops.config`.
+
+    - `backend`: an instance such as `dops.XLA()`, or its name: "xla", "mpi", "cudecomp".
+    - `transpose_backend`, `halo_backend`: how cuDecomp communicates, by cuDecomp's own names in lower case ("nccl",
+      "nvshmem_pl", ...); the other backends have no such choice and do not read them.
+
+    What is not set here is taken from the environment (`DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`,
+    `DECOMPOPS_HALO_BACKEND`), and else is `XLA()` and cuDecomp's own choice. An operator reads the defaults once, when
+    it is built; a later change does not alter it.
+    """
+
+    def __init__(self) -> None:
+        self._process: dict[str, Any] = {}
+        self._context: ContextVar[dict[str, Any] | None] = ContextVar("decompops", default=None)
+
+    @property
+    def backend(self) -> AbstractBackend:
+        return self._get("backend") or XLA()
+
+    @property
+    def transpose_backend(self) -> str | None:
+        return self._get("transpose_backend")
+
+    @property
+    def halo_backend(self) -> str | None:
+        return self._get("halo_backend")
+
+    def update(self, **options: Any) -> None:
+        """Set defaults for the whole process; `None` returns an option to the environment's."""
+        self._process |= _checked(options)
+
+    @contextlib.contextmanager
+    def use(self, **options: Any) -> Iterator[None]:
+        """Set defaults inside a `with` block, for the current thread (or asyncio task) only."""
+        token = self._context.set((self._context.get() or {}) | _checked(options))
+        try:
+            yield
+        finally:
+            self._context.reset(token)
+
+    def _get(self, option: str) -> Any:
+        for scope in (self._context.get() or {}, self._process):
+            if scope.get(option) is not None:
+                return scope[option]
+        variable = f"DECOMPOPS_{option.upper()}"
+        value = os.environ.get(variable)
+        return _checked({option: value}, source=variable)[option] if value else None
+
+    def __repr__(self) -> str:
+        return (
+            f"Config(backend={self.backend}, transpose_backend={self.transpose_backend!r}, "
+            f"halo_backend={self.halo_backend!r})"
+        )
+
+
+config = Config()
+
+
+def _checked(options: dict[str, Any], source: str | None = None) -> dict[str, Any]:
+    choices = {
+        "backend": tuple(_BACKENDS),
+        "transpose_backend": _TRANSPOSES,
+        "halo_backend": _HALOS,
+    }
+    checked = {}
+    for name, value in options.items():
+        label = source or name
+        if name not in choices:
+            raise TypeError(f"`config` has no option `{name}`; its options are {', '.join(choices)}.")
+        if isinstance(value, str):
+            value = value.lower()
+            if value not in choices[name]:
+                raise ValueError(f"`{label}` must be one of {choices[name]}; got {value!r}.")
+            value = _BACKENDS[value]() if name == "backend" else value
+        elif value is not None and not (name == "backend" and isinstance(value, AbstractBackend)):
+            kind = "a backend such as `XLA()` or its name" if name == "backend" else "a name"
+            raise TypeError(f"`{label}` must be {kind}; got {value!r}.")
+        checked[name] = value
+    return checked
+
+
+def resolve_backend(backend: AbstractBackend | str | None) -> AbstractBackend:
+    """The backend to build an operator with: the argument, else the default."""
+    return _checked({"backend": backend})["backend"] or config.backend

@@ -1,0 +1,288 @@
+"""`Decomposition`: a grid on a device mesh."""
+
+import math
+import operator
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Shaped
+
+from ._backend.base import AbstractBackend
+from ._config import resolve_backend
+from ._pencil import AXES, Layout, Pencil, Triple, check_pencil, pencil_layout
+from ._stage import BatchEntry
+
+
+class Decomposition(eqx.Module):
+    """How 3-D fields are divided over a device mesh, and which backend moves them.
+
+    `axes = (a, b)` are the mesh axes that divide the grid, `(a, None)` for a slab; by default the last two axes of the
+    mesh, or the only one. All other mesh axes are batch axes. A *z-pencil* `P(a, b, None)` has z whole on every device,
+    a *y-pencil* is `P(a, None, b)`, an *x-pencil* `P(None, a, b)`.
+
+    Axes that the mesh does not divide are zero-padded at their end to the next multiple; then `shape` is needed,
+    because an array's own shape no longer tells the true one.
+
+    !!! example
+
+        ```python
+        mesh = jax.make_mesh((2, 4), ("x", "y"))
+        dec = dops.Decomposition(mesh, shape=(64, 64, 64))
+        u = dec.shard(numpy_array)     # sharded P("x", "y", None)
+        dec.gather(u)                  # the NumPy array again
+        ```
+    """
+
+    mesh: Mesh | AbstractMesh = eqx.field(static=True)
+    shape: Triple | None = eqx.field(static=True)
+    axes: tuple[str, str | None] = eqx.field(static=True)
+    backend: AbstractBackend = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: "Mesh | AbstractMesh | Decomposition | None" = None,
+        *,
+        shape: Any = None,
+        axes: Any = None,
+        backend: AbstractBackend | str | None = None,
+    ):
+        """**Arguments:**
+
+        - `mesh`: the device mesh; another decomposition, to change some of its options; or `None` for the ambient mesh
+            of `jax.set_mesh`.
+        - `shape`: the true lengths `(nx, ny, nz)` of the grid in cells. May be left out where the mesh divides them.
+        - `axes`: the mesh axes that divide the grid: `("x", "y")`, or `("x",)` for a slab.
+        - `backend`: what moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
+
+        **Raises:** `ValueError` or `TypeError` for a mesh without axes, unknown or repeated axis names, a shape that is
+        not three positive integers; `ImportError` for a backend that is not available.
+        """
+        if isinstance(mesh, Decomposition):
+            shape = mesh.shape if shape is None else shape
+            axes = mesh.axes if axes is None else axes
+            backend = mesh.backend if backend is None else backend
+            mesh = mesh.mesh
+        self.mesh = _mesh(mesh)
+        self.shape = _shape(shape)
+        self.axes = _axes(axes, self.mesh)
+        self.backend = resolve_backend(backend)
+        self.backend.check(self.mesh)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many devices divide the grid along mesh axes `a` and `b`."""
+        a, b = self.axes
+        return self.mesh.shape[a], 1 if b is None else self.mesh.shape[b]
+
+    @property
+    def batch_axes(self) -> dict[str, int]:
+        """The mesh axes that do not divide the grid, with their sizes."""
+        return {name: size for name, size in self.mesh.shape.items() if name not in self.axes}
+
+    def layout(self, pencil: Pencil, shape: Triple | None = None, *, axis_contiguous: bool = False) -> Layout:
+        """The layout of `pencil`, for the decomposition's shape or another."""
+        check_pencil("pencil", pencil)
+        shape = shape or self.shape
+        if shape is None:
+            raise ValueError("`shape` must be given to the decomposition for this; got None.")
+        return pencil_layout(pencil, shape, self.axes, self.sizes, axis_contiguous=axis_contiguous)
+
+    def spec(self, pencil: Pencil = "z") -> PartitionSpec:
+        """The partition spec of the three grid axes in `pencil`."""
+        check_pencil("pencil", pencil)
+        return pencil_layout(pencil, (1, 1, 1), self.axes, self.sizes).spec
+
+    def sharding(self, pencil: Pencil = "z") -> NamedSharding:
+        """The sharding of a field without batch axes in `pencil`."""
+        return NamedSharding(self.mesh, self.spec(pencil))
+
+    def local_shape(self, pencil: Pencil = "z") -> tuple[int, ...]:
+        """The shape of one block in `pencil`, padding included."""
+        return self.layout(pencil).block_shape
+
+    def padded_shape(self, pencil: Pencil = "z") -> tuple[int, ...]:
+        """The global shape of a field's array in `pencil`: the true shape, padded where the mesh does not divide it."""
+        return self.layout(pencil).shape
+
+    def shard(self, array: Shaped[Array | np.ndarray, "..."], pencil: Pencil = "z") -> Shaped[Array, "..."]:
+        """Distribute a host array `(*batch, nx, ny, nz)` as a field in `pencil`, padded where it must be.
+
+        Every process passes the same whole array and keeps its own blocks of it. Leading axes are divided over the
+        batch axes of the mesh where these divide them.
+
+        **Raises:** `ValueError` for an array of another shape than the decomposition's; on every process, where they do
+        not all pass the same shape, dtype and pencil.
+        """
+        array = np.asarray(array)
+        _check_agreement(self.mesh, array, pencil)
+        shape = self.shape or array.shape[-3:]
+        if array.ndim < 3 or array.shape[-3:] != shape:
+            raise ValueError(
+                f"`array` must have shape (*batch, nx, ny, nz) with (nx, ny, nz) = {shape}; got {array.shape}."
+            )
+        layout = self.layout(pencil, shape)
+        if self.shape is None and any(map(layout.is_padded, range(3))):
+            raise ValueError(f"`shape` must be given where the mesh does not divide it; got {shape}.")
+        if not isinstance(self.mesh, Mesh):
+            raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
+        lead = array.shape[:-3]
+        spec = PartitionSpec(*batch_spec(lead, self.batch_axes), *layout.spec)
+
+        def block(index):
+            part = array[index]  # a slice past the end of an axis is cut there: what is missing is padding
+            sizes = [len(range(*i.indices(n))) for i, n in zip(index, (*lead, *layout.shape))]
+            return np.pad(part, [(0, size - n) for size, n in zip(sizes, part.shape)])
+
+        sharding = NamedSharding(self.mesh, spec)
+        return jax.make_array_from_callback((*lead, *layout.shape), sharding, block)
+
+    def crop(self, field: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        """Cut the padding off a field in any pencil. An axis whose true length the mesh does not divide is gathered."""
+        lengths = self._true_shape(field)
+        cuts = [axis for axis in range(3) if lengths[axis] != field.shape[axis - 3]]
+        if not cuts:
+            return field
+        sharding = jax.typeof(field).sharding
+        if any(name is not None for name in sharding.spec):
+            spec = list(sharding.spec) + [None] * (field.ndim - len(sharding.spec))
+            for axis in cuts:
+                spec[axis - 3] = None
+            field = jax.sharding.reshard(field, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
+        nx, ny, nz = lengths
+        return field[..., :nx, :ny, :nz]
+
+    def gather(self, field: Shaped[Array, "..."]) -> Shaped[np.ndarray, "..."]:
+        """The field as a NumPy array of the true shape, on every process. Works for a field in any pencil."""
+        nx, ny, nz = self._true_shape(field)
+        if not field.is_fully_addressable:
+            sharding = NamedSharding(self.mesh, PartitionSpec())
+            field = jax.device_put(field, sharding)
+        return np.asarray(field)[..., :nx, :ny, :nz]
+
+    def _true_shape(self, field: Array) -> Triple:
+        grid = nx, ny, nz = field.shape[-3:]
+        if self.shape is None:
+            return nx, ny, nz
+        expected = {self.shape, *(self.layout(pencil).shape for pencil in AXES)}
+        if grid not in expected:
+            raise ValueError(
+                f"`field` must have shape (*batch, nx, ny, nz), where (nx, ny, nz) is the true shape {self.shape} or "
+                f"that padded for a pencil; got {field.shape}. (The half spectrum of a real transform belongs to the "
+                "decomposition `fft.spectral`.)"
+            )
+        return self.shape
+
+
+def _check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, pencil: Pencil) -> None:
+    """Raise on every process of the mesh if they differ in what they are about to shard.
+
+    Programs that then differ between processes would hang, abort, or go on with too few data.
+    """
+    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    if isinstance(mesh, AbstractMesh) or len(everywhere.addressable_devices) in (0, mesh.size):
+        return  # all of the mesh, or nothing of it, belongs to this process
+    mine = np.full(1, zlib.crc32(repr((array.shape, str(array.dtype), pencil)).encode()), np.uint32)
+    all_of_them = jax.make_array_from_callback((mesh.size,), everywhere, lambda _: mine)
+    all_of_them = np.asarray(jax.device_put(all_of_them, NamedSharding(mesh, PartitionSpec())))
+    owners = [device.process_index for device in mesh.devices.flat]
+    others = sorted({owner for owner, value in zip(owners, all_of_them) if value != mine[0]})
+    if others:
+        raise ValueError(
+            "`array` must have the same shape and dtype on every process, and `pencil` be the same; got "
+            f"{array.shape}, {array.dtype}, {pencil!r} on process {jax.process_index()}, something else on {others}."
+        )
+
+
+def place(x: Array, sharding: NamedSharding) -> Array:
+    """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
+    kinds = sharding.mesh.axis_types
+    if AxisType.Explicit not in kinds:
+        return jax.lax.with_sharding_constraint(x, sharding)
+    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, explicit_spec(sharding.mesh, sharding.spec)))
+
+
+def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
+    """The part of a spec that names Explicit mesh axes: what an array's type carries."""
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types))
+
+    def explicit(entry: BatchEntry) -> BatchEntry:
+        names = tuple(name for name in _names(entry) if kinds[name] == AxisType.Explicit)
+        return names[0] if len(names) == 1 else names or None
+
+    return PartitionSpec(*map(explicit, entries))
+
+
+def batch_spec(
+    lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
+) -> tuple[BatchEntry, ...]:
+    """Over which mesh axes each leading axis is divided; `sizes` are those of the batch axes of the mesh.
+
+    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
+    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
+    leaves the field replicated along it.
+    """
+    given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
+    free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
+    entries = [() if i in free else _names(entry) for i, entry in enumerate(given)]
+    used = {name for entry in entries for name in entry}
+    for name in (name for name in sizes if name not in used):
+        for i in sorted(free, key=lambda i: len(entries[i])):
+            if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
+                entries[i] = (*entries[i], name)
+                break
+    return tuple(entry[0] if len(entry) == 1 else entry or None for entry in entries)
+
+
+def _names(entry: BatchEntry) -> tuple[str, ...]:
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def _mesh(mesh: object) -> Mesh | AbstractMesh:
+    if mesh is None:
+        mesh = _ambient_mesh()
+        if mesh.empty:
+            raise ValueError("`mesh` must be given where there is no ambient mesh (`jax.set_mesh`); got None.")
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh` or a `Decomposition`; got {mesh!r}.")
+    if not mesh.axis_names:
+        raise ValueError(f"`mesh` must have at least one axis; got {mesh}.")
+    return mesh
+
+
+def _ambient_mesh() -> Mesh | AbstractMesh:
+    try:
+        return jax.sharding.get_mesh()
+    except ValueError:  # inside `jit`, where only the abstract mesh is known
+        return jax.sharding.get_abstract_mesh()
+
+
+def _shape(shape: Any) -> Triple | None:
+    if shape is None:
+        return None
+    try:
+        nx, ny, nz = (operator.index(n) for n in shape)
+        valid = min(nx, ny, nz) > 0
+    except (TypeError, ValueError):
+        nx, ny, nz, valid = 0, 0, 0, False
+    if not valid:
+        raise ValueError(f"`shape` must be three positive integers (nx, ny, nz); got {shape!r}.")
+    return nx, ny, nz
+
+
+def _axes(axes: Any, mesh: Mesh | AbstractMesh) -> tuple[str, str | None]:
+    if not (axes is None or isinstance(axes, str | tuple | list)):
+        raise TypeError(f"`axes` must be one mesh axis or a tuple of two; got {axes!r}.")
+    names = mesh.axis_names[-2:] if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    names = names[:1] if len(names) == 2 and names[1] is None else names
+    if not 1 <= len(names) <= 2 or len(set(names)) != len(names):
+        raise ValueError(f"`axes` must name one or two different mesh axes; got {axes!r}.")
+    for name in names:
+        if name not in mesh.axis_names:
+            raise ValueError(f"`axes` must name axes of the mesh, {mesh.axis_names}; got {axes!r}.")
+    return names[0], names[1] if len(names) == 2 else None

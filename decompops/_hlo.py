@@ -1,0 +1,165 @@
+"""Reads from the text of a compiled program what it communicates.
+
+The text is that of `jax.jit(f).lower(x).compile().as_text()`: optimised HLO, the program of one device.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+
+Groups = tuple[tuple[int, ...], ...]
+
+_KINDS = (
+    *("all-gather", "all-reduce", "all-to-all", "collective-broadcast"),
+    *("collective-permute", "ragged-all-to-all", "reduce-scatter"),
+)
+# `%name = shape opcode(operands), attributes`. The shape of an asynchronous start is a tuple of operands, results and
+# perhaps buffers; its `-done` repeats the result and is not matched.
+_INSTRUCTION = re.compile(
+    rf"^\s*(?:ROOT\s+)?%?[^\s=]+ = (?P<shape>\(.*?\)|\S+) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\("
+)
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
+_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+_LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(
+    r"replica_groups=mesh\[(?P<axes>[^\]]*)\]"
+    r"(?:, device_ids=\((?:\[(?P<dims>[\d,]+)\](?:T\((?P<order>[\d,]+)\))?|(?P<ids>[\d,]+))\))?"
+    r" \{(?P<grouped>[^}]*)\}"
+)
+_MESH_AXIS = re.compile(r"'?([^',=]+)'?=(\d+)")
+_GROUPED_AXIS = re.compile(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?(?:,|$)")
+_DEVICES = re.compile(r"(?:replica_count|num_partitions)=(\d+)")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of a compiled program.
+
+    - `kind`: HLO's name for it, such as "all-to-all".
+    - `bytes`: what each device sends to others: for buffers of B bytes and groups of p devices, B (p-1)/p in an
+        all-to-all, an all-gather (B its result) and a reduce-scatter (B its operand), twice that in an all-reduce, and
+        B in a permute. All-gather, reduce-scatter and all-reduce are taken to be bandwidth-optimal.
+    - `groups`: the groups of devices that communicate, by position in the program's device assignment; for a permute
+        the pairs (source, target).
+    """
+
+    kind: str
+    bytes: int
+    groups: Groups
+
+    @property
+    def group_size(self) -> int:
+        """How many devices communicate with each other; 2 for a permute."""
+        return max(map(len, self.groups), default=1)
+
+
+def collectives(compiled_text: str) -> list[Collective]:
+    """The collectives of a compiled program, in the order of its text. One inside a loop is listed once."""
+    devices = math.prod(int(count) for count in _DEVICES.findall(compiled_text.partition("\n")[0]))
+    found = []
+    for line in compiled_text.splitlines():
+        if match := _INSTRUCTION.match(line):
+            kind, groups = match["kind"], _groups(line, devices)
+            size = _result_bytes(match["shape"], asynchronous=bool(match["start"]) and kind != "all-reduce")
+            found.append(Collective(kind, _sent(kind, size, groups), groups))
+    return found
+
+
+def _sent(kind: str, size: int, groups: Groups) -> int:
+    """Bytes that each device sends in a collective whose result has `size` bytes."""
+    devices = max(map(len, groups), default=1)
+    match kind:
+        case "collective-permute":
+            return size if any(source != target for source, target in groups) else 0
+        case "collective-broadcast":
+            return size if devices > 1 else 0
+        case "reduce-scatter":
+            return size * (devices - 1)
+        case "all-reduce":
+            return 2 * size * (devices - 1) // devices
+    return size * (devices - 1) // devices
+
+
+def _result_bytes(shape: str, *, asynchronous: bool) -> int:
+    if asynchronous:  # (operands, results, buffers ...)
+        shape = _elements(shape)[1]
+    return sum(_array_bytes(dtype, dims) for dtype, dims in _ARRAY.findall(shape))
+
+
+def _elements(shape: str) -> list[str]:
+    """The elements of a tuple's shape."""
+    depth, elements = 0, [""]
+    for character in shape[1:-1]:
+        if character == "," and depth == 0:
+            elements.append("")
+            continue
+        depth += (character in "([{") - (character in ")]}")
+        elements[-1] += character
+    return elements
+
+
+def _array_bytes(dtype: str, dims: str) -> int:
+    bits = re.search(r"\d+", dtype)  # f32, bf16, s4, c64, f8e4m3fn; `pred` has none, `token` and `opaque` no contents
+    width = int(bits[0]) if bits else 8 if dtype == "pred" else 0
+    return -(-math.prod(_integers(dims.replace("<=", ""))) * width // 8)
+
+
+def _groups(line: str, devices: int) -> Groups:
+    if match := _PAIRS.search(line) or _LISTED.search(line):
+        groups = [_integers(group) for group in re.findall(r"\{([\d,]*)\}", match[1])]
+        return tuple(groups) if groups or "source_target_pairs" in match[0] else (tuple(range(devices)),)
+    if match := _IOTA.search(line):
+        return _rows(_iota(match[2], match[3]).reshape(_integers(match[1])))
+    if match := _MESH.search(line):
+        return _mesh_groups(match)
+    if "replica_groups=" in line:
+        raise ValueError(f"`compiled_text` has replica groups in an unknown format: {line.strip()!r}.")
+    return (tuple(range(devices)),)
+
+
+def _mesh_groups(match: re.Match[str]) -> Groups:
+    """Groups given as axes of a mesh, or parts of axes: `x:(2)4` is the part of size 4 below a first part of size 2."""
+    sizes = {name: int(size) for name, size in _MESH_AXIS.findall(match["axes"])}
+    parts = [
+        (name, int(before or 1), int(size or sizes[name]))
+        for name, before, size in _GROUPED_AXIS.findall(match["grouped"])
+    ]
+    shape: list[int] = []
+    places: dict[tuple[str, int], int] = {}
+    for axis, length in sizes.items():
+        bounds = {bound for name, before, size in parts if name == axis for bound in (before, before * size)}
+        for start, stop in pairwise(sorted({1, length, *bounds})):
+            places[axis, start] = len(shape)
+            shape.append(stop // start)
+    grouped = [
+        place
+        for name, before, size in parts
+        for (axis, start), place in places.items()
+        if axis == name and before <= start < before * size
+    ]
+    if match["ids"]:
+        devices = np.array(_integers(match["ids"]))
+    else:
+        devices = _iota(match["dims"] or str(math.prod(sizes.values())), match["order"])
+    others = [place for place in range(len(shape)) if place not in grouped]
+    rows = devices.reshape(shape).transpose(*others, *grouped)
+    return _rows(rows.reshape(-1, math.prod(shape[place] for place in grouped)))
+
+
+def _iota(dims: str, order: str | None) -> np.ndarray:
+    shape = _integers(dims)
+    devices = np.arange(math.prod(shape)).reshape(shape)
+    return (devices.transpose(_integers(order)) if order else devices).reshape(-1)
+
+
+def _rows(groups: np.ndarray) -> Groups:
+    return tuple(tuple(int(device) for device in group) for group in groups)
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n)

@@ -1,0 +1,138 @@
+"""`HaloExchange`: blocks extended by layers of their neighbours' cells."""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+from jax.sharding import AbstractMesh, Mesh
+
+from .._backend.base import AbstractBackend
+from .._decomposition import Decomposition
+from .._pencil import Triple
+from .._stage import Crop, Extend, Plan
+from .planned import AbstractPlanned
+
+
+Halo = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+
+
+class HaloExchange(AbstractPlanned):
+    """Extend every block of a field in z-pencils by its neighbours' layers, edges and corners included.
+
+    The result is an array of the extended blocks side by side: of global length `devices * (before + cells + after)`
+    along each axis, sharded like the field. `halo.crop` drops the layers, `halo.update` refreshes them, and `halo.T`
+    adds them back to the cells that they came from: the true adjoint, which is also the gradient.
+
+    A halo may be wider than a block. Beyond a non-periodic edge of the grid halo cells are zero.
+
+    !!! example
+
+        ```python
+        halo = dops.HaloExchange(mesh, halo=(2, 2, 0), periodic=(True, True, False))
+        h = halo(u)
+        ```
+    """
+
+    decomposition: Decomposition
+    halo: Halo = eqx.field(static=True)
+    periodic: tuple[bool, bool, bool] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        halo: Any = 1,
+        *,
+        periodic: Any = True,
+        shape: Any = None,
+        axes: Any = None,
+        backend: AbstractBackend | str | None = None,
+    ):
+        """**Arguments:**
+
+        - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
+        - `halo`: the width in cells: an int, one per axis (x, y, z), or a pair `(before, after)` per axis.
+        - `periodic`: whether the grid is periodic: a bool, or one per axis.
+        """
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
+        self.halo = _halo(halo)
+        self.periodic = _periodic(periodic)
+
+    def plan(self, shape: Triple) -> Plan:
+        layout = self.decomposition.layout("z", shape)
+        plan = _plan(self.decomposition, (), layout)
+        stages = []
+        for axis in range(3):
+            here = plan.target
+            halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(3))
+            there = replace(here, halo=halo)
+            if there != here or layout.is_padded(axis):
+                stages.append(Extend(here, there, axis, self.periodic[axis]))
+            plan = replace(plan, stages=tuple(stages), target=there)
+        return plan
+
+    @property
+    def crop(self) -> "HaloCrop":
+        """The operator that drops the halo of an extended field."""
+        return HaloCrop(self)  # pyright: ignore
+
+    @property
+    def update(self) -> "HaloUpdate":
+        """The operator that refreshes the halo of an extended field from the cells of their owners."""
+        return HaloUpdate(self)  # pyright: ignore
+
+
+class HaloCrop(AbstractPlanned):
+    """Drop the halo layers of an extended field: `halo.crop`."""
+
+    exchange: HaloExchange
+
+    @property
+    def decomposition(self) -> Decomposition:
+        return self.exchange.decomposition
+
+    def plan(self, shape: Triple) -> Plan:
+        extend = self.exchange.plan(shape)
+        return replace(
+            extend,
+            stages=(Crop(extend.target, extend.source),),
+            source=extend.target,
+            target=extend.source,
+        )
+
+
+class HaloUpdate(AbstractPlanned):
+    """Refresh the halo layers of an extended field: `halo.update`."""
+
+    exchange: HaloExchange
+
+    @property
+    def decomposition(self) -> Decomposition:
+        return self.exchange.decomposition
+
+    def plan(self, shape: Triple) -> Plan:
+        crop, extend = self.exchange.crop.plan(shape), self.exchange.plan(shape)
+        return replace(extend, stages=crop.stages + extend.stages, source=crop.source)
+
+
+def _plan(dec: Decomposition, stages, layout) -> Plan:
+    return Plan(dec.mesh, dec.axes, stages, layout, layout, dec.backend)
+
+
+def _halo(halo: Any) -> Halo:
+    widths = halo if isinstance(halo, tuple | list) else (halo,) * 3
+    pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
+    if len(pairs) != 3 or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"`halo` must be an int, three ints, or three (before, after) pairs; got {halo!r}.")
+    if not all(isinstance(w, int) and not isinstance(w, bool) for pair in pairs for w in pair):
+        raise TypeError(f"`halo` must be made of integers; got {halo!r}.")
+    if min(min(pair) for pair in pairs) < 0:
+        raise ValueError(f"`halo` must be non-negative; got {halo!r}.")
+    return pairs
+
+
+def _periodic(periodic: Any) -> tuple[bool, bool, bool]:
+    flags = tuple(periodic) if isinstance(periodic, tuple | list) else (periodic,) * 3
+    if len(flags) != 3 or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError(f"`periodic` must be a bool or three bools; got {periodic!r}.")
+    x, y, z = flags
+    return x, y, z

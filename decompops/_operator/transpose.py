@@ -1,0 +1,69 @@
+"""`Transpose`: from one pencil to another."""
+
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+from jax.sharding import AbstractMesh, Mesh
+
+from .._backend.base import AbstractBackend
+from .._decomposition import Decomposition
+from .._pencil import AXES, Pencil, Triple, check_pencil
+from .._stage import Move, Plan
+from .planned import AbstractPlanned
+
+
+class Transpose(AbstractPlanned):
+    """Redistribute a field from one pencil to another: the values stay, the axis that is whole on a device changes.
+
+    One all-to-all between neighbouring pencils (z and y, y and x), two between z and x; a slab needs one or none.
+
+    !!! example
+
+        ```python
+        zy = dops.Transpose(mesh, "z", "y")
+        v = zy(u)            # sharded P("x", None, "y")
+        u = zy.inverse(v)
+        ```
+    """
+
+    decomposition: Decomposition
+    source: Pencil = eqx.field(static=True)
+    target: Pencil = eqx.field(static=True)
+    axis_contiguous: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        source: Pencil = "z",
+        target: Pencil = "x",
+        *,
+        shape: Any = None,
+        axes: Any = None,
+        axis_contiguous: bool = False,
+        backend: AbstractBackend | str | None = None,
+    ):
+        """**Arguments:**
+
+        - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
+        - `source`, `target`: the pencils, "x", "y" or "z".
+        - `axis_contiguous`: store each pencil with its local axis last: z-pencils as (x, y, z), y-pencils as
+            (z, x, y), x-pencils as (y, z, x). Otherwise all are stored as (x, y, z).
+        """
+        check_pencil("source", source)
+        check_pencil("target", target)
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
+        self.source = source
+        self.target = target
+        self.axis_contiguous = axis_contiguous
+
+    def plan(self, shape: Triple) -> Plan:
+        return _transpose_plan(self.decomposition, shape, self.source, self.target, self.axis_contiguous)
+
+
+def _transpose_plan(dec: Decomposition, shape: Triple, source: Pencil, target: Pencil, axis_contiguous: bool) -> Plan:
+    first, last = AXES.index(source), AXES.index(target)
+    step = 1 if first <= last else -1
+    layouts = [dec.layout(AXES[i], shape, axis_contiguous=axis_contiguous) for i in range(first, last + step, step)]
+    stages = tuple(Move(a, b) for a, b in pairwise(layouts) if a != b)
+    return Plan(dec.mesh, dec.axes, stages, layouts[0], layouts[-1], dec.backend)

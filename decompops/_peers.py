@@ -1,0 +1,201 @@
+"""What the benchmark compares our operators to: SciPy, `jnp.fft` on one device, jaxDecomp.
+
+Everything works on one NumPy array `u` in natural order; `collect` brings a result back to that form.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from ._pencil import Triple
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order."""
+
+    run: Callable[[], Any]
+    collect: Callable[[Any], np.ndarray] = np.asarray
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be computed of a field: the answer is the same for all contestants. `dtype` is the real one."""
+
+    operator: str
+    shape: Triple
+    mesh: Mesh
+    dtype: np.dtype
+    axis_contiguous: bool
+    halo: Triple
+
+    @property
+    def real(self) -> bool:
+        """Whether the field is real."""
+        return self.operator.startswith("rfft") or not self.is_transform
+
+    @property
+    def is_transform(self) -> bool:
+        return "fft" in self.operator
+
+    @property
+    def action(self) -> str:
+        """What is done with the transform: "" (nothing more), "inverse" or "gradient"."""
+        return self.operator.removeprefix("r").removeprefix("fft").lstrip("+-") if self.is_transform else ""
+
+
+def weights(kx, ky, kz) -> Any:
+    """The weights of the spectral loss: `1 / (1 + |k|^2)`."""
+    return 1 / (1 + kx**2 + ky**2 + kz**2)
+
+
+def multiplicity(kz: Array, nz: int) -> Array:
+    """How many modes of the full spectrum a mode of the half spectrum stands for."""
+    return jnp.where((kz == 0) | (2 * kz == nz), 1, 2).astype(kz.dtype)
+
+
+def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> Callable:
+    """Half the weighted mean square of a field's spectrum."""
+
+    def loss(u):
+        k = transform(u)
+        return jnp.sum(weight() * (k.real**2 + k.imag**2)) * (0.5 / size)
+
+    return loss
+
+
+def expected(task: Task, u: np.ndarray) -> np.ndarray:
+    """The right answer, by SciPy where there is a transform."""
+    if task.is_transform:
+        return _scipy(task, u)()
+    if task.operator == "transpose":
+        return u
+    for axis, width in enumerate(task.halo):
+        parts = (*task.mesh.devices.shape, 1, 1)[axis]
+        cells = task.shape[axis] // parts
+        places = np.arange(parts)[:, None] * cells + np.arange(-width, cells + width)
+        u = np.take(u, places.ravel() % task.shape[axis], axis=axis)
+    return u
+
+
+def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
+    """The contestants other than ours, by name, still to be made: one that does not apply then raises."""
+    makers = {"jaxDecomp": lambda: _jaxdecomp(task, u)}
+    if task.is_transform:
+        scipy = Contestant(_scipy(task, u), note=f"{os.cpu_count()} threads")
+        makers |= {"SciPy": lambda: scipy, "jnp.fft": lambda: _jnp(task, u)}
+    return makers
+
+
+def compile_for(function: Callable, *arguments: Any) -> Callable:
+    return jax.jit(function).lower(*arguments).compile()
+
+
+def _wavenumbers(task: Task, *, half: bool, order: Triple = (0, 1, 2)) -> list[np.ndarray]:
+    """Integer wavenumbers, broadcastable against a spectrum stored in `order`."""
+    kinds = (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq if half else np.fft.fftfreq)
+    modes = [kind(n, 1 / n).astype(task.dtype) for kind, n in zip(kinds, task.shape)]
+    return [np.expand_dims(k, [i for i in range(3) if order[i] != axis]) for axis, k in enumerate(modes)]
+
+
+def _scipy(task: Task, u: np.ndarray) -> Callable[[], Any]:
+    import scipy.fft
+
+    workers = os.cpu_count()
+    weight = weights(*_wavenumbers(task, half=task.real)) if task.action == "gradient" else None
+
+    def forward() -> Any:
+        return (scipy.fft.rfftn if task.real else scipy.fft.fftn)(u, workers=workers)
+
+    def inverse(k: Any) -> Any:
+        if task.real:
+            return scipy.fft.irfftn(k, s=task.shape, workers=workers, overwrite_x=True)
+        return scipy.fft.ifftn(k, workers=workers, overwrite_x=True)
+
+    def gradient() -> Any:
+        k = forward()
+        k *= weight
+        return np.conj(inverse(k))  # JAX's convention for the gradient by a complex field
+
+    return {"": forward, "inverse": lambda: inverse(forward()), "gradient": gradient}[task.action]
+
+
+def _jnp(task: Task, u: np.ndarray) -> Contestant:
+    if task.real:
+        transform, inverse = jnp.fft.rfftn, lambda k: jnp.fft.irfftn(k, s=task.shape)
+    else:
+        transform, inverse = jnp.fft.fftn, jnp.fft.ifftn
+
+    def weight():
+        kx, ky, kz = map(jnp.asarray, _wavenumbers(task, half=task.real))
+        return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
+
+    field = jax.device_put(u, task.mesh.devices.flat[0])
+    compiled = compile_for(of_transform(task, transform, inverse, weight), field)
+    return Contestant(lambda: compiled(field), note="one device")
+
+
+def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Callable[[], Any]) -> Callable:
+    """The function to be timed, made of a transform, its inverse and the weights of the spectral loss."""
+    match task.action:
+        case "inverse":
+            return lambda u: inverse(transform(u))
+        case "gradient":
+            return jax.grad(spectral_loss(transform, weight, math.prod(task.shape)))
+    return transform
+
+
+def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
+    import jaxdecomp  # pyright: ignore[reportMissingImports]  (only the extra `bench` installs it)
+    import jaxdecomp.fft  # pyright: ignore[reportMissingImports]
+
+    if jaxdecomp.config.transpose_axis_contiguous != task.axis_contiguous:
+        jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
+        jax.clear_caches()  # functions that it has jitted do not see the change
+    devices = task.mesh.devices
+    mesh = Mesh(devices.reshape(devices.shape[0], -1), ("x", "y"), axis_types=task.mesh.axis_types[:1] * 2)
+    spec = P("x", "y", None)
+    order: Triple = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
+    note = ""
+    if task.is_transform:
+        note = "complex transform" if task.real else ""
+
+        def weight():
+            return weights(*map(jnp.asarray, _wavenumbers(task, half=False, order=order)))
+
+        def inverse(k):
+            result = jaxdecomp.fft.pifft3d(k)
+            return result.real if task.real else result
+
+        function = of_transform(task, jaxdecomp.fft.pfft3d, inverse, weight)
+    elif task.operator == "transpose":
+
+        def function(u):
+            return jaxdecomp.transposeYtoZ(jaxdecomp.transposeXtoY(u))
+
+    else:
+        note = "after padding each block"
+
+        def function(u):
+            widths = [(width, width) for width in task.halo]
+            pad = jax.shard_map(lambda block: jnp.pad(block, widths), mesh=mesh, in_specs=spec, out_specs=spec)
+            return jaxdecomp.halo_exchange(pad(u), task.halo[:2], (True, True))
+
+    def collect(result):
+        array = np.asarray(result)
+        if task.action == "" and task.operator != "halo":  # in the other pencil
+            array = array.transpose(np.argsort(order))
+        return array[..., : task.shape[2] // 2 + 1] if task.operator == "rfft" else array
+
+    field = jax.device_put(u, NamedSharding(mesh, spec))
+    compiled = compile_for(function, field)
+    return Contestant(lambda: compiled(field), collect, note)

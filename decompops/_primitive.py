@@ -1,0 +1,164 @@
+"""The one JAX primitive that carries every distributed operator.
+
+Its only parameter is a hashable `Plan`. All of JAX's transformations are rules on plans, written once, here; this is
+the only file that touches JAX's extension interface. Why a primitive and not `custom_vjp` or a bare `shard_map`:
+docs/design.md.
+"""
+
+import functools
+from dataclasses import replace
+
+import jax
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from ._decomposition import batch_spec, explicit_spec
+from ._stage import BatchEntry, Fourier, Plan
+
+
+def apply(plan: Plan, x: Array) -> Array:
+    """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
+    return operator_p.bind(_place(plan, x), plan=plan)
+
+
+operator_p = Primitive("distributed_operator")
+
+
+def _block_map(x: Array, *, plan: Plan) -> Array:
+    """The meaning of the primitive: the plan on every block, with all mesh axes manual.
+
+    A batch axis must be manual too: left to XLA, its FFTs would gather it.
+    """
+    mesh, names = _mesh_in_context(plan)
+    batch = _batch(plan, x, names)
+    return jax.shard_map(
+        plan.local,
+        mesh=mesh,
+        in_specs=PartitionSpec(*batch, *plan.source.spec),
+        out_specs=PartitionSpec(*batch, *plan.target.spec),
+        axis_names=names,
+        check_vma=False,
+    )(x)
+
+
+@operator_p.def_impl
+def _evaluate(x: Array, *, plan: Plan) -> Array:
+    return _compiled(replace(plan, batch=_batch_of_concrete(plan, x)))(x)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(plan: Plan):
+    """The program for eager calls. Left to itself, XLA would leave one-device and trailing entries out of the spec."""
+    spec = PartitionSpec(*plan.batch, *plan.target.spec)
+    sharding = NamedSharding(plan.mesh, spec) if isinstance(plan.mesh, Mesh) else None
+    return jax.jit(functools.partial(_block_map, plan=plan), out_shardings=sharding)
+
+
+@operator_p.def_abstract_eval
+def _abstract_value(x, *, plan: Plan):
+    lead = x.shape[:-3]
+    dtype = x.dtype
+    for stage in plan.stages:
+        if isinstance(stage, Fourier) and stage.kind == "r2c":
+            dtype = np.result_type(dtype, np.complex64)
+        elif isinstance(stage, Fourier) and stage.kind == "c2r":
+            dtype = np.finfo(dtype).dtype
+    shape = (*lead, *plan.target.shape)
+    if x.sharding.mesh.empty:
+        return x.update(shape=shape, dtype=dtype, weak_type=False)
+    spec = explicit_spec(x.sharding.mesh, (*x.sharding.spec[: len(lead)], *plan.target.spec))
+    sharding = NamedSharding(x.sharding.mesh, spec)
+    return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def _batching_rule(axis_data, args, dims, *, plan: Plan):
+    (x,), (dim,) = args, dims
+    x = batching.bdim_at_front(x, dim, axis_data.size)
+    known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
+    return operator_p.bind(x, plan=replace(plan, batch=(known, *plan.batch))), 0
+
+
+batching.fancy_primitive_batchers[operator_p] = _batching_rule
+ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [operator_p.bind(cotangent, plan=plan.transpose())])
+mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
+
+
+def _place(plan: Plan, x: Array) -> Array:
+    """Bring `x` to the sharding that the plan starts from."""
+    if not isinstance(x, Tracer):
+        return _put(x, plan.mesh, (*_batch_of_concrete(plan, x), *plan.source.spec))
+    if jax.typeof(x).sharding.mesh.empty:
+        if AxisType.Explicit not in plan.mesh.axis_types or not isinstance(plan.mesh, Mesh):
+            return _constrain(x, plan)
+        x = _put(x, plan.mesh, ())
+    sharding = jax.typeof(x).sharding
+    spec = explicit_spec(sharding.mesh, (*_lead(plan, sharding, x.ndim), *plan.source.spec))
+    return x if sharding.spec == spec else jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec))
+
+
+def _constrain(x: Array, plan: Plan) -> Array:
+    """Tell a surrounding `jit` which devices it is for, as an ambient mesh does by itself: it does not look inside our
+    primitive, and inputs without a sharding would leave it on one device."""
+    if not (isinstance(plan.mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
+        return x
+    batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 3)
+    spec = PartitionSpec(*batch, *plan.source.spec)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(plan.mesh, spec))
+
+
+def _put(x: Array, mesh, entries) -> Array:
+    if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
+        return x
+    sharding = NamedSharding(mesh, PartitionSpec(*entries))
+    if not isinstance(x, Tracer) and x.sharding.is_equivalent_to(sharding, x.ndim):
+        return x
+    return jax.device_put(x, sharding)
+
+
+def _batch(plan: Plan, x, names: frozenset[str]) -> tuple[BatchEntry, ...]:
+    """Over which mesh axes, of those in `names`, the leading axes of `x` are divided: as its type says (Explicit), as
+    `vmap` was told, else over the batch axes of the mesh that divide them."""
+    lead = x.shape[:-3]
+    known = (*plan.batch, *[PartitionSpec.UNCONSTRAINED] * len(lead))[: len(lead)]
+    sharding = jax.typeof(x).sharding
+    known = tuple(typed or given for typed, given in zip(_lead(plan, sharding, x.ndim), known))
+    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types))
+    free = {n for n in names if n not in plan.axes and kinds.get(n) != AxisType.Explicit}
+    return batch_spec(lead, {n: size for n, size in plan.mesh.shape.items() if n in free}, known)
+
+
+def _batch_of_concrete(plan: Plan, x: Array) -> tuple[BatchEntry, ...]:
+    sharding = getattr(x, "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.mesh == plan.mesh:
+        return _lead(plan, sharding, x.ndim)
+    return _batch(plan, x, frozenset(plan.mesh.axis_names))
+
+
+def _lead(plan: Plan, sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
+    """What a sharding says of the leading axes, without the mesh axes that the grid needs."""
+    entries = (*sharding.spec, *[None] * ndim)[: ndim - 3]
+    names = ((entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries)
+    kept = (tuple(name for name in entry if name not in plan.axes) for entry in names)
+    return tuple(entry[0] if len(entry) == 1 else entry or None for entry in kept)
+
+
+def _mesh_in_context(plan: Plan):
+    """The mesh to map over and its axes to make manual.
+
+    The mesh that the program is traced under may be the plan's with other axis types (`jax.sharding.auto_axes`, a
+    surrounding partly manual `shard_map`); then it is the one that JAX expects.
+    """
+    context = jax.sharding.get_abstract_mesh()
+    if context.empty:
+        return plan.mesh, frozenset(plan.mesh.axis_names)
+    if dict(context.shape) != dict(plan.mesh.shape):
+        raise ValueError(
+            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
+            f"got {dict(plan.mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
+        )
+    manual = {n for n, t in zip(context.axis_names, context.axis_types) if t == AxisType.Manual}
+    return None, frozenset(context.axis_names) - manual

@@ -1,0 +1,80 @@
+"""The benchmark's results as tables."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_measured(title: str, results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Print each result as soon as it is there; returns all."""
+    console, printed = _console(), []
+    for result in results:
+        console.print(f"[bold]{_describe(result)}, {title}[/]", highlight=False)
+        table = Table()
+        table.add_column("contestant")
+        for heading in ("median ms", "min ms", "ours / peer", "rel. error"):
+            table.add_column(heading, justify="right")
+        table.add_column("note")
+        for row in result["contestants"]:
+            note = row["failure"] or row["note"] or ""
+            error = "" if row["relative_error"] is None else f"{row['relative_error']:.1e}"
+            times = [f"{1e3 * row[key]:.2f}" if row[key] is not None else "" for key in ("median_s", "min_s")]
+            ratio = "" if row["ratio"] is None or row["name"] == "decompops" else f"{row['ratio']:.2f}"
+            table.add_row(row["name"], *times, ratio, error, note)
+        console.print(table)
+        console.print(*_program_lines(result["program"]), sep="\n", highlight=False)
+        console.print()
+        printed.append(result)
+    return printed
+
+
+def print_on_paper(title: str, results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Print each compiled program as soon as it is there; returns all."""
+    console, printed = _console(), []
+    for result in results:
+        console.print(
+            f"[bold]{_describe(result)}, {title}[/], compiled in {result['compile_s']:.1f} s", highlight=False
+        )
+        console.print(*_program_lines(result["program"]), "", sep="\n", highlight=False)
+        printed.append(result)
+    return printed
+
+
+def _console() -> Console:
+    console = Console()
+    # Into a pipe or a file, rich would cut the lines at 80 columns.
+    return console if console.is_terminal else Console(width=140)
+
+
+def _describe(result: dict[str, Any]) -> str:
+    shape, mesh = ("x".join(map(str, result[key])) for key in ("shape", "mesh"))
+    order = "axis-contiguous" if result["axis_contiguous"] else "natural"
+    return f"{result['operator']} {shape} {result['field_dtype']}, mesh {mesh}, {order} order"
+
+
+def _program_lines(program: dict[str, Any]) -> list[str]:
+    """What the program communicates and holds, for one device."""
+    found = [
+        f"{c['count']} {c['kind']}" + ("" if c["kind"] == "collective-permute" else f" (groups of {c['group_size']})")
+        for c in program["collectives"]
+    ]
+    lines = [f"  collectives   {', '.join(found) or 'none'}"]
+    sent, least = program["communicated_bytes"], program["least_communicated_bytes"]
+    lines.append(f"  communicated  {_bytes(sent)} per device, at least {_bytes(least)} needed")
+    if program["temporary_bytes"] is not None:
+        temporary, block = program["temporary_blocks"], program["block_bytes"]
+        lines.append(f"  temporaries   {temporary:.2f} blocks of {_bytes(block)}")
+    if passes := program["least_bytes_per_fft_pass"]:
+        listed = ", ".join(map(_bytes, passes))
+        lines.append(f"  memory        at least {_bytes(sum(passes))} read and written, by FFT pass: {listed}")
+    return lines
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"

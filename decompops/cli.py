@@ -1,0 +1,178 @@
+"""The command line: `python -m decompops info` and `python -m decompops bench`."""
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+
+from . import __version__
+from ._backend.native import MPI, CuDecomp
+from ._backend.xla import XLA
+from ._bench import OPERATORS, Case, cases, make_mesh, measure, on_paper
+from ._config import config, resolve_backend
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print its usage first."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, 1 (something failed) or 2 (bad arguments)."""
+    parser = _Parser(prog="decompops", description="Distributed linear operators on 3-D grids for JAX.")
+    parser.add_argument("--version", action="version", version=f"decompops {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    info = commands.add_parser("info", help="versions, devices, backends and defaults")
+    info.set_defaults(run=lambda _: _info())
+    bench = commands.add_parser("bench", help="time the operators against SciPy, jnp.fft and jaxDecomp")
+    _add_bench_arguments(bench)
+    bench.set_defaults(run=lambda options: _bench(bench, options))
+    options = parser.parse_args(arguments)
+    return options.run(options)
+
+
+def _versions() -> dict[str, str]:
+    versions = {package: importlib.metadata.version(package) for package in ("jax", "jaxlib")}
+    return {"decompops": __version__, **versions, "python": platform.python_version()}
+
+
+def _info() -> int:
+    devices = jax.devices()
+    kinds = ", ".join(sorted({device.device_kind for device in devices}))
+    lines = [*_versions().items()]
+    lines.append(("platform", f"{jax.default_backend()}, {jax.process_count()} process(es)"))
+    lines.append(("devices", f"{len(devices)} ({kinds})"))
+    mesh = make_mesh((len(devices),), devices)
+    for backend in (XLA(), MPI(), CuDecomp()):
+        try:
+            backend.check(mesh)
+            status = "available"
+        except ImportError as error:
+            status = f"not available: {error}"
+        lines.append((f"backend {type(backend).__name__}", status))
+    try:
+        lines.append(("defaults", repr(config)))
+    except ValueError as error:  # the environment names no backend
+        lines.append(("defaults", f"invalid: {error}"))
+    width = max(len(name) for name, _ in lines)
+    print(*(f"{name:{width}}  {value}" for name, value in lines), sep="\n")
+    return 0
+
+
+def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--shape", nargs="+", type=_shape, default=[(64, 64, 64)], help="grids: 256 or 256x256x128 (default: 64)")
+    add("--mesh", nargs="+", type=_mesh, help="device meshes: 2x4, or 8 for a slab (default: all devices, near square)")
+    add("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"], help="the real dtype")
+    add("--operator", nargs="+", choices=OPERATORS, default=["fft", "rfft"], help="(default: fft rfft)")
+    add(
+        "--axis-contiguous",
+        nargs="?",
+        choices=("no", "yes", "both"),
+        const="yes",
+        help="storage of the spectrum: natural, axis-contiguous, or one after the other (default: no; on paper: both)",
+    )
+    add("--devices", type=_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
+    add("--repeats", type=_count, default=5, help="how often each contestant is timed (default: 5)")
+    add("--backend", help="xla, mpi or cudecomp (default: that of `dops.config`)")
+    add("--json", action="store_true", help="print JSON to stdout, and nothing else")
+    add("--on-paper", action="store_true", help="compile our operators without running them; no field is allocated")
+
+
+def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    for package in ([] if options.on_paper else ["scipy"]) + ([] if options.json else ["rich"]):
+        if importlib.util.find_spec(package) is None:
+            parser.exit(1, f'{parser.prog}: {package} is not installed; run: pip install "decompops[bench]"\n')
+    if "float64" in options.dtype:
+        jax.config.update("jax_enable_x64", True)
+    devices = _devices(options)
+    meshes = options.mesh or [_near_square(len(devices))]
+    for mesh in meshes:
+        if math.prod(mesh) > len(devices):
+            size = "x".join(map(str, mesh))
+            parser.error(
+                f"argument --mesh: {size} needs {math.prod(mesh)} devices; there are {len(devices)} (see --devices)"
+            )
+    contiguous = options.axis_contiguous or ("both" if options.on_paper else "no")
+    orders = {"no": [False], "yes": [True], "both": [False, True]}[contiguous]
+    try:
+        backend = resolve_backend(options.backend)
+        backend.check(make_mesh(meshes[0], devices))
+        selected = cases(options.operator, options.shape, meshes, options.dtype, orders)
+    except (ValueError, ImportError) as error:
+        parser.error(str(error))
+
+    def run(case: Case) -> dict[str, Any]:
+        if options.on_paper:
+            return on_paper(case, devices, backend)
+        return measure(case, devices, backend, options.repeats)
+
+    if options.json:
+        with contextlib.redirect_stdout(sys.stderr):
+            results = [run(case) for case in selected]
+        about = {"platform": devices[0].platform, "devices": len(devices), "cpu_count": os.cpu_count()}
+        print(json.dumps({"versions": _versions(), **about, "backend": str(backend), "cases": results}, indent=2))
+    else:
+        from ._tables import print_measured, print_on_paper
+
+        title = f"{backend} on {len(devices)} x {devices[0].platform}"
+        if options.on_paper:
+            results = print_on_paper(title, map(run, selected))
+        else:
+            results = print_measured(title, map(run, selected))
+    ours = [row for result in results for row in result.get("contestants", []) if row["name"] == "decompops"]
+    return 1 if any(row["failure"] for row in ours) else 0
+
+
+def _devices(options: argparse.Namespace) -> list:
+    needed = max(map(math.prod, options.mesh or []), default=0)
+    asked = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if options.devices or not asked:
+        with contextlib.suppress(RuntimeError):  # JAX is in use already, and has the devices that it has
+            jax.config.update("jax_num_cpu_devices", options.devices or needed or 8)
+    devices = jax.devices()
+    if options.on_paper and len(devices) < max(needed, options.devices or 0):
+        devices = jax.devices("cpu")
+    return devices
+
+
+def _near_square(devices: int) -> tuple[int, int]:
+    rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
+    return rows, devices // rows
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = _sizes(text)
+    if len(sizes) not in (1, 3):
+        raise argparse.ArgumentTypeError(f"must be N or NxNxN, such as 256 or 256x256x128; got {text!r}")
+    return sizes * 3 if len(sizes) == 1 else sizes
+
+
+def _mesh(text: str) -> tuple[int, ...]:
+    sizes = _sizes(text)
+    if len(sizes) not in (1, 2):
+        raise argparse.ArgumentTypeError(f"must be N or NxM, such as 8 or 2x4; got {text!r}")
+    return sizes
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = text.lower().split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"must be positive integers separated by x; got {text!r}")
+    return tuple(map(int, parts))
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"must be a positive integer; got {text!r}")
+    return int(text)

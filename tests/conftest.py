@@ -1,0 +1,26 @@
+"""Eight virtual CPU devices, float64 available, strict dtype promotion, and annotations checked at run time."""
+
+import sys
+
+import jax
+
+
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+import decompops as unchecked  # noqa: E402
+import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+
+for name in [name for name in sys.modules if name.split(".")[0] == "decompops"]:
+    del sys.modules[name]
+with install_import_hook("decompops", "beartype.beartype"):
+    import decompops  # noqa: F401
+
+
+@pytest.fixture
+def plain():
+    """decompops as its users import it, without type checking: for what it says of bad input itself."""
+    return unchecked

@@ -1,0 +1,77 @@
+"""What several tests share: meshes, random fields, and checks that assert."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+
+TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+# jaxDecomp's meshes, a 1-D mesh, one device, and a mesh with an uneven process grid.
+MESHES = [(8, 1), (1, 8), (4, 2), (2, 4), (8,), (1, 1), (3, 2)]
+# jaxDecomp's shapes; primes (nothing divides); cuDecomp's own 9x10x11; fewer cells than devices along an axis.
+SHAPES = [(8, 16, 32), (8, 8, 8), (13, 17, 19), (9, 10, 11), (3, 5, 2)]
+
+
+def make_mesh(sizes: tuple[int, ...], kind: str = "auto", names: tuple[str, ...] | None = None) -> Mesh:
+    names = names or {1: ("x",), 2: ("x", "y"), 3: ("c", "x", "y")}[len(sizes)]
+    devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
+    return Mesh(devices, names, axis_types=(TYPES[kind],) * len(sizes))
+
+
+def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    field = rng.standard_normal(shape)
+    if np.issubdtype(dtype, np.complexfloating):
+        field = field + 1j * rng.standard_normal(shape)
+    return field.astype(dtype)
+
+
+def tolerance(dtype) -> float:
+    """Relative to the largest value, as the peers' tests have it."""
+    return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
+
+
+def assert_close(got, expected, rtol: float | None = None) -> None:
+    got, expected = np.asarray(got), np.asarray(expected)
+    assert got.shape == expected.shape
+    rtol = tolerance(got.dtype) if rtol is None else rtol
+    scale = np.abs(expected).max(initial=1e-30)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=rtol * scale)
+
+
+def put(mesh: Mesh, array: np.ndarray, *spec) -> jax.Array:
+    return jax.device_put(array, NamedSharding(mesh, P(*spec)))
+
+
+def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y: np.ndarray) -> None:
+    """`<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), which has no conjugation."""
+    left = np.sum(y * np.asarray(operator(x))).real
+    right = np.sum(np.asarray(transposed(y)) * x).real
+    scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
+    assert abs(left - right) <= tolerance(y.dtype) * scale
+
+
+def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.ndarray) -> None:
+    """`<y, A x> = <A^H y, x>` in the real inner product Re(sum(conj(a) * b)): exact for real-linear operators."""
+    left = np.vdot(y, np.asarray(operator(x))).real
+    right = np.vdot(np.asarray(adjoint(y)), x).real
+    scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
+    assert abs(left - right) <= tolerance(y.dtype) * scale
+
+
+def mesh_context(mesh: Mesh):
+    """Explicit meshes are used inside `jax.set_mesh`, as JAX asks."""
+    return jax.set_mesh(mesh)
+
+
+def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, step: float) -> float:
+    return (float(function(x + step * direction)) - float(function(x - step * direction))) / (2 * step)
+
+
+def spec_of(x) -> P:
+    """The spec of an array, padded to full rank."""
+    spec = tuple(x.sharding.spec)
+    return P(*spec, *[None] * (jnp.ndim(x) - len(spec)))

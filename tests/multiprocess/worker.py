@@ -1,0 +1,265 @@
+"""One rank of a multi-process run. test_multiprocess.py starts several of them and reads what they print.
+
+    python worker.py TASK --rank R --processes N --devices D --port P [--death HOW --victim V --timeout SECONDS]
+
+All ranks run the same program; TASK is the name of one of the functions in `TASKS`.
+"""
+
+import argparse
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from helpers import assert_close, make_mesh, random_field, spec_of
+
+
+EVEN, UNEVEN = (8, 4, 12), (5, 6, 7)
+PENCILS = ("x", "y", "z")
+
+
+# --- Checks of every operator: each rank compares its own blocks with NumPy on the full arrays. ---
+
+
+def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
+    """The blocks of this process are those of `expected`, and its padding is zero."""
+    assert not field.is_fully_addressable
+    widths = [(0, have - want) for have, want in zip(field.shape, expected.shape)]
+    expected = np.pad(expected, widths)
+    for shard in field.addressable_shards:
+        assert_close(shard.data, expected[shard.index])
+
+
+def check_shard_and_gather(mesh: Mesh) -> None:
+    for shape, pencil in ((EVEN, "z"), (UNEVEN, "x"), (UNEVEN, "y"), (UNEVEN, "z")):
+        dec = dops.Decomposition(mesh, shape=shape)
+        u = random_field((3, *shape))
+        field = dec.shard(u, pencil)
+        assert field.sharding.is_equivalent_to(NamedSharding(mesh, P(None, *dec.spec(pencil))), 4)
+        assert_blocks(field, u)
+        np.testing.assert_array_equal(dec.gather(field), u)
+        cropped = dec.crop(field)
+        assert cropped.shape == u.shape
+        np.testing.assert_array_equal(dec.gather(cropped), u)
+
+
+def check_other_shape_on_one_rank(mesh: Mesh) -> None:
+    """All ranks get the error, and go on."""
+    n = 8 * (1 + jax.process_index())
+    for dec in (dops.Decomposition(mesh), dops.Decomposition(mesh, shape=(n, 8, 8))):
+        with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
+            dec.shard(np.ones((n, 8, 8)))
+
+
+def check_fft(mesh: Mesh) -> None:
+    for real, shape in ((False, EVEN), (False, UNEVEN), (True, UNEVEN)):
+        fft = dops.FFT3D(mesh, shape=shape, real=real)
+        u = random_field(shape, np.float64 if real else np.complex128)
+        expected = (np.fft.rfftn if real else np.fft.fftn)(u)
+        k = fft(fft.decomposition.shard(u))
+        assert spec_of(k) == fft.out_spec
+        assert_blocks(k, expected)
+        assert_close(fft.spectral.gather(k), expected)
+        back = fft.inverse(k)
+        assert spec_of(back) == fft.in_spec
+        assert_blocks(back, u)
+    # A NumPy array, the same on all ranks, may also be passed as it is.
+    assert_blocks(fft(u), expected)
+
+
+def check_gradient(mesh: Mesh) -> None:
+    """The loss sum (du/dx)^2 / 2 has the gradient -d^2u/dx^2, here 4 u."""
+    shape = (10, 14, 9)
+    x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in shape), indexing="ij")
+    u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
+    fft = dops.FFT3D(mesh, shape=shape, real=True)
+
+    def loss(v: jax.Array) -> jax.Array:
+        kx, _, _ = fft.wavenumbers()
+        return jnp.sum(fft.inverse(1j * kx * fft(v)) ** 2) / 2
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(fft.decomposition.shard(u))
+    assert_close(value, np.sum((2 * np.cos(2 * x) * np.cos(3 * y) * np.sin(z)) ** 2) / 2)
+    assert spec_of(gradient) == fft.in_spec
+    assert_blocks(gradient, 4 * u)
+
+
+def check_transpose(mesh: Mesh) -> None:
+    pairs = itertools.permutations(PENCILS, 2)
+    for source, target, shape in (("z", "x", EVEN), *((*pair, UNEVEN) for pair in pairs)):
+        transpose = dops.Transpose(mesh, source, target, shape=shape)
+        u = random_field(shape)
+        field = transpose.decomposition.shard(u, source)
+        moved = transpose(field)
+        assert spec_of(moved) == transpose.out_spec
+        assert_blocks(moved, u)
+        assert_blocks(transpose.inverse(moved), u)
+
+
+def check_halo(mesh: Mesh) -> None:
+    for width, periodic in ((1, True), (((2, 1), (0, 3), (1, 1)), (True, False, False))):
+        halo = dops.HaloExchange(mesh, width, periodic=periodic, shape=EVEN)
+        u = random_field(EVEN)
+        field = halo.decomposition.shard(u)
+        h = halo(field)
+
+        surrounded = u
+        for axis in range(3):
+            widths = [halo.halo[axis] if i == axis else (0, 0) for i in range(3)]
+            surrounded = np.pad(surrounded, widths, mode="wrap" if halo.periodic[axis] else "constant")
+        for shard in h.addressable_shards:
+            # Block i of an axis begins at i * (cells + halo) in `h`, at i * cells in the surrounded field.
+            cells = halo.decomposition.local_shape("z")
+            starts = [(s.start or 0) // n * c for s, n, c in zip(shard.index, shard.data.shape, cells)]
+            window = tuple(slice(s, s + n) for s, n in zip(starts, shard.data.shape))
+            assert_close(shard.data, surrounded[window])
+
+        assert_blocks(halo.crop(h), u)
+        y = random_field(h.shape, seed=1)
+        y = jax.make_array_from_callback(y.shape, h.sharding, lambda index, y=y: y[index])
+        assert_close(jnp.sum(y * h), jnp.sum(halo.T(y) * field))
+        assert_blocks(halo.crop(halo.update(y)), halo.decomposition.gather(halo.crop(y)))
+
+
+def second_differences(h: jax.Array) -> jax.Array:
+    inner = h[..., 1:-1, 1:-1, 1:-1]
+    x = h[..., 2:, 1:-1, 1:-1] - 2 * inner + h[..., :-2, 1:-1, 1:-1]
+    y = h[..., 1:-1, 2:, 1:-1] - 2 * inner + h[..., 1:-1, :-2, 1:-1]
+    z = h[..., 1:-1, 1:-1, 2:] - 2 * inner + h[..., 1:-1, 1:-1, :-2]
+    return x + 2 * y + 3 * z
+
+
+def check_stencil(mesh: Mesh) -> None:
+    stencil = dops.Stencil(mesh, second_differences, shape=UNEVEN)
+    u = random_field(UNEVEN)
+    field = stencil.decomposition.shard(u)
+    differences = (np.roll(u, 1, axis) - 2 * u + np.roll(u, -1, axis) for axis in range(3))
+    expected = sum(weight * difference for weight, difference in zip((1, 2, 3), differences))
+    assert_blocks(jax.jit(stencil)(field), expected)
+    assert_blocks(jax.jit(stencil.T)(field), expected)  # the stencil is symmetric
+
+
+def check_groups(mesh: Mesh) -> None:
+    """`vmap` over a mesh axis of its own: one transform per group of devices, and no communication between groups."""
+    fft = dops.FFT3D(mesh)
+    u = random_field((4, *EVEN), np.complex128)
+    field = fft.decomposition.shard(u)
+    assert spec_of(field) == P("c", "x", "y", None)
+    transform = jax.jit(jax.vmap(fft))
+    k = transform(field)
+    assert k.sharding.is_equivalent_to(NamedSharding(mesh, P("c", None, "x", "y")), 4)
+    assert_blocks(k, np.fft.fftn(u, axes=(-3, -2, -1)))
+    program = transform.lower(field).compile().as_text()
+    assert "all-to-all" in program
+    assert "all-gather" not in program
+
+
+def check_sub_mesh(mesh: Mesh) -> None:
+    """A process that owns no device of the mesh takes no part, and is not waited for."""
+    if jax.process_index() in {device.process_index for device in mesh.devices.flat}:
+        fft = dops.FFT3D(mesh, shape=UNEVEN)
+        u = random_field(UNEVEN, np.complex128)
+        k = fft(fft.decomposition.shard(u))
+        assert_blocks(k, np.fft.fftn(u))
+        assert_close(fft.spectral.gather(k), np.fft.fftn(u))
+
+
+CHECKS = (
+    check_shard_and_gather,
+    check_other_shape_on_one_rank,
+    check_fft,
+    check_gradient,
+    check_transpose,
+    check_halo,
+    check_stencil,
+)
+
+
+def checks(arguments: argparse.Namespace) -> None:
+    sys.excepthook = abort
+    for check, mesh in itertools.product(CHECKS, (make_mesh((4,)), make_mesh((2, 2), "explicit"))):
+        timed(check, mesh)
+    timed(check_fft, make_mesh((2, 2)))
+    timed(check_sub_mesh, Mesh(np.array(jax.devices()[::2]), ("x",)))
+    timed(check_groups, make_mesh((2, 2, 1)))
+    print("all checks passed", flush=True)
+
+
+def timed(check, mesh: Mesh) -> None:
+    start = time.perf_counter()
+    with jax.set_mesh(mesh):
+        check(mesh)
+    print(f"{check.__name__} {dict(mesh.shape)} {time.perf_counter() - start:.2f} s", flush=True)
+
+
+def abort(*error: object) -> None:
+    """End at once after an uncaught exception. Python's own exit would wait for the other ranks, which wait for us."""
+    traceback.print_exception(*error)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+# --- A rank that dies, in the middle of an endless loop of transforms. ---
+
+
+def loop(arguments: argparse.Namespace) -> None:
+    if arguments.death == "stuck":
+        sys.excepthook = abort  # or the survivor, too, would be stuck: at its exit, waiting for the other
+    mesh = make_mesh((len(jax.devices()),))
+    fft = dops.FFT3D(mesh)
+    step = jax.jit(lambda u: fft.inverse(fft(u)))
+    u = fft.decomposition.shard(random_field((16, 16, 16), np.complex64))
+    for i in itertools.count():
+        u = step(u).block_until_ready()
+        if i == 20 and jax.process_index() == arguments.victim:
+            print(f"victim at {time.time()}", flush=True)
+            DEATHS[arguments.death]()
+
+
+DEATHS = {
+    "exit": lambda: os._exit(3),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # its sockets stay open
+    "stuck": lambda: time.sleep(1000),  # alive, heartbeats and all
+}
+TASKS = {"checks": checks, "loop": loop}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--timeout", type=int, default=100, help="of heartbeats and at the end, in seconds")
+    parser.add_argument("--death", choices=DEATHS)
+    parser.add_argument("--victim", type=int)
+    arguments = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", arguments.devices)
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    address = f"127.0.0.1:{arguments.port}"
+    jax.distributed.initialize(
+        address,
+        arguments.processes,
+        arguments.rank,
+        coordinator_bind_address=address,
+        cluster_detection_method="deactivate",
+        initialization_timeout=60,
+        heartbeat_timeout_seconds=arguments.timeout,
+        shutdown_timeout_seconds=arguments.timeout,
+    )
+    TASKS[arguments.task](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What the compiled programs communicate and how much memory they take, read from their HLO."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+
+from helpers import make_mesh
+
+
+def compiled(operator, shape, dtype=np.complex64):
+    dec = operator.decomposition
+    x = jax.ShapeDtypeStruct(shape, dtype, sharding=dec.sharding("z"))
+    return jax.jit(operator).lower(x).compile()
+
+
+def kinds(operator, shape, dtype=np.complex64):
+    return [c.kind for c in collectives(compiled(operator, shape, dtype).as_text())]
+
+
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "count"), [((2, 4), 2), ((8, 1), 1), ((1, 8), 1), ((8,), 1), ((1, 1), 0), ((3, 2), 2)]
+)
+def test_slabs_communicate_once_and_pencils_twice(sizes, count, real, axis_contiguous):
+    for shape in ((24, 24, 24), (23, 25, 26)):
+        fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, axis_contiguous=axis_contiguous)
+        padded = fft.decomposition.padded_shape("z")
+        assert kinds(fft, padded, np.float32 if real else np.complex64) == ["all-to-all"] * count
+
+
+def test_the_all_to_alls_move_the_fewest_bytes():
+    """Every device keeps 1/p of its block and sends the rest, once per exchange."""
+    fft = dops.FFT3D(make_mesh((2, 4)))
+    block = 16 * 32 * 8 * 8 // 8
+    sent = sorted(c.bytes for c in collectives(compiled(fft, (16, 32, 8)).as_text()))
+    assert sent == [block // 2, block * 3 // 4]
+
+
+@pytest.mark.parametrize(("sizes", "ffts"), [((2, 4), 3), ((8, 1), 2), ((1, 8), 2), ((1, 1), 1)])
+def test_adjacent_local_axes_are_one_transform(sizes, ffts):
+    text = compiled(dops.FFT3D(make_mesh(sizes)), (16, 16, 16)).as_text()
+    assert text.count(" fft(") == ffts
+
+
+def test_no_padding_and_no_scaling_where_there_is_none():
+    text = compiled(dops.FFT3D(make_mesh((2, 4))), (16, 16, 16)).as_text()
+    assert " pad(" not in text
+    assert " multiply(" not in text
+    inverse = dops.FFT3D(make_mesh((2, 4))).inverse
+    x = jax.ShapeDtypeStruct((16, 16, 16), np.complex64, sharding=inverse.decomposition.sharding("x"))
+    assert " multiply(" not in jax.jit(inverse).lower(x).compile().as_text()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_gradient_costs_one_more_transform(real):
+    shape = (16, 16, 16)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=real)
+    loss = lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)
+    x = jax.ShapeDtypeStruct(shape, np.float32, sharding=fft.decomposition.sharding("z"))
+    text = jax.jit(jax.grad(loss)).lower(x).compile().as_text()
+    assert [c.kind for c in collectives(text)] == ["all-to-all"] * 4
+    assert text.count(" fft(") == 6
+
+
+def test_forward_needs_two_blocks_of_scratch():
+    """The pieces that an all-to-all sends and receives, at most: see docs/performance.md."""
+    memory = compiled(dops.FFT3D(make_mesh((2, 4))), (64, 64, 64)).memory_analysis()
+    block = 64**3 * 8 // 8
+    assert memory.argument_size_in_bytes == memory.output_size_in_bytes == block
+    assert memory.temp_size_in_bytes <= 2 * block + 4096

@@ -1,0 +1,92 @@
+"""Defaults: argument before context before process before environment, read when an operator is built."""
+
+import threading
+
+import decompops as dops
+import numpy as np
+import pytest
+
+from helpers import make_mesh
+
+
+@pytest.fixture(autouse=True)
+def _restore(plain):
+    yield
+    for module in (dops, plain):
+        module.config.update(backend=None, transpose_backend=None, halo_backend=None)
+
+
+def test_default_is_xla():
+    assert dops.config.backend == dops.XLA()
+    assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
+    assert "XLA()" in repr(dops.config)
+
+
+def test_order_of_precedence(monkeypatch):
+    monkeypatch.setenv("DECOMPOPS_BACKEND", "mpi")
+    assert dops.config.backend == dops.MPI()
+    dops.config.update(backend=dops.CuDecomp())
+    assert dops.config.backend == dops.CuDecomp()
+    with dops.config.use(backend="xla"):
+        assert dops.config.backend == dops.XLA()
+        with dops.config.use(backend="mpi", halo_backend="nccl"):
+            assert (dops.config.backend, dops.config.halo_backend) == (dops.MPI(), "nccl")
+        assert (dops.config.backend, dops.config.halo_backend) == (dops.XLA(), None)
+        assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
+    assert dops.config.backend == dops.CuDecomp()
+    dops.config.update(backend=None)
+    assert dops.config.backend == dops.MPI()
+    assert dops.FFT3D(make_mesh((2, 4)), backend="xla").decomposition.backend == dops.XLA()
+
+
+def test_environment_names_cudecomp_transports(monkeypatch):
+    monkeypatch.setenv("DECOMPOPS_TRANSPOSE_BACKEND", "NVSHMEM_PL")
+    monkeypatch.setenv("DECOMPOPS_HALO_BACKEND", "mpi_blocking")
+    assert dops.config.transpose_backend == "nvshmem_pl"
+    assert dops.config.halo_backend == "mpi_blocking"
+
+
+def test_a_later_change_does_not_alter_an_operator():
+    """jaxDecomp reads its global config while tracing; ours is read when an operator is built."""
+    fft = dops.FFT3D(make_mesh((2, 4)))
+    with dops.config.use(backend="mpi"):
+        assert fft(np.ones((8, 8, 8))).shape == (8, 8, 8)
+        assert fft.inverse.decomposition.backend == dops.XLA()
+
+
+def test_use_is_local_to_its_thread():
+    seen = []
+    with dops.config.use(backend="mpi"):
+        thread = threading.Thread(target=lambda: seen.append(dops.config.backend))
+        thread.start()
+        thread.join()
+    assert seen == [dops.XLA()]
+
+
+@pytest.mark.parametrize("name", ["mpi", "cudecomp"])
+def test_missing_backends_say_so(name):
+    with pytest.raises(ImportError, match=r"needs compiled kernels .* use `backend=XLA\(\)`"):
+        dops.FFT3D(make_mesh((2, 4)), backend=name)
+    with dops.config.use(backend=name), pytest.raises(ImportError, match="compiled kernels"):
+        dops.HaloExchange(make_mesh((2, 4)), 1)
+
+
+BAD = [
+    (lambda c: c.update(backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
+    (lambda c: c.update(transport="nccl"), TypeError, "`config` has no option `transport`"),
+    (lambda c: c.update(halo_backend="nccl_pl"), ValueError, "`halo_backend` must be one of .*; got 'nccl_pl'"),
+    (lambda c: c.update(transpose_backend=3), TypeError, "`transpose_backend` must be a name; got 3"),
+    (lambda c: c.use(backend=3).__enter__(), TypeError, "`backend` must be a backend .*; got 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), BAD)
+def test_bad_input(plain, call, error, text):
+    with pytest.raises(error, match=text):
+        call(plain.config)
+
+
+def test_bad_environment_names_the_variable(plain, monkeypatch):
+    monkeypatch.setenv("DECOMPOPS_BACKEND", "cuda")
+    with pytest.raises(ValueError, match=r"`DECOMPOPS_BACKEND` must be one of .*; got 'cuda'"):
+        plain.FFT3D(make_mesh((2, 4)))

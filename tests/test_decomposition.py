@@ -1,0 +1,134 @@
+"""`Decomposition`: layouts by definition, host to device and back."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec as P
+
+from helpers import make_mesh, put, random_field, spec_of
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_specs_are_the_three_pencils(kind):
+    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=(9, 10, 11))
+    assert dec.spec("z") == P("x", "y", None)
+    assert dec.spec("y") == P("x", None, "y")
+    assert dec.spec("x") == P(None, "x", "y")
+    assert dec.sharding("y").spec == dec.spec("y")
+    assert dec.padded_shape("z") == (10, 12, 11)
+    assert dec.padded_shape("y") == (10, 10, 12)
+    assert dec.padded_shape("x") == (9, 10, 12)
+    assert dec.local_shape("z") == (5, 3, 11)
+    assert dec.local_shape("x") == (9, 5, 3)
+
+
+def test_default_axes_are_the_last_two():
+    assert dops.Decomposition(make_mesh((2, 2, 2))).axes == ("x", "y")
+    assert dops.Decomposition(make_mesh((8,))).axes == ("x", None)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), axes="c").axes == ("c", None)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=("y", "c")).spec("x") == P(None, "y", "c")
+
+
+def test_options_change_on_a_copy():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=(8, 8, 8))
+    other = dops.Decomposition(dec, shape=(4, 4, 4))
+    assert (other.mesh, other.axes, other.backend, other.shape) == (dec.mesh, dec.axes, dec.backend, (4, 4, 4))
+    assert dec.shape == (8, 8, 8)
+    assert dops.FFT3D(dec, axes=("x",)).decomposition.axes == ("x", None)
+
+
+@pytest.mark.parametrize("pencil", ["x", "y", "z"])
+@pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (1, 2, 3)])
+@pytest.mark.parametrize("sizes", [(2, 4), (8,), (2, 2, 2)])
+def test_shard_and_gather(sizes, shape, pencil):
+    dec = dops.Decomposition(make_mesh(sizes), shape=shape)
+    u = random_field((4, *shape))
+    x = dec.shard(u, pencil)
+    assert x.shape == (4, *dec.padded_shape(pencil))
+    assert spec_of(x) == P("c" if len(sizes) == 3 else None, *dec.spec(pencil))
+    np.testing.assert_array_equal(dec.gather(x), u)
+    np.testing.assert_array_equal(dec.crop(x), u)
+    assert not np.asarray(x)[:, shape[0] :].any()
+    for shard in x.addressable_shards:
+        assert shard.data.shape[-3:] == dec.local_shape(pencil)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_crop_in_jit_and_its_gradient(kind):
+    mesh = make_mesh((2, 4), kind)
+    with jax.set_mesh(mesh):
+        dec = dops.Decomposition(mesh, shape=(9, 8, 11))
+        u = random_field((9, 8, 11))
+        x = dec.shard(u)
+        np.testing.assert_array_equal(jax.jit(dec.crop)(x), u)
+        g = jax.jit(jax.grad(lambda v: (dec.crop(v) ** 2).sum()))(x)
+        assert g.shape == x.shape
+        np.testing.assert_array_equal(dec.gather(g), 2 * u)
+
+
+def test_local_shape_covers_fewer_cells_than_devices():
+    dec = dops.Decomposition(make_mesh((8, 1)), shape=(3, 4, 5))
+    assert dec.padded_shape("z") == (8, 4, 5)
+    np.testing.assert_array_equal(dec.gather(dec.shard(np.ones((3, 4, 5)))), np.ones((3, 4, 5)))
+
+
+def test_it_is_a_pytree_without_leaves_and_hashable():
+    first, second = (dops.Decomposition(make_mesh((2, 4)), shape=(8, 8, 8)) for _ in range(2))
+    assert jax.tree.leaves(first) == []
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != dops.Decomposition(make_mesh((4, 2)), shape=(8, 8, 8))
+
+
+def test_abstract_mesh_has_layouts():
+    dec = dops.Decomposition(AbstractMesh((16, 16), ("x", "y")), shape=(4096,) * 3)
+    assert dec.local_shape("z") == (256, 256, 4096)
+
+
+BAD = [
+    (lambda d, m: d.Decomposition("mesh"), TypeError, "`mesh` must be a `jax.sharding.Mesh` .*; got 'mesh'"),
+    (
+        lambda d, m: d.Decomposition(m, shape=(8, 8)),
+        ValueError,
+        r"`shape` must be three positive integers .*; got \(8, 8\)",
+    ),
+    (lambda d, m: d.Decomposition(m, shape=(8, 8, 0)), ValueError, r"`shape` must be .*; got \(8, 8, 0\)"),
+    (lambda d, m: d.Decomposition(m, shape=(8, 8, 2.5)), ValueError, r"`shape` must be .*; got \(8, 8, 2.5\)"),
+    (lambda d, m: d.Decomposition(m, shape=8), ValueError, "`shape` must be .*; got 8"),
+    (
+        lambda d, m: d.Decomposition(m, axes=("x", "z")),
+        ValueError,
+        r"`axes` must name axes of the mesh, \('x', 'y'\); got",
+    ),
+    (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must name one or two different"),
+    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be one mesh axis or a tuple of two; got 3"),
+    (lambda d, m: d.Decomposition(m, axes=()), ValueError, "`axes` must name one or two different"),
+    (lambda d, m: d.Decomposition(m, backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
+    (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
+    (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x", "y" or "z"; got \'w\''),
+    (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be given to the decomposition"),
+    (lambda d, m: d.Decomposition(m).shard(np.ones((9, 8, 8))), ValueError, "`shape` must be given where the mesh"),
+    (lambda d, m: d.Decomposition(m).shard(np.ones((8, 8))), ValueError, r"`array` must have shape .*; got \(8, 8\)"),
+    (
+        lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).shard(np.ones((8, 8, 9))),
+        ValueError,
+        r"`array` must have shape .* = \(8, 8, 8\); got \(8, 8, 9\)",
+    ),
+    (
+        lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).gather(put(m, np.ones((8, 8, 16)), "x", "y")),
+        ValueError,
+        r"`field` must have shape .*; got \(8, 8, 16\)",
+    ),
+    (
+        lambda d, m: d.Decomposition(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8)).shard(np.ones((8, 8, 8))),
+        ValueError,
+        "`mesh` must have devices",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), BAD)
+def test_bad_input(plain, call, error, text):
+    with pytest.raises(error, match=text):
+        call(plain, make_mesh((2, 4)))

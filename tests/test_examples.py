@@ -1,0 +1,180 @@
+"""Each example as a user runs it: in a fresh process, because it chooses JAX's devices before JAX starts."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TAYLOR_GREEN = EXAMPLES / "taylor_green.py"
+# Runs the example's `main` and prints, last, what it returned.
+_MAIN = f"""
+import json, sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import taylor_green
+print(json.dumps([list(map(float, column)) for column in taylor_green.main(sys.argv[1:])]))
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=240, check=False)
+
+
+def taylor_green(*options: str, cwd: Path) -> str:
+    result = run(str(TAYLOR_GREEN), *options, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def history(*options: str, cwd: Path) -> np.ndarray:
+    """Time, energy, dissipation and enstrophy of a run."""
+    result = run("-c", _MAIN, *options, "--no-plot", cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return np.array(json.loads(result.stdout.splitlines()[-1]))
+
+
+def reference() -> np.ndarray:
+    return np.loadtxt(EXAMPLES / "data" / "taylor_green_re1600_spectral_512.txt").T
+
+
+def test_early_energy_agrees_with_the_published_solution(tmp_path):
+    options = ("--n", "64", "--dt", "0.01", "--dtype", "float64", "--t-end", "0.1", "--no-plot")
+    output = taylor_green(*options, cwd=tmp_path)
+    energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
+    assert energy == pytest.approx(0.124953117517, abs=5e-8)
+    assert list(tmp_path.iterdir()) == []
+
+
+# A slab and a pencil; a mesh that divides neither the 20 cells nor the 11 modes along z, so that there is padding.
+@pytest.mark.parametrize("options", [(), ("--mesh", "2x4"), ("--n", "20", "--mesh", "3x3")], ids=" ".join)
+def test_history_agrees_with_the_published_solution(options, tmp_path):
+    basic = ("--n", "32", "--dt", "0.02", "--dtype", "float64", "--t-end", "1")
+    time, energy, dissipation, enstrophy = history(*basic, *options, cwd=tmp_path)
+    published = reference()[:, :101:2]
+    np.testing.assert_allclose(time, published[0], atol=1e-12)
+    np.testing.assert_allclose(energy, published[1], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(dissipation[1:-1], published[2][1:-1], rtol=2e-3)
+    np.testing.assert_allclose(enstrophy, published[3], rtol=2e-3)
+
+
+def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
+    """An under-resolved flow at another Reynolds number: the budget is exact for any resolution, if truncation is."""
+    options = ("--n", "16", "--dt", "0.02", "--dtype", "float64", "--t-end", "8", "--re", "200")
+    time, energy, _, enstrophy = history(*options, cwd=tmp_path)
+    assert (np.diff(energy) < 0).all()
+    assert enstrophy.max() > 2 * enstrophy[0]  # the cascade has begun
+    rate = -(energy[2:] - energy[:-2]) / (time[2:] - time[:-2])
+    np.testing.assert_allclose(rate, 2 / 200 * enstrophy[1:-1], rtol=1e-3)
+    # Simpson's rule over the whole run, free of the error of differentiating.
+    weights = np.full(len(time), 2.0)
+    weights[1::2], weights[[0, -1]] = 4, 1
+    lost = 2 / 200 * (weights @ enstrophy) * (time[1] - time[0]) / 3
+    assert energy[0] - energy[-1] == pytest.approx(lost, rel=1e-6)
+
+
+def test_flow_is_that_of_an_independent_solver(tmp_path):
+    """Complex NumPy transforms, the divergence form of the equations: the same flow, because neither form aliases."""
+    n, dt, viscosity = 16, 0.05, 1 / 400
+    modes = np.fft.fftfreq(n, 1 / n)
+    k = np.stack(np.meshgrid(modes, modes, modes, indexing="ij"))
+    k2 = (k**2).sum(0)
+    kept = (abs(k) < n / 3).all(0)
+
+    def to_spectrum(field):
+        return np.fft.fftn(field, axes=(-3, -2, -1))
+
+    def to_grid(spectrum):
+        return np.fft.ifftn(spectrum, axes=(-3, -2, -1)).real
+
+    def rate(u):
+        v = to_grid(u)
+        force = -1j * kept * np.einsum("jxyz,ijxyz->ixyz", k, to_spectrum(v[:, None] * v))
+        return force - k * (k * force).sum(0) / np.where(k2 > 0, k2, 1) - viscosity * k2 * u
+
+    x, y, z = np.meshgrid(*[2 * np.pi * np.arange(n) / n] * 3, indexing="ij")
+    u = to_spectrum(np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), 0 * x]))
+    energies, enstrophies = [], []
+    for _ in range(101):
+        energies.append((to_grid(u) ** 2).sum(0).mean() / 2)
+        enstrophies.append((to_grid(1j * np.cross(k, u, axis=0)) ** 2).sum(0).mean() / 2)
+        a = rate(u)
+        b = rate(u + dt / 2 * a)
+        c = rate(u + dt / 2 * b)
+        u = u + dt / 6 * (a + 2 * b + 2 * c + rate(u + dt * c))
+
+    options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "5", "--re", "400", "--mesh", "2x3")
+    _, energy, _, enstrophy = history(*options, cwd=tmp_path)
+    np.testing.assert_allclose(energy, energies, rtol=1e-11)
+    np.testing.assert_allclose(enstrophy, enstrophies, rtol=1e-11)
+
+
+def test_default_precision_and_figure(tmp_path):
+    output = taylor_green("--n", "24", "--dt", "0.05", "--t-end", "1", "--out", "figure.png", cwd=tmp_path)
+    energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
+    assert energy == pytest.approx(0.124953117517, rel=1e-6)
+    picture = (tmp_path / "figure.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(picture[start : start + 4], "big") for start in (16, 20))
+    assert width > height > 300
+
+
+def test_gradient_agrees_with_finite_differences_of_whole_runs(tmp_path):
+    output = taylor_green("--gradient", cwd=tmp_path)
+    pattern = r"(viscosity|amplitude)\D+?(-?[\d.]+)\D+?(-?[\d.]+)"
+    rows = {name: (float(gradient), float(difference)) for name, gradient, difference in re.findall(pattern, output)}
+    for gradient, difference in rows.values():
+        assert gradient == pytest.approx(difference, rel=1e-6)
+
+    def final(viscosity: float) -> tuple[float, float]:
+        options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "1", "--re", repr(1 / viscosity))
+        _, energy, _, enstrophy = history(*options, cwd=tmp_path)
+        return energy[-1], enstrophy[-1]
+
+    viscosity, h = 1 / 1600, 1e-5 / 1600
+    by_viscosity = (final(viscosity + h)[0] - final(viscosity - h)[0]) / (2 * h)
+    assert rows["viscosity"][0] == pytest.approx(by_viscosity, rel=1e-6)
+    # The flow of amplitude a, viscosity ν and final time T is a times that of amplitude 1, viscosity ν/a, time aT, so
+    # E = a² E₁(ν/a, aT), and dE/dT = -2ν·enstrophy.
+    energy, enstrophy = final(viscosity)
+    by_amplitude = 2 * energy - viscosity * by_viscosity - 2 * viscosity * enstrophy
+    assert rows["amplitude"][0] == pytest.approx(by_amplitude, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--n", "4"),
+        ("--n", "64.5"),
+        ("--dt", "-0.1"),
+        ("--dt", "nan"),
+        ("--dt", "20"),
+        ("--t-end", "inf"),
+        ("--re", "0"),
+        ("--dtype", "float16"),
+        ("--mesh", "2by4"),
+        ("--mesh", "0x4"),
+        ("--out", "missing/figure.png"),
+        ("--out", "figure.txt"),
+    ],
+)
+def test_bad_option_is_refused_in_one_line(option, value, tmp_path):
+    result = run(str(TAYLOR_GREEN), option, value, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert f"argument {option}: " in line
+    assert repr(value) in line
+
+
+def test_unstable_run_says_so(tmp_path):
+    result = run(str(TAYLOR_GREEN), "--n", "32", "--dt", "1", cwd=tmp_path)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert "unstable" in line
+    assert "--dt" in line

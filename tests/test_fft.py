@@ -1,0 +1,286 @@
+"""`FFT3D` against NumPy, and its transposes by dot products."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec as P
+
+from helpers import (
+    MESHES,
+    SHAPES,
+    assert_adjoint,
+    assert_close,
+    assert_transposed,
+    finite_difference,
+    make_mesh,
+    put,
+    random_field,
+    spec_of,
+)
+
+
+AXES = (-3, -2, -1)
+
+
+def reference(u: np.ndarray, *, real: bool, norm: str = "backward") -> np.ndarray:
+    return (np.fft.rfftn if real else np.fft.fftn)(u, axes=AXES, norm=norm)
+
+
+def natural(k: np.ndarray, axis_contiguous: bool) -> np.ndarray:
+    """A spectrum in (x, y, z) order, whichever way it is stored."""
+    return np.moveaxis(k, -1, -3) if axis_contiguous else k
+
+
+def field_for(real: bool, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return random_field(shape, np.float64 if real else np.complex128, seed)
+
+
+def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
+    """Random values on the true modes of the spectrum; its padding stays zero."""
+    stored = fft.spectral
+    k = random_field(stored.shape, np.complex128, seed)
+    pencil = "z" if fft.axis_contiguous else "x"
+    padded = np.zeros(stored.padded_shape(pencil), np.complex128)
+    padded[tuple(slice(n) for n in stored.shape)] = k
+    return padded
+
+
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("sizes", MESHES)
+def test_forward_and_round_trip(sizes, shape, real, axis_contiguous):
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, axis_contiguous=axis_contiguous)
+    u = field_for(real, shape)
+    k = fft(u)
+    assert_close(natural(fft.spectral.gather(k), axis_contiguous), reference(u, real=real))
+    assert spec_of(k) == fft.out_spec
+    padding = np.asarray(k).copy()
+    padding[tuple(slice(n) for n in fft.spectral.shape)] = 0
+    assert not padding.any()
+    back = fft.inverse(k)
+    assert back.dtype == u.dtype
+    assert back.shape == fft.decomposition.padded_shape("z")
+    assert spec_of(back) == fft.inverse.out_spec == fft.in_spec
+    assert_close(fft.decomposition.gather(back), u)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("shape", [(232, 152, 136), (64, 32, 16)])
+@pytest.mark.parametrize("sizes", [(8, 1), (2, 4)])
+def test_primes_times_eight_in_float32(sizes, shape, kind):
+    mesh = make_mesh(sizes, kind)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field(shape, np.complex64)
+        k = fft(put(mesh, u, "x", "y", None))
+        assert_close(k, reference(u, real=False), rtol=1e-5)
+        assert_close(fft.inverse(k), u, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (1, 1)])
+def test_norms(sizes, real, norm):
+    shape = (6, 7, 9)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, norm=norm)
+    u = field_for(real, shape)
+    k = fft(u)
+    assert_close(fft.spectral.gather(k), reference(u, real=real, norm=norm))
+    inverse = np.fft.irfftn if real else np.fft.ifftn
+    expected = inverse(fft.spectral.gather(k), s=shape, axes=AXES, norm=norm)
+    assert_close(fft.decomposition.gather(fft.inverse(k)), expected)
+
+
+def test_one_device_is_exactly_jnp():
+    fft, rfft = (dops.FFT3D(make_mesh((1, 1)), shape=(8, 9, 10), real=real) for real in (False, True))
+    u = random_field((8, 9, 10))
+    np.testing.assert_array_equal(fft(u), jnp.fft.fftn(u))
+    np.testing.assert_array_equal(rfft(u), jnp.fft.rfftn(u))
+    np.testing.assert_array_equal(rfft.inverse(rfft(u)), jnp.fft.irfftn(jnp.fft.rfftn(u), s=u.shape))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int32", "uint8", "bool"]
+)
+def test_dtypes_are_those_of_jnp_fft(dtype):
+    mesh = make_mesh((2, 4))
+    u = jnp.asarray(random_field((4, 8, 8)) * 3, dtype) if dtype != "bool" else jnp.ones((4, 8, 8), bool)
+    k = dops.FFT3D(mesh)(u)
+    assert k.dtype == jnp.fft.fftn(u).dtype
+    expected = np.fft.fftn(np.asarray(u, np.complex128))
+    assert_close(k, expected, rtol=1e-5)
+    if not jnp.issubdtype(u.dtype, jnp.complexfloating):
+        rfft = dops.FFT3D(mesh, shape=u.shape, real=True)
+        assert rfft(u).dtype == k.dtype
+        assert_close(rfft.spectral.gather(rfft(u)), expected[..., :5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+@pytest.mark.parametrize("real", [False, True])
+def test_batch_axes(real, axis_contiguous, kind):
+    mesh = make_mesh((2, 4), kind)
+    shape = (4, 8, 6)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
+        u = field_for(real, (3, 2, *shape))
+        got = natural(fft.spectral.gather(fft(u)), axis_contiguous)
+        assert_close(got, reference(u, real=real))
+        mapped = jax.vmap(jax.vmap(fft), in_axes=1, out_axes=1)(fft.decomposition.shard(u))
+        assert_close(natural(fft.spectral.gather(mapped), axis_contiguous), reference(u, real=real))
+        assert_close(fft.decomposition.gather(fft.inverse(mapped)), u)
+
+
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+@pytest.mark.parametrize("norm", ["backward", "ortho"])
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("shape", [(8, 16, 8), (5, 7, 6), (4, 3, 9)])
+@pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8,)])
+def test_transposes_by_dot_products(sizes, shape, real, norm, axis_contiguous):
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, norm=norm, axis_contiguous=axis_contiguous)
+    x = fft.decomposition.shard(field_for(real, shape, seed=1))
+    y = spectrum_for(fft, seed=2)
+    for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
+        assert_transposed(operator, operator.T, a, b)
+        assert_adjoint(operator, operator.H, a, b)
+        # The transposes of the transposes, by the same test: .T.T is the operator itself.
+        assert_transposed(operator.T, operator.T.T, b, a)
+        assert_adjoint(operator.H, operator.H.H, b, a)
+    assert fft.T.T is fft
+    assert fft.inverse.inverse is fft
+    assert fft.H.T.H.T is fft
+
+
+def test_ortho_transform_is_unitary():
+    fft = dops.FFT3D(make_mesh((2, 4)), norm="ortho")
+    k = random_field((8, 8, 8), np.complex128)
+    assert_close(fft.H(k), fft.inverse(k))
+    assert_close(fft.H(k), np.fft.ifftn(k, norm="ortho"))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("sizes", [(8, 1), (1, 8), (2, 4)])
+@pytest.mark.parametrize("real", [False, True])
+def test_gradient_of_power(real, sizes, kind):
+    """d/du sum |F u|^2 = 2 N u (Parseval), for the half spectrum with its weights; the gradient keeps u's sharding."""
+    mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh, shape=shape, real=real)
+        u = random_field(shape)
+        weights = np.ones(fft.plan(shape).target.shape[-1])
+        if real:
+            weights = np.array([1.0, *[2.0] * 3, 1.0])
+            weights = np.pad(weights, (0, fft.plan(shape).target.shape[-1] - 5))
+        loss = lambda v: jnp.sum(weights * jnp.abs(fft(v)) ** 2)
+        x = fft.decomposition.shard(u)
+        for gradient in (jax.grad(loss), jax.jit(jax.grad(loss))):
+            g = gradient(x)
+            assert_close(g, 2 * u.size * u)
+            assert g.sharding.is_equivalent_to(x.sharding, 3)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_spectral_derivative_and_its_gradient(real):
+    mesh, n = make_mesh((2, 4)), 16
+    fft = dops.FFT3D(mesh, shape=(n, n, n), real=real)
+    x, y, z = np.meshgrid(*[2 * np.pi * np.arange(n) / n] * 3, indexing="ij")
+    u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
+
+    def derivative(v):
+        kx, _, _ = fft.wavenumbers()
+        return fft.inverse(1j * kx.astype(complex) * fft(v)).real
+
+    assert_close(derivative(u), 2 * np.cos(2 * x) * np.cos(3 * y) * np.sin(z), rtol=1e-12)
+    loss = lambda v: jnp.sum(jnp.sin(derivative(v)))
+    d = random_field(u.shape, seed=3)
+    slope = np.vdot(jax.grad(loss)(u), d)
+    assert slope == pytest.approx(finite_difference(loss, u, d, 1e-5), rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+@pytest.mark.parametrize("real", [False, True])
+def test_wavenumbers(real, axis_contiguous, kind):
+    mesh, shape, lengths = make_mesh((2, 4), kind), (6, 9, 10), (1.0, 2.0, 4.0)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
+        expected = [np.fft.fftfreq(n, L / n) * 2 * np.pi for n, L in zip(shape, lengths)]
+        if real:
+            expected[2] = np.fft.rfftfreq(10, 4 / 10) * 2 * np.pi
+        stored = ("y", "z", "x") if axis_contiguous else ("x", "y", "z")
+        for waves in (fft.wavenumbers(lengths=lengths), jax.jit(lambda: fft.wavenumbers(lengths=lengths))()):
+            for name, k, values in zip("xyz", waves, expected):
+                position = stored.index(name)
+                assert k.ndim == 3
+                assert k.size == k.shape[position] == fft.plan(shape).target.shape[position]
+                np.testing.assert_allclose(np.ravel(k)[: len(values)], values, rtol=1e-14)
+                assert not np.ravel(k)[len(values) :].any()
+                assert spec_of(k)[position] == fft.out_spec[position]
+
+
+def test_wavenumbers_take_a_shape_and_one_length():
+    fft = dops.FFT3D(make_mesh((2, 4)))
+    kx, ky, kz = fft.wavenumbers((8, 8, 8), lengths=1)
+    np.testing.assert_allclose(np.ravel(kx), 2 * np.pi * np.fft.fftfreq(8, 1 / 8))
+    assert [k.shape for k in (kx, ky, kz)] == [(8, 1, 1), (1, 8, 1), (1, 1, 8)]
+
+
+def test_garbage_in_padding_does_not_leak():
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7))
+    dec = fft.decomposition
+    u = random_field((5, 6, 7), np.complex128)
+    dirty = np.full(dec.padded_shape("z"), np.nan, np.complex128)
+    dirty[:5, :6, :7] = u
+    k = np.array(fft(dirty))
+    assert_close(k[:5, :6, :7], np.fft.fftn(u))
+    assert np.isfinite(k).all()
+    k[:, 6:], k[:, :, 7:] = np.nan, np.inf
+    back = np.asarray(fft.inverse(k))
+    assert_close(back[:5, :6, :7], u)
+    assert np.isfinite(back).all()
+
+
+def test_nothing_is_padded_where_sizes_divide():
+    fft = dops.FFT3D(make_mesh((2, 4)))
+    assert fft(np.ones((8, 8, 16))).shape == (8, 8, 16)
+    assert dops.Decomposition(make_mesh((2, 4)), shape=(8, 8, 16)).padded_shape("x") == (8, 8, 16)
+
+
+def test_ambient_mesh():
+    mesh = make_mesh((2, 4), "explicit")
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D()
+        assert fft.decomposition.mesh == mesh
+        k = jax.jit(lambda u: dops.FFT3D()(u))(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
+        assert jax.typeof(k).sharding.spec == P(None, "x", "y")
+        assert jax.typeof(k).sharding.mesh.axis_types == (AxisType.Explicit,) * 2
+    with pytest.raises(ValueError, match="`mesh` must be given where there is no ambient mesh"):
+        dops.FFT3D()
+
+
+BAD = [
+    (lambda d, m: d.FFT3D(m, norm="none"), "`norm` must be one of .*; got 'none'"),
+    (lambda d, m: d.FFT3D(m)(np.ones((8, 8))), r"`x` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
+    (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be given .* does not divide"),
+    (lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))), "`shape` must be given .* 4 devices along z, 9 cells"),
+    (lambda d, m: d.FFT3D(m, real=True)(np.ones((8, 8, 8))), "`shape` must be given"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 8))(np.ones((8, 8, 9))), r"got \(8, 8, 9\)"),
+    (
+        lambda d, m: d.FFT3D(m, shape=(8, 8, 8), real=True)(np.ones((8, 8, 8), complex)),
+        "`x` must be real for a real transform; got complex128",
+    ),
+    (lambda d, m: d.FFT3D(m, real=True).inverse(np.ones((8, 8, 8))), "`shape` must be given .* half spectrum; got"),
+    (lambda d, m: d.FFT3D(m).wavenumbers(), "`shape` must be given"),
+    (lambda d, m: d.FFT3D(m).spectral, "`shape` must be given"),
+    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), lengths=-1.0), "`lengths` must be positive; got -1.0"),
+    (lambda d, m: d.FFT3D(m)(np.ones((0, 8, 8))), r"`x` must have at least one cell .*; got \(0, 8, 8\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD)
+def test_bad_input(plain, call, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        call(plain, make_mesh((2, 4)))

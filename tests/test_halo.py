@@ -1,0 +1,173 @@
+"""`HaloExchange` against the rule that defines it, cell by cell, and its adjoint by dot products."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+from jax.sharding import PartitionSpec as P
+
+from helpers import (
+    assert_adjoint,
+    assert_transposed,
+    finite_difference,
+    make_mesh,
+    put,
+    random_field,
+    spec_of,
+)
+
+
+def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
+    """The definition, cell by cell: cell g of a block's line is field cell g (mod n), or zero outside."""
+    n = u.shape[axis]
+    cells = -(-n // parts)
+    u = np.moveaxis(u, axis, 0)
+    out = np.zeros((parts * (before + cells + after), *u.shape[1:]), u.dtype)
+    for block in range(parts):
+        for i in range(-before, cells + after):
+            g = block * cells + i
+            inside = -before <= g < n + after if periodic else 0 <= g < n
+            if inside:
+                out[block * (before + cells + after) + before + i] = u[g % n]
+    return np.moveaxis(out, 0, axis)
+
+
+def extended(u, parts, halo, periodic):
+    for axis, p, (before, after), flag in zip((-3, -2, -1), parts, halo, periodic):
+        u = extended_axis(u, axis, p, before, after, flag)
+    return u
+
+
+WIDTHS = [
+    ((1, 1), (3, 3), (2, 2)),  # cuDecomp's widths
+    ((2, 0), (0, 3), (1, 2)),  # per side
+    ((0, 0), (1, 1), (0, 0)),
+    ((5, 4), (9, 6), (0, 7)),  # wider than a block, wider than the grid
+]
+PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
+
+
+@pytest.mark.parametrize("halo", WIDTHS)
+@pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (7, 3, 5)])
+@pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (1, 8), (3, 2), (4,), (1, 1)])
+def test_every_cell_and_the_adjoint(sizes, shape, halo):
+    periodic = PERIODIC[(sum(sizes) + sum(shape) + WIDTHS.index(halo)) % 3]  # all three, spread over the matrix
+    exchange = dops.HaloExchange(make_mesh(sizes), halo, periodic=periodic, shape=shape)
+    parts = (*exchange.decomposition.sizes, 1)
+    u = random_field(shape)
+    h = exchange(u)
+    np.testing.assert_array_equal(h, extended(u, parts, halo, periodic))
+    assert spec_of(h) == exchange.out_spec
+    np.testing.assert_array_equal(exchange.decomposition.gather(exchange.crop(h)), u)
+    np.testing.assert_array_equal(exchange.update(h), h)
+    x = np.asarray(exchange.decomposition.shard(u))
+    y = random_field(h.shape, seed=1)
+    assert_transposed(exchange, exchange.T, x, y)
+    assert_transposed(exchange.crop, exchange.crop.T, y, x)
+    assert_transposed(exchange.update, exchange.update.T, y, y[::-1])
+
+
+def test_update_refreshes_stale_halos():
+    exchange = dops.HaloExchange(make_mesh((2, 4)), (2, 1, 0), periodic=(True, False, True))
+    h = np.array(exchange(random_field((8, 8, 8))))
+    cells = np.asarray(exchange.crop(h))
+    stale = np.asarray(exchange.crop.T(cells))  # the same cells, zeros around every block
+    assert not np.array_equal(stale, h)
+    np.testing.assert_array_equal(exchange.update(stale), h)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_gradient_adds_cotangents_back_to_their_owners(kind):
+    """jaxDecomp uses the exchange as its own adjoint, which is wrong: each cell's copies must add up."""
+    mesh = make_mesh((2, 4), kind)
+    with jax.set_mesh(mesh):
+        exchange = dops.HaloExchange(mesh, 1)
+        x = put(mesh, random_field((8, 8, 8)), "x", "y", None)
+        counts = jax.grad(lambda v: jnp.sum(exchange(v)))(x)
+        ones = np.ones((8, 8, 8))
+        expected = np.zeros_like(ones)
+        # How often every cell stands in the extended field, counted from the definition.
+        numbers = np.arange(8**3).reshape(8, 8, 8)
+        copies = extended(numbers, (2, 4, 1), ((1, 1),) * 3, (True,) * 3)
+        expected = np.bincount(copies.ravel(), minlength=8**3).reshape(8, 8, 8)
+        np.testing.assert_array_equal(counts, expected)
+        assert counts.sharding.is_equivalent_to(x.sharding, 3)
+        loss = lambda v: jnp.sum(jnp.sin(exchange(v)) * jnp.cos(jnp.roll(exchange(v), 1, -1)))
+        direction = random_field((8, 8, 8), seed=3)
+        slope = np.vdot(jax.grad(loss)(x), direction)
+        assert slope == pytest.approx(finite_difference(loss, np.asarray(x), direction, 1e-5), rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_batch_axes_and_vmap(kind):
+    mesh = make_mesh((2, 2, 2), kind)
+    with jax.set_mesh(mesh):
+        exchange = dops.HaloExchange(mesh, (1, 2, 1))
+        u = random_field((4, 3, 4, 8, 6))
+        expected = extended(u, (2, 2, 1), ((1, 1), (2, 2), (1, 1)), (True,) * 3)
+        x = put(mesh, u, "c", None, "x", "y", None)
+        np.testing.assert_array_equal(exchange(x), expected)
+        np.testing.assert_array_equal(jax.vmap(jax.vmap(exchange))(x), expected)
+        np.testing.assert_array_equal(jax.jit(jax.vmap(exchange))(x), expected)
+        assert spec_of(jax.jit(jax.vmap(exchange))(x)) == P("c", None, "x", "y", None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128", "int32", "bfloat16", "bool"])
+def test_dtypes_are_kept(dtype):
+    u = jnp.asarray(np.arange(512).reshape(8, 8, 8) % 7, dtype)
+    h = dops.HaloExchange(make_mesh((2, 4)), 1)(u)
+    assert h.dtype == u.dtype
+    np.testing.assert_array_equal(h, extended(np.asarray(u), (2, 4, 1), ((1, 1),) * 3, (True,) * 3))
+
+
+def test_complex_adjoints():
+    exchange = dops.HaloExchange(make_mesh((2, 4)), 1)
+    x, y = random_field((8, 8, 8), np.complex128), random_field((12, 16, 10), np.complex128, 1)
+    assert_transposed(exchange, exchange.T, x, y)
+    assert_adjoint(exchange, exchange.H, x, y)
+
+
+def test_an_int_three_ints_and_pairs_are_the_same():
+    mesh = make_mesh((2, 4))
+    first = dops.HaloExchange(mesh, 1)
+    assert first == dops.HaloExchange(mesh, (1, 1, 1)) == dops.HaloExchange(mesh, [(1, 1), 1, (1, 1)])
+
+
+BAD = [
+    (lambda d, m: d.HaloExchange(m, (2, -1, 0)), r"`halo` must be non-negative; got \(2, -1, 0\)"),
+    (lambda d, m: d.HaloExchange(m, (1, 1)), r"`halo` must be an int, three ints, .*; got \(1, 1\)"),
+    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pairs; got"),
+    (lambda d, m: d.HaloExchange(m, 1.5), "`halo` must be made of integers; got 1.5"),
+    (lambda d, m: d.HaloExchange(m, True), "`halo` must be made of integers; got True"),
+    (lambda d, m: d.HaloExchange(m, 1, periodic="yes"), "`periodic` must be a bool or three bools; got 'yes'"),
+    (lambda d, m: d.HaloExchange(m, 1, periodic=(True, False)), "`periodic` must be"),
+    (lambda d, m: d.HaloExchange(m, 1)(np.ones((9, 8, 8))), "`shape` must be given"),
+    (lambda d, m: d.HaloExchange(m, 1, shape=(8, 8, 8)).crop(np.ones((8, 8, 8))), r"`x` must have shape"),
+    (lambda d, m: d.HaloExchange(m, 1).inverse, "has no inverse"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD)
+def test_bad_input(plain, call, text):
+    with pytest.raises((ValueError, TypeError, AttributeError), match=text):
+        call(plain, make_mesh((2, 4)))
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("sizes", [(2, 4), (2, 2), (2, 1), (1, 8), (8, 1), (4, 2)])
+def test_only_neighbours_layers_travel(sizes, periodic):
+    """One collective permute per side of each divided axis, of the halo layers alone; the two sides of a periodic axis
+    of two devices are one device, and go in one."""
+    shape = nx, ny, nz = 16, 32, 8
+    hx, hy = 1, 2
+    exchange = dops.HaloExchange(make_mesh(sizes), (hx, hy, 3), periodic=periodic)
+    x = jax.ShapeDtypeStruct(shape, np.float32, sharding=exchange.decomposition.sharding())
+    found = collectives(jax.jit(exchange).lower(x).compile().as_text())
+    expected = []
+    for parts, layer in zip(sizes, (4 * hx * (ny // sizes[1]) * nz, 4 * hy * (nx // sizes[0] + 2 * hx) * nz)):
+        if parts > 1:
+            expected += [2 * layer] if parts == 2 and periodic else [layer, layer]
+    assert {c.kind for c in found} == {"collective-permute"}
+    assert sorted(c.bytes for c in found) == sorted(expected)

@@ -1,0 +1,177 @@
+"""Meshes of every kind: where they come from, what sits on them, and what leaves a group."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
+
+from helpers import assert_close, make_mesh, put, random_field, spec_of
+
+
+KINDS = [AxisType.Auto, AxisType.Explicit]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_make_mesh_and_no_context(kind):
+    """The first thing that people type; `jax.make_mesh` gives Explicit axes by default."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
+    fft = dops.FFT3D(mesh)
+    u = random_field((8, 8, 8))
+    assert_close(fft(u), np.fft.fftn(u))
+    assert_close(jax.jit(fft)(u), np.fft.fftn(u))
+    assert_close(jax.jit(jax.vmap(fft))(np.stack([u, u]))[1], np.fft.fftn(u))
+    assert_close(jax.jit(lambda: fft(jnp.ones((8, 8, 8))))(), np.fft.fftn(np.ones((8, 8, 8))))
+    loss = lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)
+    assert_close(jax.jit(jax.grad(loss))(u), 2 * u.size * u)
+    x = fft.decomposition.shard(u)
+    assert_close(jax.jit(jax.grad(loss))(x), 2 * u.size * u)
+    on_one_device = jax.device_put(u, jax.devices()[3])
+    assert_close(fft(on_one_device), np.fft.fftn(u))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_explicit_types_show_in_every_result(kind):
+    mesh = make_mesh((2, 4), kind.name.lower())
+    with jax.set_mesh(mesh):
+        fft, halo = dops.FFT3D(mesh), dops.HaloExchange(mesh, 1)
+        seen = []
+
+        def program(u):
+            k = fft(u)
+            h = halo(u)
+            seen.extend(jax.typeof(v).sharding.spec for v in (k, fft.inverse(k), h, halo.T(h), jax.vmap(fft)(u[None])))
+            return k
+
+        jax.eval_shape(program, jax.ShapeDtypeStruct((8, 8, 8), complex, sharding=fft.decomposition.sharding()))
+    if kind == AxisType.Explicit:
+        z, x = P("x", "y", None), P(None, "x", "y")
+        assert seen == [x, z, z, z, P(None, *x)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrongly_sharded_explicit_input_is_resharded_and_its_gradient_comes_back(kind):
+    mesh = make_mesh((2, 4), kind.name.lower())
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field((8, 8, 8))
+        x = put(mesh, u, None, "y", "x")
+        assert_close(jax.jit(fft)(x), np.fft.fftn(u))
+        g = jax.jit(jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)))(x)
+        assert_close(g, 2 * u.size * u)
+        if kind == AxisType.Explicit:
+            assert spec_of(g) == P(None, "y", "x")
+
+
+def test_mixed_axis_types():
+    devices = np.array(jax.devices()).reshape(2, 2, 2)
+    mesh = Mesh(devices, ("c", "x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto, AxisType.Auto))
+    u = random_field((4, 4, 4, 4))
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        k = jax.jit(jax.vmap(fft))(put(mesh, u, "c", "x", "y", None))
+        assert_close(k, np.fft.fftn(u, axes=(1, 2, 3)))
+        assert spec_of(k) == P("c", None, "x", "y")
+
+
+def test_auto_axes_inside_an_explicit_mesh():
+    mesh = make_mesh((2, 4), "explicit")
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field((8, 8, 8), np.complex128)
+        relaxed = jax.sharding.auto_axes(lambda v: fft(v), out_sharding=P(None, "x", "y"))
+        assert_close(jax.jit(relaxed)(put(mesh, u, "x", "y", None)), np.fft.fftn(u))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_sub_mesh(kind):
+    """Half of the devices, and not the first half."""
+    mesh = Mesh(np.array(jax.devices()[4:]).reshape(2, 2), ("x", "y"), axis_types=(AxisType[kind.title()],) * 2)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field((8, 8, 8))
+        k = fft(u)
+        assert_close(k, np.fft.fftn(u))
+        assert k.sharding.device_set == set(jax.devices()[4:])
+        g = jax.jit(jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)))(fft.decomposition.shard(u))
+        assert_close(g, 2 * u.size * u)
+
+
+def test_another_ambient_mesh_is_refused_clearly(plain):
+    fft = plain.FFT3D(make_mesh((2, 2)))
+    with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
+        jax.jit(fft)(np.ones((8, 8, 8)))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("name", ["fft", "rfft", "transpose", "gradient"])
+def test_groups_stay_among_themselves(kind, name):
+    """Plain `jit(vmap(...))` over a batch that the group axis divides: all-to-alls inside groups and nothing else."""
+    from decompops._hlo import collectives
+
+    mesh = make_mesh((2, 2, 2), kind)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh, shape=(8, 8, 8), real=name == "rfft")
+        operator = dops.Transpose(mesh, "z", "x") if name == "transpose" else fft
+        if name == "gradient":
+            operator = jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2))
+        u = random_field((4, 8, 8, 8))
+        x = put(mesh, u, "c", "x", "y", None)
+        compiled = jax.jit(jax.vmap(operator)).lower(x).compile()
+        found = collectives(compiled.as_text())
+        assert [c.kind for c in found] == ["all-to-all"] * (4 if name == "gradient" else 2)
+        assert {c.group_size for c in found} == {2}
+        groups = {frozenset(group) for c in found for group in c.groups}
+        assert groups == {frozenset(g) for g in [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7)]}
+        result = compiled(x)
+        assert spec_of(result)[0] == "c"
+        expected = {
+            "fft": lambda: np.fft.fftn(u, axes=(1, 2, 3)),
+            "rfft": lambda: np.pad(np.fft.rfftn(u, axes=(1, 2, 3)), [(0, 0)] * 3 + [(0, 1)]),
+            "transpose": lambda: u,
+            "gradient": lambda: 2 * 512 * u,
+        }[name]()
+        assert_close(result, expected)
+
+
+def test_vmap_with_a_spmd_axis_name():
+    """Only `spmd_axis_name` can say that a batch which the group axis does not come first in is divided by it."""
+    mesh = make_mesh((2, 2, 2))
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field((2, 4, 4, 4, 4), np.complex128)
+        x = put(mesh, u, None, "c", "x", "y", None)
+        operator = jax.jit(jax.vmap(jax.vmap(fft, spmd_axis_name="c")))
+        k = operator(x)
+        assert_close(k, np.fft.fftn(u, axes=(2, 3, 4)))
+        assert spec_of(k) == P(None, "c", None, "x", "y")
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (4, 4), (3, 2)])
+def test_abstract_mesh_compiles_without_devices(shape):
+    mesh = AbstractMesh(shape, ("x", "y"))
+    fft = dops.FFT3D(mesh, shape=(64, 64, 64))
+    assert fft.decomposition.local_shape("x") == (64, -(-64 // shape[0]), -(-64 // shape[1]))
+    with jax.sharding.use_abstract_mesh(mesh):
+        k = jax.eval_shape(fft, jax.ShapeDtypeStruct(fft.decomposition.padded_shape("z"), np.complex64))
+    assert k.shape == fft.decomposition.padded_shape("x")
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("spec", [(None, "x", "y"), (("c", "x"), None, "y"), ("y", None, "x"), ("c", "x", "y")])
+def test_a_batch_sharded_in_any_way(kind, spec):
+    """Replicated although the group axis divides it, or over mesh axes that the grid needs: values and gradients."""
+    mesh = make_mesh((2, 2, 2), kind)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh)
+        u = random_field((4, 4, 4, 4))
+        x = put(mesh, u, *spec, None)
+        loss = lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)
+        for wrap in (lambda f: f, jax.jit):
+            assert_close(wrap(fft)(x), np.fft.fftn(u, axes=(1, 2, 3)))
+            assert_close(wrap(jax.grad(loss))(x), 2 * 64 * u)
+            if kind == "auto" or spec[0] in (None, "c"):  # JAX refuses an Explicit mapped axis on the grid's mesh axes
+                assert_close(wrap(jax.vmap(fft))(x), np.fft.fftn(u, axes=(1, 2, 3)))
+        if kind == "explicit" and spec[0] is None:
+            assert spec_of(jax.jit(fft)(x)) == P(None, None, "x", "y")

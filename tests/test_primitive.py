@@ -1,0 +1,234 @@
+"""Every transformation of JAX, on every operator: the rules of the one primitive."""
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_close, finite_difference, make_mesh, put, random_field
+
+
+SHAPE = (6, 5, 7)
+
+
+def operators(mesh):
+    dec = dops.Decomposition(mesh, shape=SHAPE)
+    fft, rfft = dops.FFT3D(dec), dops.FFT3D(dec, real=True, axis_contiguous=True, norm="ortho")
+    halo = dops.HaloExchange(dec, ((1, 2), 1, 0), periodic=(True, False, True))
+    return {
+        "fft": fft,
+        "inverse": fft.inverse,
+        "rfft": rfft,
+        "rfft.T": rfft.T,
+        "transpose": dops.Transpose(dec, "z", "x"),
+        "halo": halo,
+        "halo.T": halo.T,
+        "halo.crop": halo.crop,
+        "halo.update": halo.update,
+        "stencil": dops.Stencil(dec, lambda h: jnp.sin(h[..., 1:-1, :-1, :]) * h[..., :-2, 1:, :], ((1, 1), (0, 1), 0)),
+    }
+
+
+NAMES = list(operators(make_mesh((1, 1))))
+
+
+def input_for(operator, kind, seed=0):
+    """A random input of the right shape and kind, as the operator's own specs shard it, without padding noise."""
+    if isinstance(operator, dops.Stencil):
+        source, complex_input = operator.exchange.plan(SHAPE).source, False
+    else:
+        plan = operator.plan(SHAPE)
+        source = plan.source
+        complex_input = any(getattr(stage, "kind", "") in ("c2c", "c2r") for stage in plan.stages[:1])
+    x = random_field(source.shape, np.complex128 if complex_input else np.float64, seed)
+    return put(operator.decomposition.mesh, x, *source.spec)
+
+
+def real_loss(operator):
+    """A smooth real function of the operator's result, nonlinear enough to have third derivatives."""
+
+    def loss(x):
+        y = 0.1 * operator(x)
+        return jnp.sum(jnp.sin(y.real) * 0.3 + jnp.cos(y.real * y.imag))
+
+    return loss
+
+
+@pytest.fixture(params=["auto", "explicit"])
+def mesh(request):
+    mesh = make_mesh((2, 4), request.param)
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_first_and_second_derivatives(mesh, name):
+    operator = operators(mesh)[name]
+    x, v = input_for(operator, name), input_for(operator, name, seed=1)
+    loss = real_loss(operator)
+
+    # JAX's gradient g of a real loss pairs with a direction as Re(sum(g * v)).
+    pair = lambda g, v: jnp.sum((g * v).real)
+    gradient = jax.jit(jax.grad(loss))
+    g = gradient(x)
+    assert g.sharding.is_equivalent_to(x.sharding, 3)
+    assert_close(jax.grad(loss)(x), g)
+    slope = float(pair(g, v))
+    assert slope == pytest.approx(finite_difference(jax.jit(loss), x, v, 1e-5), rel=1e-6, abs=1e-6)
+    value, tangent = jax.jvp(loss, (x,), (v,))
+    assert float(tangent) == pytest.approx(slope, rel=1e-10)
+    assert float(value) == pytest.approx(float(loss(x)), rel=1e-12)
+
+    # Hessian-vector products: forward over reverse, reverse over forward, reverse over reverse.
+    along = lambda x: pair(jax.grad(loss)(x), v)
+    curvature = finite_difference(jax.jit(along), x, v, 1e-5)
+    forward_over_reverse = jax.jvp(jax.grad(loss), (x,), (v,))[1]
+    reverse_over_forward = jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
+    reverse_over_reverse = jax.jit(jax.grad(along))(x)
+    for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse):
+        assert float(pair(product, v)) == pytest.approx(curvature, rel=1e-5, abs=1e-5)
+        assert_close(product, forward_over_reverse)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "stencil"])
+def test_vjp_and_linear_transpose_are_the_transposed_operator(mesh, name):
+    operator = operators(mesh)[name]
+    x = input_for(operator, name)
+    y = jax.jit(operator)(x)
+    cotangent = y * 0.5
+    expected = operator.T(cotangent)
+    (by_vjp,) = jax.vjp(operator, x)[1](cotangent)
+    (by_transpose,) = jax.linear_transpose(operator, x)(cotangent)
+    assert_close(by_vjp, expected)
+    assert_close(by_transpose, expected)
+    _, linear = jax.linearize(operator, x)
+    assert_close(linear(x), y)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_nested_and_of_gradients(mesh, name):
+    operator = operators(mesh)[name]
+    x = input_for(operator, name)
+    stack = jnp.stack([x, 2 * x, -x])
+    expected = np.stack([np.asarray(operator(s)) for s in (x, 2 * x, -x)])
+    assert_close(jax.vmap(operator)(stack), expected)
+    assert_close(jax.jit(jax.vmap(jax.vmap(operator)))(stack[None])[0], expected)
+    last = jax.vmap(operator, in_axes=-1, out_axes=1)(jnp.moveaxis(stack, 0, -1))
+    assert_close(jnp.moveaxis(last, 1, 0), expected)
+    gradients = jax.vmap(jax.grad(real_loss(operator)))(stack)
+    for g, s in zip(gradients, (x, 2 * x, -x)):
+        assert_close(g, jax.grad(real_loss(operator))(s))
+
+
+def test_scan_and_checkpoint(mesh):
+    fft = dops.FFT3D(mesh, shape=(8, 8, 8), norm="ortho")
+    x = put(mesh, random_field((8, 8, 8), np.complex128), "x", "y", None)
+
+    def evolve(x, steps=3, wrap=lambda f: f):
+        def step(u, _):
+            u = fft.inverse(fft(u) * 0.9)
+            return jax.lax.complex(jnp.sin(u.real), u.imag), jnp.sum(jnp.abs(u) ** 2)
+
+        return jax.lax.scan(wrap(step), x, length=steps)
+
+    def by_hand(u, steps=3):
+        energies = []
+        for _ in range(steps):
+            u = 0.9 * u
+            energies.append(np.sum(np.abs(u) ** 2))
+            u = np.sin(u.real) + 1j * u.imag
+        return u, np.array(energies)
+
+    for got, expected in zip(jax.jit(evolve)(x), by_hand(np.asarray(x))):
+        assert_close(got, expected)
+    loss = lambda wrap: lambda x: evolve(x, wrap=wrap)[1].sum()
+    plain = jax.jit(jax.grad(loss(lambda f: f)))(x)
+    assert_close(jax.jit(jax.grad(loss(jax.checkpoint)))(x), plain)
+    v = random_field((8, 8, 8), np.complex128, 1)
+    numeric = finite_difference(loss(lambda f: f), np.asarray(x), v, 1e-6)
+    assert float(jnp.sum((plain * v).real)) == pytest.approx(numeric, rel=1e-6)
+
+
+def test_operators_are_arguments_without_retracing(mesh):
+    traces = []
+
+    @jax.jit
+    def apply(operator, x):
+        traces.append(operator)
+        return operator(x)
+
+    x = put(mesh, np.ones((8, 8, 8)), "x", "y", None)
+    for _ in range(3):
+        apply(dops.FFT3D(mesh), x)
+        apply(dops.HaloExchange(mesh, (1, 1, 0)), x)
+        apply(dops.FFT3D(mesh).inverse, x.astype(complex))
+    assert len(traces) == 3
+    eqx.filter_jit(lambda operator, x: operator(x))(dops.Transpose(mesh, "z", "y"), x)
+
+
+def test_donation_reuses_the_buffer(mesh):
+    fft = dops.FFT3D(mesh)
+    x = put(mesh, random_field((8, 8, 8), np.complex128), "x", "y", None)
+    expected = np.fft.fftn(np.asarray(x))
+    compiled = jax.jit(fft, donate_argnums=0).lower(x).compile()
+    assert compiled.memory_analysis().alias_size_in_bytes == x.nbytes // 8
+    assert_close(compiled(x), expected)
+    assert x.is_deleted()
+
+
+def test_local_between_other_collectives(mesh):
+    """Inside the user's own `shard_map`, with `check_vma=True`, and differentiated there and from outside."""
+    rfft = dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
+    halo = dops.HaloExchange(mesh, 1)
+    u = random_field((8, 8, 8))
+
+    def body(block):
+        mean = jax.lax.pmean(jnp.mean(block), ("x", "y"))
+        spectrum = rfft.local(block - mean)
+        power = jax.lax.psum(jnp.sum(jnp.abs(spectrum) ** 2), ("x", "y"))
+        smooth = halo.crop.local(halo.local(rfft.inverse.local(spectrum)))
+        return power, smooth + mean
+
+    mapped = jax.shard_map(
+        body, mesh=mesh, in_specs=P("x", "y", None), out_specs=(P(), P("x", "y", None)), check_vma=True
+    )
+    x = put(mesh, u, "x", "y", None)
+    power, same = jax.jit(mapped)(x)
+    centred = u - u.mean()
+    assert float(power) == pytest.approx(np.sum(np.abs(np.fft.rfftn(centred)) ** 2), rel=1e-12)
+    assert_close(same, u)
+    g = jax.jit(jax.grad(lambda x: mapped(x)[0]))(x)
+    numeric = finite_difference(lambda v: np.sum(np.abs(np.fft.rfftn(v - v.mean())) ** 2), u, u**2, 1e-4)
+    assert float(jnp.sum(g * u**2)) == pytest.approx(numeric, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_local_equals_the_global_call(mesh, name):
+    operator = operators(mesh)[name]
+    x = input_for(operator, name)
+    mapped = jax.shard_map(
+        operator.local, mesh=mesh, in_specs=operator.in_spec, out_specs=operator.out_spec, check_vma=True
+    )
+    assert_close(jax.jit(mapped)(x), operator(x))
+    loss = lambda f: lambda x: jnp.sum(jnp.abs(f(x)) ** 2)
+    assert_close(jax.jit(jax.grad(loss(mapped)))(x), jax.grad(loss(operator))(x))
+
+
+def test_the_global_call_inside_shard_map_says_what_to_do(mesh, plain):
+    fft = plain.FFT3D(mesh)
+    mapped = jax.shard_map(fft, mesh=mesh, in_specs=P("x", "y", None), out_specs=P(None, "x", "y"))
+    with pytest.raises(ValueError, match=r"inside a `shard_map` over mesh axis 'x'; use `.local\(block\)`"):
+        mapped(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
+
+
+def test_a_shard_map_over_the_batch_axis_only(mesh):
+    del mesh
+    group = make_mesh((2, 2, 2))
+    with jax.set_mesh(group):
+        fft = dops.FFT3D(group)
+        u = random_field((4, 4, 8, 8), np.complex128)
+        mapped = jax.jit(jax.shard_map(fft, in_specs=P("c"), out_specs=P("c"), axis_names={"c"}))
+        assert_close(mapped(put(group, u, "c", "x", "y", None)), np.fft.fftn(u, axes=(1, 2, 3)))

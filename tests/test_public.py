@@ -1,0 +1,97 @@
+"""What the package shows, and how its files depend on each other."""
+
+import ast
+import re
+from pathlib import Path
+from types import ModuleType
+
+import decompops as dops
+
+
+PACKAGE = Path(dops.__file__).parent
+NAMES = {
+    *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "Decomposition", "FFT3D", "HaloExchange"),
+    *("MPI", "Stencil", "Transpose", "XLA", "config"),
+}
+# Imports run one way: a file may import from its own layer's predecessors only.
+LAYERS = [
+    ["_pencil"],
+    ["_stage"],
+    ["_backend.base"],
+    ["_backend.halo"],
+    ["_backend.xla", "_backend.native"],
+    ["_config"],
+    ["_decomposition"],
+    ["_primitive"],
+    ["_operator.base"],
+    ["_operator.planned"],
+    ["_operator.fft", "_operator.transpose", "_operator.halo"],
+    ["_operator.stencil"],
+    ["__init__", "_hlo", "_tables"],
+    ["_peers"],
+    ["_bench"],
+    ["cli"],
+    ["__main__"],
+]
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of this package that a file imports, also inside functions; type-only imports do not count."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    here = module_name(path).split(".")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = here[: len(here) - node.level]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found |= {".".join([*base, name]) for name in names if name != "__version__"}
+        elif isinstance(node, ast.Import):
+            found |= {"__init__" for alias in node.names if alias.name == "decompops"}
+    return found
+
+
+def test_public_names():
+    public = {n for n, value in vars(dops).items() if not n.startswith("_") and not isinstance(value, ModuleType)}
+    assert public == NAMES
+
+
+def test_imports_run_one_way():
+    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    files = [p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent == PACKAGE]
+    for path in files:
+        name = module_name(path)
+        assert name in rank, f"{name} has no place in LAYERS"
+        for other in imports(path):
+            assert rank[other] < rank[name], f"{name} imports {other}"
+
+
+def test_one_file_touches_the_extension_interface_and_none_private_jax():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert "jax._src" not in text
+        if re.search(r"jax\.(extend|interpreters)", text):
+            assert module_name(path) == "_primitive"
+
+
+def test_public_docstrings():
+    for name in NAMES - {"config"}:
+        public = getattr(dops, name)
+        assert public.__doc__
+        for attribute, value in vars(public).items():
+            if attribute.startswith("_") or attribute == "decomposition":
+                continue
+            if callable(value) or isinstance(value, property):
+                inherited = [getattr(base, attribute, None) for base in public.__mro__[1:]]
+                assert value.__doc__ or any(i is not None and i.__doc__ for i in inherited), f"{name}.{attribute}"
+
+
+def test_files_are_short():
+    for path in [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
+        assert len(path.read_text().splitlines()) <= 400, path

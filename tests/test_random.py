@@ -1,0 +1,97 @@
+"""Random shapes, meshes, dtypes, batches and options against NumPy."""
+
+import math
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from helpers import assert_adjoint, assert_close, make_mesh, random_field
+
+
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@st.composite
+def decompositions(draw):
+    rank = draw(st.integers(1, 3))
+    sizes = draw(st.lists(st.integers(1, 8), min_size=rank, max_size=rank).filter(lambda s: math.prod(s) <= 8))
+    names = draw(st.permutations(["x", "y", "c"][:rank]))
+    mesh = make_mesh(tuple(sizes), "auto", tuple(names))
+    axes = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    shape = tuple(draw(st.lists(st.integers(1, 12), min_size=3, max_size=3)))
+    return dops.Decomposition(mesh, shape=shape, axes=tuple(axes))
+
+
+batches = st.lists(st.integers(1, 3), max_size=2).map(tuple)
+
+
+@SETTINGS
+@given(dec=decompositions(), batch=batches, data=st.data())
+def test_fft(dec, batch, data):
+    dtype = data.draw(st.sampled_from([np.float32, np.float64, np.complex64, np.complex128]))
+    real = not np.issubdtype(dtype, np.complexfloating) and data.draw(st.booleans())
+    norm = data.draw(st.sampled_from(["backward", "ortho", "forward"]))
+    axis_contiguous = data.draw(st.booleans())
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    fft = dops.FFT3D(dec, real=real, norm=norm, axis_contiguous=axis_contiguous)
+    u = random_field((*batch, *dec.shape), dtype, seed)
+    k = fft(u)
+    spectrum = fft.spectral.gather(k)
+    natural = np.moveaxis(spectrum, -1, -3) if axis_contiguous else spectrum
+    expected = (np.fft.rfftn if real else np.fft.fftn)(
+        u.astype(np.result_type(dtype, np.float64)), axes=(-3, -2, -1), norm=norm
+    )
+    rtol = 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
+    assert_close(natural, expected, rtol)
+    assert_close(dec.gather(fft.inverse(k)), u, rtol)
+    y = np.asarray(k) * np.asarray(random_field(k.shape, np.float64, seed)).astype(k.real.dtype)
+    assert_adjoint(fft, fft.H, np.asarray(fft.inverse(k)), y)
+
+
+@SETTINGS
+@given(dec=decompositions(), batch=batches, data=st.data())
+def test_transpose(dec, batch, data):
+    source, target = (data.draw(st.sampled_from("xyz")) for _ in range(2))
+    dtype = data.draw(st.sampled_from(["float32", "complex128", "int8", "bool"]))
+    u = (np.arange(math.prod((*batch, *dec.shape))) % 101).reshape(*batch, *dec.shape).astype(dtype)
+    transpose = dops.Transpose(dec, source, target)
+    v = jax.jit(transpose)(u)
+    assert v.shape[-3:] == dec.padded_shape(target)
+    np.testing.assert_array_equal(dec.gather(v), u)
+    np.testing.assert_array_equal(dec.gather(transpose.inverse(v)), u)
+
+
+@SETTINGS
+@given(dec=decompositions(), data=st.data())
+def test_halo(dec, data):
+    """Cell by cell from the definition: block `b` holds cells `b*m - before ... b*m + m + after` of the field."""
+    pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(3)]
+    periodic = tuple(data.draw(st.booleans()) for _ in range(3))
+    halo = dops.HaloExchange(dec, pairs, periodic=periodic)
+    u = random_field(dec.shape) + 10  # no true value is zero
+    expected = u
+    for axis, parts, (before, after), flag in zip(range(3), (*dec.sizes, 1), pairs, periodic):
+        n = u.shape[axis]
+        cells = -(-n // parts)
+        g = (np.arange(parts)[:, None] * cells + np.arange(-before, cells + after)).ravel()
+        inside = (g >= -before) & (g < n + after) if flag else (g >= 0) & (g < n)
+        expected = np.take(expected, g % n, axis)
+        expected = expected * np.expand_dims(inside, [i for i in range(3) if i != axis])
+    h = halo(u)
+    np.testing.assert_array_equal(h, expected)
+    np.testing.assert_array_equal(dec.gather(halo.crop(h)), u)
+    y = random_field(h.shape, seed=1)
+    assert_adjoint(halo, halo.T, np.asarray(dec.shard(u)), y)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8, 1)])
+def test_a_padded_field_multiplied_by_anything_still_transforms_right(sizes):
+    """Padding may hold anything by the time a field comes back from user code."""
+    fft = dops.FFT3D(make_mesh(sizes), shape=(7, 9, 5), real=True)
+    u = fft.decomposition.shard(random_field((7, 9, 5)))
+    k = fft(np.asarray(u) + 1)
+    expected = np.fft.rfftn(np.asarray(u)[:7, :9, :5] + 1)
+    assert_close(fft.spectral.gather(k), expected)

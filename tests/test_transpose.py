@@ -1,0 +1,93 @@
+"""`Transpose`: exact rearrangement between any two pencils."""
+
+import itertools
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from helpers import MESHES, SHAPES, assert_transposed, make_mesh, put, random_field, spec_of
+
+
+PAIRS = list(itertools.product("xyz", "xyz"))
+STORED = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize("sizes", [(2, 4), (3, 2), (8,)])
+def test_all_pairs_exactly(sizes, source, target):
+    mesh, shape = make_mesh(sizes), (9, 10, 11)
+    transpose = dops.Transpose(mesh, source, target, shape=shape)
+    dec = transpose.decomposition
+    u = random_field(shape)
+    x = dec.shard(u, source)
+    v = transpose(x)
+    np.testing.assert_array_equal(dec.gather(v), u)
+    assert v.shape == dec.padded_shape(target)
+    assert spec_of(v) == dec.spec(target) == transpose.out_spec
+    back = transpose.inverse(v)
+    np.testing.assert_array_equal(back, x)
+    assert spec_of(back) == dec.spec(source)
+    assert_transposed(transpose, transpose.T, np.asarray(x), np.asarray(dec.shard(random_field(shape, seed=1), target)))
+
+
+@pytest.mark.parametrize(("source", "target"), [("z", "x"), ("x", "y"), ("y", "z")])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("sizes", MESHES)
+def test_shapes_and_meshes(sizes, shape, source, target):
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape)
+    u = random_field(shape, np.complex64)
+    np.testing.assert_array_equal(transpose.decomposition.gather(transpose(u)), u)
+
+
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
+def test_axis_contiguous_order(source, target):
+    """cuDecomp's axis-contiguous orders: the pencil's local axis is stored last."""
+    mesh, shape = make_mesh((2, 4)), (8, 16, 24)
+    transpose = dops.Transpose(mesh, source, target, shape=shape, axis_contiguous=True)
+    u = random_field(shape)
+    v = transpose(np.transpose(u, STORED[source]))
+    np.testing.assert_array_equal(v, np.transpose(u, STORED[target]))
+    assert transpose.out_spec[-1] is None
+    np.testing.assert_array_equal(transpose.inverse(v), np.transpose(u, STORED[source]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "int8", "uint32", "bool"])
+def test_dtypes_are_kept(dtype):
+    u = jnp.asarray(np.arange(512).reshape(8, 8, 8) % 5, dtype)
+    v = dops.Transpose(make_mesh((2, 4)), "z", "x")(u)
+    assert v.dtype == u.dtype
+    np.testing.assert_array_equal(v, u)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_gradient_keeps_the_sharding(kind):
+    mesh = make_mesh((2, 4), kind)
+    with jax.set_mesh(mesh):
+        transpose = dops.Transpose(mesh, "z", "x")
+        weights = random_field((8, 8, 8), seed=1)
+        x = put(mesh, random_field((8, 8, 8)), "x", "y", None)
+        w = put(mesh, weights, None, "x", "y")
+        g = jax.jit(jax.grad(lambda v: jnp.sum(w * transpose(v) ** 2)))(x)
+        np.testing.assert_allclose(g, 2 * weights * np.asarray(x), rtol=1e-14)
+        assert spec_of(g) == P("x", "y", None)
+
+
+BAD = [
+    (lambda d, m: d.Transpose(m, "z", "w"), '`target` must be "x", "y" or "z"; got \'w\''),
+    (lambda d, m: d.Transpose(m, 2, "x"), '`source` must be "x", "y" or "z"; got 2'),
+    (lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))), "`shape` must be given"),
+    (
+        lambda d, m: d.Transpose(m, "z", "x", shape=(4, 4, 4))(np.ones((8, 8, 8))),
+        r"\(\*batch, 4, 4, 4\); got \(8, 8, 8\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD)
+def test_bad_input(plain, call, text):
+    with pytest.raises(ValueError, match=text):
+        call(plain, make_mesh((2, 4)))
