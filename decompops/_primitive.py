@@ -9,6 +9,7 @@ import functools
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
@@ -83,7 +84,8 @@ def _batching_rule(axis_data, args, dims, *, plan: Plan):
 
 
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
-ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [operator_p.bind(cotangent, plan=plan.transpose())])
+# A cotangent may come from the user, sharded in any way: it is placed like an input.
+ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(), jnp.asarray(cotangent))])
 mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
 
 

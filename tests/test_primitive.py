@@ -1,5 +1,7 @@
 """Every transformation of JAX, on every operator: the rules of the one primitive."""
 
+import contextlib
+
 import decompops as dops
 import equinox as eqx
 import jax
@@ -106,6 +108,21 @@ def test_vjp_and_linear_transpose_are_the_transposed_operator(mesh, name):
     assert_close(by_transpose, expected)
     _, linear = jax.linearize(operator, x)
     assert_close(linear(x), y)
+
+
+@pytest.mark.parametrize("ambient", [True, False])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
+    mesh = make_mesh((2, 4), kind)
+    with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
+        fft = dops.FFT3D(mesh)
+        u = put(mesh, random_field((8, 8, 8), np.complex128), "x", "y", None)
+        ct = random_field((8, 8, 8), np.complex128, seed=1)
+        expected = np.fft.fftn(ct)  # the transform is its own transpose
+        pull = lambda u, ct: jax.vjp(fft, u)[1](ct)[0]
+        for result in (pull(u, ct), jax.jit(pull)(u, ct), pull(u, jax.device_put(ct, jax.devices()[0]))):
+            assert_close(result, expected)
+            assert result.sharding.is_equivalent_to(u.sharding, 3)
 
 
 @pytest.mark.parametrize("name", NAMES)
