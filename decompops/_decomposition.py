@@ -245,7 +245,7 @@ def _names(entry: BatchEntry) -> tuple[str, ...]:
 
 def _mesh(mesh: object) -> Mesh | AbstractMesh:
     if mesh is None:
-        mesh = _ambient_mesh()
+        mesh = ambient_mesh()
         if mesh.empty:
             raise ValueError("`mesh` must be given where there is no ambient mesh (`jax.set_mesh`); got None.")
     if not isinstance(mesh, Mesh | AbstractMesh):
@@ -255,7 +255,7 @@ def _mesh(mesh: object) -> Mesh | AbstractMesh:
     return mesh
 
 
-def _ambient_mesh() -> Mesh | AbstractMesh:
+def ambient_mesh() -> Mesh | AbstractMesh:
     try:
         return jax.sharding.get_mesh()
     except ValueError:  # inside `jit`, where only the abstract mesh is known

@@ -15,14 +15,15 @@ from jax import Array
 from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ._decomposition import batch_spec, explicit_spec
+from ._decomposition import ambient_mesh, batch_spec, explicit_spec
 from ._stage import BatchEntry, Fourier, Plan
 
 
 def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
+    plan = _in_context(plan)
     return operator_p.bind(_place(plan, x), plan=plan)
 
 
@@ -89,13 +90,29 @@ ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(),
 mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
 
 
+def _in_context(plan: Plan) -> Plan:
+    """The plan on the ambient mesh, where there is one. It may be the plan's own mesh with other axis types
+    (`jax.set_mesh`, `jax.sharding.auto_axes`), and then JAX wants the types of the ambient one."""
+    context = ambient_mesh()
+    if context.empty:
+        return plan
+    if dict(context.shape) != dict(plan.mesh.shape):
+        raise ValueError(
+            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
+            f"got {dict(plan.mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
+        )
+    unchanged = context.axis_types == plan.mesh.axis_types or AxisType.Manual in context.axis_types
+    return plan if unchanged else replace(plan, mesh=context)
+
+
 def _place(plan: Plan, x: Array) -> Array:
     """Bring `x` to the sharding that the plan starts from."""
     if not isinstance(x, Tracer):
         return _put(x, plan.mesh, (*_batch_of_concrete(plan, x), *plan.source.spec))
-    if jax.typeof(x).sharding.mesh.empty:
-        if AxisType.Explicit not in plan.mesh.axis_types or not isinstance(plan.mesh, Mesh):
-            return _constrain(x, plan)
+    mesh = jax.typeof(x).sharding.mesh
+    if mesh.empty and AxisType.Explicit not in plan.mesh.axis_types:
+        return _constrain(x, plan)
+    if mesh != plan.mesh.abstract_mesh and AxisType.Manual not in mesh.axis_types:
         x = _put(x, plan.mesh, ())
     sharding = jax.typeof(x).sharding
     spec = explicit_spec(sharding.mesh, (*_lead(plan, sharding, x.ndim), *plan.source.spec))
@@ -112,13 +129,13 @@ def _constrain(x: Array, plan: Plan) -> Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(plan.mesh, spec))
 
 
-def _put(x: Array, mesh, entries) -> Array:
-    if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
-        return x
+def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -> Array:
     sharding = NamedSharding(mesh, PartitionSpec(*entries))
-    if not isinstance(x, Tracer) and x.sharding.is_equivalent_to(sharding, x.ndim):
-        return x
-    return jax.device_put(x, sharding)
+    if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
+        return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
+    # The mesh is compared too: with other axis types it makes the array one of another type.
+    same = not isinstance(x, Tracer) and getattr(x.sharding, "mesh", mesh) == mesh
+    return x if same and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
 
 
 def _batch(plan: Plan, x, names: frozenset[str]) -> tuple[BatchEntry, ...]:
@@ -149,18 +166,10 @@ def _lead(plan: Plan, sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, .
 
 
 def _mesh_in_context(plan: Plan):
-    """The mesh to map over and its axes to make manual.
-
-    The mesh that the program is traced under may be the plan's with other axis types (`jax.sharding.auto_axes`, a
-    surrounding partly manual `shard_map`); then it is the one that JAX expects.
-    """
+    """The mesh to map over (`None`: the ambient one, which JAX then expects) and its axes to make manual: those that a
+    surrounding, partly manual `shard_map` has not made manual already."""
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
         return plan.mesh, frozenset(plan.mesh.axis_names)
-    if dict(context.shape) != dict(plan.mesh.shape):
-        raise ValueError(
-            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
-            f"got {dict(plan.mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
-        )
     manual = {n for n, t in zip(context.axis_names, context.axis_types) if t == AxisType.Manual}
     return None, frozenset(context.axis_names) - manual

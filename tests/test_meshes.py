@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, put, random_field, spec_of
 
@@ -96,6 +96,22 @@ def test_sub_mesh(kind):
         assert k.sharding.device_set == set(jax.devices()[4:])
         g = jax.jit(jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)))(fft.decomposition.shard(u))
         assert_close(g, 2 * u.size * u)
+
+
+@pytest.mark.parametrize(("own", "ambient"), [("auto", "explicit"), ("explicit", "auto")])
+def test_an_ambient_mesh_with_other_axis_types_is_the_one_that_counts(own, ambient):
+    fft = dops.FFT3D(make_mesh((2, 4), own))
+    loss = lambda u: jnp.sum(jnp.abs(fft(u)) ** 2)
+    u = random_field((8, 8, 8), np.complex128)
+    mesh = make_mesh((2, 4), ambient)
+    with jax.set_mesh(mesh):
+        for x in (u, put(mesh, u, "x", "y", None)):
+            for wrap in (lambda f: f, jax.jit):
+                k = wrap(fft)(x)
+                assert_close(k, np.fft.fftn(u))
+                assert k.sharding.is_equivalent_to(NamedSharding(mesh, P(None, "x", "y")), 3)
+                assert_close(wrap(jax.grad(loss))(x), 2 * u.size * np.conj(u))
+        assert_close(fft(put(make_mesh((2, 4), own), u, "x", "y", None)), np.fft.fftn(u))
 
 
 def test_another_ambient_mesh_is_refused_clearly(plain):
