@@ -24,7 +24,7 @@ from ._operator.halo import HaloExchange
 from ._operator.transpose import Transpose
 from ._peers import Contestant, Task, compile_for, expected, multiplicity, of_transform, peers, weights
 from ._pencil import NO_HALO, Layout, Triple
-from ._stage import Extend, Fourier, Move, Plan, Stage
+from ._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
 
 
 OPERATORS = (
@@ -156,7 +156,7 @@ def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ..
     fft = FFT3D(dec, real=task.real, axis_contiguous=task.axis_contiguous)
 
     def weight():
-        kx, ky, kz = (k.astype(task.dtype) for k in fft.wavenumbers())
+        kx, ky, kz = fft.wavenumbers(dtype=task.dtype)
         return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
 
     plan = fft.plan(task.shape)
@@ -267,12 +267,7 @@ def _walk(plans: tuple[Plan, ...], dtype: np.dtype) -> Iterator[tuple[Stage | No
     """The stages of `plans`, with the dtypes before and after each."""
     yield None, dtype, dtype  # so that a plan without stages has a dtype too
     for stage in chain.from_iterable(plan.stages for plan in plans):
-        before = dtype
-        match stage:
-            case Fourier(kind="r2c"):
-                dtype = np.result_type(dtype, np.complex64)
-            case Fourier(kind="c2r"):
-                dtype = np.finfo(dtype).dtype
+        before, dtype = dtype, result_dtype(stage, dtype)
         yield stage, before, dtype
 
 

@@ -24,12 +24,14 @@ class Config:
 
     - `backend`: an instance such as `dops.XLA()`, or its name: "xla", "mpi", "cudecomp".
     - `transpose_backend`, `halo_backend`: how cuDecomp communicates, by cuDecomp's own names in lower case ("nccl",
-      "nvshmem_pl", ...); the other backends have no such choice and do not read them.
+      "nvshmem_pl", ...). Kept for `CuDecomp()`, which this version does not have yet; nothing else reads them.
 
     What is not set here is taken from the environment (`DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`,
     `DECOMPOPS_HALO_BACKEND`), and else is `XLA()` and cuDecomp's own choice. An operator reads the defaults once, when
     it is built; a later change does not alter it.
     """
+
+    __slots__ = ("_context", "_process")  # so that a misspelt option is an error
 
     def __init__(self) -> None:
         self._process: dict[str, Any] = {}

@@ -4,6 +4,7 @@ import math
 import operator
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from jaxtyping import Shaped
 
 from ._backend.base import AbstractBackend
 from ._config import resolve_backend
-from ._pencil import AXES, Layout, Pencil, Triple, check_pencil, pencil_layout
+from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, pencil_layout
 from ._stage import BatchEntry
 
 
@@ -142,41 +143,72 @@ class Decomposition(eqx.Module):
         sharding = NamedSharding(self.mesh, spec)
         return jax.make_array_from_callback((*lead, *layout.shape), sharding, block)
 
-    def crop(self, field: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """Cut the padding off a field in any pencil. An axis whose true length the mesh does not divide is gathered."""
-        lengths = self._true_shape(field)
-        cuts = [axis for axis in range(3) if lengths[axis] != field.shape[axis - 3]]
+    def crop(
+        self, field: Shaped[Array, "..."], pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "..."]:
+        """Cut the padding off a field. An axis whose true length the mesh does not divide is gathered.
+
+        **Arguments:**
+
+        - `field`: of shape `(*batch, ...)`, in the layout of `pencil` or already without its padding.
+        - `pencil`: may be left out for a field in natural order, whose padding is that of one of the pencils.
+        - `axis_contiguous`: whether it is stored with the local axis of `pencil` last, as operators built with
+            `axis_contiguous=True` leave it. It stays so.
+
+        **Raises:** `ValueError` for a field of another shape.
+        """
+        layout = self._layout_of(field, pencil, axis_contiguous)
+        lengths = field.shape[-3:] if layout is None else layout.true_shape
+        cuts = [axis for axis in (-3, -2, -1) if lengths[axis] != field.shape[axis]]
         if not cuts:
             return field
         sharding = jax.typeof(field).sharding
         if any(name is not None for name in sharding.spec):
             spec = list(sharding.spec) + [None] * (field.ndim - len(sharding.spec))
             for axis in cuts:
-                spec[axis - 3] = None
+                spec[axis] = None
             field = jax.sharding.reshard(field, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
-        nx, ny, nz = lengths
-        return field[..., :nx, :ny, :nz]
+        return field[..., *map(slice, lengths)]
 
-    def gather(self, field: Shaped[Array, "..."]) -> Shaped[np.ndarray, "..."]:
-        """The field as a NumPy array of the true shape, on every process. Works for a field in any pencil."""
-        nx, ny, nz = self._true_shape(field)
-        if not field.is_fully_addressable:
-            sharding = NamedSharding(self.mesh, PartitionSpec())
-            field = jax.device_put(field, sharding)
-        return np.asarray(field)[..., :nx, :ny, :nz]
+    def gather(
+        self, field: Shaped[Array | np.ndarray, "..."], pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[np.ndarray, "..."]:
+        """The field as a NumPy array `(*batch, nx, ny, nz)` of the true shape, on every process.
 
-    def _true_shape(self, field: Array) -> Triple:
-        grid = nx, ny, nz = field.shape[-3:]
-        if self.shape is None:
-            return nx, ny, nz
-        expected = {self.shape, *(self.layout(pencil).shape for pencil in AXES)}
-        if grid not in expected:
-            raise ValueError(
-                f"`field` must have shape (*batch, nx, ny, nz), where (nx, ny, nz) is the true shape {self.shape} or "
-                f"that padded for a pencil; got {field.shape}. (The half spectrum of a real transform belongs to the "
-                "decomposition `fft.spectral`.)"
-            )
-        return self.shape
+        **Arguments:** and **Raises:** as of `crop`. The result is in natural order, however the field was stored.
+        """
+        layout = self._layout_of(field, pencil, axis_contiguous)
+        if isinstance(field, Array) and not field.is_fully_addressable:
+            field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
+        array = np.asarray(field)
+        if layout is None:
+            return array
+        lead = array.ndim - 3
+        natural = (*range(lead), *(lead + layout.order.index(axis) for axis in range(3)))
+        return array[..., *map(slice, layout.true_shape)].transpose(natural)
+
+    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool) -> Layout | None:
+        """The layout that `field` has by its shape; `None` if there is no shape to go by."""
+        if np.ndim(field) < 3:
+            raise ValueError(f"`field` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")
+        if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
+            raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
+        grid = np.shape(field)[-3:]
+        if pencil is None and self.shape is None:
+            return None
+        pencils = AXES if pencil is None else (pencil,)
+        layouts = [self.layout(p, self.shape or (1, 1, 1), axis_contiguous=axis_contiguous) for p in pencils]
+        if self.shape is None:  # nothing is padded then
+            layouts = [replace(layout, lengths=layout.lengths_of(grid)) for layout in layouts]
+        for layout in layouts:
+            if grid in (layout.shape, layout.true_shape):
+                return layout
+        expected = " or ".join(str(shape) for shape in sorted({s for q in layouts for s in (q.shape, q.true_shape)}))
+        raise ValueError(
+            f"`field` must have shape (*batch, ...) with the true shape of the grid or that padded for its pencil, "
+            f"{expected}; got {np.shape(field)}. (Say `pencil` and `axis_contiguous` for a field that is stored in "
+            "another order. The spectrum of a real transform belongs to the decomposition `fft.spectral`.)"
+        )
 
 
 def _check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, pencil: Pencil) -> None:
@@ -212,8 +244,7 @@ def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> P
     kinds = dict(zip(mesh.axis_names, mesh.axis_types))
 
     def explicit(entry: BatchEntry) -> BatchEntry:
-        names = tuple(name for name in _names(entry) if kinds[name] == AxisType.Explicit)
-        return names[0] if len(names) == 1 else names or None
+        return spec_entry(name for name in axis_names(entry) if kinds[name] == AxisType.Explicit)
 
     return PartitionSpec(*map(explicit, entries))
 
@@ -229,18 +260,25 @@ def batch_spec(
     """
     given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
     free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
-    entries = [() if i in free else _names(entry) for i, entry in enumerate(given)]
+    entries = [() if i in free else axis_names(entry) for i, entry in enumerate(given)]
     used = {name for entry in entries for name in entry}
     for name in (name for name in sizes if name not in used):
         for i in sorted(free, key=lambda i: len(entries[i])):
             if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
                 entries[i] = (*entries[i], name)
                 break
-    return tuple(entry[0] if len(entry) == 1 else entry or None for entry in entries)
+    return tuple(map(spec_entry, entries))
 
 
-def _names(entry: BatchEntry) -> tuple[str, ...]:
+def axis_names(entry: BatchEntry) -> tuple[str, ...]:
+    """The mesh axes in one entry of a partition spec."""
     return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def spec_entry(names: Iterable[str]) -> BatchEntry:
+    """The entry of a partition spec for some mesh axes."""
+    names = tuple(names)
+    return names[0] if len(names) == 1 else names or None
 
 
 def _mesh(mesh: object) -> Mesh | AbstractMesh:

@@ -104,3 +104,9 @@ def pencil_layout(
 def check_pencil(name: str, value: object) -> None:
     if value not in AXES:
         raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
+
+
+def check_flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True or False; got {value!r}.")
+    return value

@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ._decomposition import ambient_mesh, batch_spec, explicit_spec
-from ._stage import BatchEntry, Fourier, Plan
+from ._decomposition import ambient_mesh, axis_names, batch_spec, explicit_spec, spec_entry
+from ._stage import BatchEntry, Plan, result_dtype
 
 
 def apply(plan: Plan, x: Array) -> Array:
@@ -63,12 +62,7 @@ def _compiled(plan: Plan):
 @operator_p.def_abstract_eval
 def _abstract_value(x, *, plan: Plan):
     lead = x.shape[:-3]
-    dtype = x.dtype
-    for stage in plan.stages:
-        if isinstance(stage, Fourier) and stage.kind == "r2c":
-            dtype = np.result_type(dtype, np.complex64)
-        elif isinstance(stage, Fourier) and stage.kind == "c2r":
-            dtype = np.finfo(dtype).dtype
+    dtype = functools.reduce(lambda dtype, stage: result_dtype(stage, dtype), plan.stages, x.dtype)
     shape = (*lead, *plan.target.shape)
     if x.sharding.mesh.empty:
         return x.update(shape=shape, dtype=dtype, weak_type=False)
@@ -160,9 +154,7 @@ def _batch_of_concrete(plan: Plan, x: Array) -> tuple[BatchEntry, ...]:
 def _lead(plan: Plan, sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
     """What a sharding says of the leading axes, without the mesh axes that the grid needs."""
     entries = (*sharding.spec, *[None] * ndim)[: ndim - 3]
-    names = ((entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries)
-    kept = (tuple(name for name in entry if name not in plan.axes) for entry in names)
-    return tuple(entry[0] if len(entry) == 1 else entry or None for entry in kept)
+    return tuple(spec_entry(name for name in axis_names(entry) if name not in plan.axes) for entry in entries)
 
 
 def _mesh_in_context(plan: Plan):

@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ._pencil import Layout
 
 
@@ -139,6 +141,16 @@ class Crop:
 Stage = Move | Fourier | Extend | Crop
 
 
+def result_dtype(stage: Stage, dtype: np.dtype) -> np.dtype:
+    """The dtype after a stage: only real transforms change it."""
+    match stage:
+        case Fourier(kind="r2c"):
+            return np.result_type(dtype, np.complex64)
+        case Fourier(kind="c2r"):
+            return np.finfo(dtype).dtype
+    return dtype
+
+
 @dataclass(frozen=True)
 class Plan:
     """A distributed linear operator: the parameter of the one primitive.
@@ -161,7 +173,7 @@ class Plan:
 
     @property
     def is_invertible(self) -> bool:
-        return all(isinstance(stage, Move | Fourier) for stage in self.stages)
+        return all(hasattr(stage, "inverse") for stage in self.stages)
 
     def transpose(self) -> "Plan":
         return self._mirrored(tuple(stage.transpose() for stage in reversed(self.stages)))
@@ -170,9 +182,7 @@ class Plan:
         return replace(self, stages=tuple(stage.conjugate() for stage in self.stages))
 
     def inverse(self) -> "Plan":
-        stages = tuple(stage.inverse() for stage in reversed(self.stages) if isinstance(stage, Move | Fourier))
-        if len(stages) != len(self.stages):
-            raise ValueError("`inverse` needs a plan whose stages all have one.")
+        stages = tuple(stage.inverse() for stage in reversed(self.stages))  # pyright: ignore
         size = math.prod(stage.size for stage in self.stages if isinstance(stage, Fourier))
         return replace(self._mirrored(stages), scale=1 / (self.scale * size))
 

@@ -67,5 +67,7 @@ def test_a_function_in_between_has_no_transpose(plain):
     fft = plain.FFT3D(make_mesh((2, 4)))
     with pytest.raises(TypeError, match="`operators` must all be operators for a transpose; got"):
         (fft @ jnp.conj).T  # noqa: B018
-    with pytest.raises(TypeError, match="`@` composes operators and callables; got 3"):
-        fft @ 3
+    with pytest.raises(TypeError, match=r"`@` composes operators and callables; got ndarray. To apply .* call it"):
+        fft @ np.ones((8, 8, 8))
+    with pytest.raises(ValueError, match="`operators` must contain at least one operator"):
+        plain.Compose((jnp.conj,))

@@ -121,6 +121,21 @@ BAD = [
         r"`field` must have shape .*; got \(8, 8, 16\)",
     ),
     (
+        lambda d, m: d.Decomposition(m).gather(np.ones((8, 8))),
+        ValueError,
+        r"`field` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)",
+    ),
+    (
+        lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).crop(np.ones((8, 8, 8)), axis_contiguous=True),
+        ValueError,
+        "`pencil` must be given for an axis-contiguous field; got None",
+    ),
+    (
+        lambda d, m: d.Decomposition(m, shape=(9, 8, 8)).gather(np.ones((9, 8, 8)), "x", axis_contiguous=True),
+        ValueError,
+        r"`field` must have shape .*, \(8, 8, 9\); got \(9, 8, 8\)",
+    ),
+    (
         lambda d, m: d.Decomposition(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8)).shard(np.ones((8, 8, 8))),
         ValueError,
         "`mesh` must have devices",

@@ -226,6 +226,8 @@ def test_wavenumbers_take_a_shape_and_one_length():
     kx, ky, kz = fft.wavenumbers((8, 8, 8), lengths=1)
     np.testing.assert_allclose(np.ravel(kx), 2 * np.pi * np.fft.fftfreq(8, 1 / 8))
     assert [k.shape for k in (kx, ky, kz)] == [(8, 1, 1), (1, 8, 1), (1, 1, 8)]
+    assert {k.dtype for k in (kx, ky, kz)} == {np.dtype("float64")}
+    assert {k.dtype for k in fft.wavenumbers((8, 8, 8), dtype="float32")} == {np.dtype("float32")}
 
 
 def test_garbage_in_padding_does_not_leak():
@@ -275,7 +277,17 @@ BAD = [
     (lambda d, m: d.FFT3D(m, real=True).inverse(np.ones((8, 8, 8))), "`shape` must be given .* half spectrum; got"),
     (lambda d, m: d.FFT3D(m).wavenumbers(), "`shape` must be given"),
     (lambda d, m: d.FFT3D(m).spectral, "`shape` must be given"),
-    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), lengths=-1.0), "`lengths` must be positive; got -1.0"),
+    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), lengths=-1.0), "`lengths` must be one or three .*; got -1.0"),
+    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), lengths=(1, 2)), r"`lengths` must be .*; got \(1, 2\)"),
+    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), lengths=np.inf), "`lengths` must be .*; got inf"),
+    (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),
+    (
+        lambda d, m: d.FFT3D(m, shape=(8, 8, 8)).wavenumbers((8, 8, 16)),
+        r"`shape` must be that of the operator, \(8, 8, 8\); got \(8, 8, 16\)",
+    ),
+    (lambda d, m: d.FFT3D(m, real="no"), "`real` must be True or False; got 'no'"),
+    (lambda d, m: d.FFT3D(m, axis_contiguous=1), "`axis_contiguous` must be True or False; got 1"),
+    (lambda d, m: d.FFT3D(m).local(np.ones((4, 2, 8))), r"`.local\(block\)` must be called inside a `shard_map`"),
     (lambda d, m: d.FFT3D(m)(np.ones((0, 8, 8))), r"`x` must have at least one cell .*; got \(0, 8, 8\)"),
 ]
 

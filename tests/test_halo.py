@@ -133,6 +133,8 @@ def test_an_int_three_ints_and_pairs_are_the_same():
     mesh = make_mesh((2, 4))
     first = dops.HaloExchange(mesh, 1)
     assert first == dops.HaloExchange(mesh, (1, 1, 1)) == dops.HaloExchange(mesh, [(1, 1), 1, (1, 1)])
+    assert first == dops.HaloExchange(mesh, np.int32(1), periodic=np.True_)
+    assert hash(first) == hash(dops.HaloExchange(mesh, (np.int64(1),) * 3))
 
 
 BAD = [
@@ -146,6 +148,12 @@ BAD = [
     (lambda d, m: d.HaloExchange(m, 1)(np.ones((9, 8, 8))), "`shape` must be given"),
     (lambda d, m: d.HaloExchange(m, 1, shape=(8, 8, 8)).crop(np.ones((8, 8, 8))), r"`x` must have shape"),
     (lambda d, m: d.HaloExchange(m, 1).inverse, "has no inverse"),
+    (
+        lambda d, m: d.HaloExchange(m, 1).crop(np.ones((8, 8, 8))),
+        r"`x` must be extended by the halo .*; got \(8, 8, 8\)",
+    ),
+    (lambda d, m: d.HaloExchange(m, 1).update(np.ones((4, 4, 4))), r"`x` must be extended .*; got \(4, 4, 4\)"),
+    (lambda d, m: d.HaloExchange(m, 3).T(np.ones((8, 8, 8))), r"`x` must be extended .*; got \(8, 8, 8\)"),
 ]
 
 

@@ -116,6 +116,12 @@ BAD = [
     (lambda d, m: d.Stencil(m, jnp.sum)(np.ones((8, 8, 8))), "`fn` must return a block"),
     (lambda d, m: d.Stencil(m, laplacian, -1), "`halo` must be non-negative; got -1"),
     (lambda d, m: d.Stencil(m, lambda h: h[MIDDLE] ** 2).T(np.ones((8, 8, 8))), "`fn` must be linear"),
+    (
+        lambda d, m: d.Stencil(m, lambda h: h[MIDDLE].astype(complex)).T(np.ones((8, 8, 8))),
+        "`fn` must keep .* the dtype",
+    ),
+    (lambda d, m: d.Stencil(m, lambda h: h[MIDDLE]).T(np.ones((8, 8, 8), int)), "`x` must be real or complex .* int64"),
+    (lambda d, m: d.Stencil(m, lambda h: (h[MIDDLE],))(np.ones((8, 8, 8))), "`fn` must return one array; got tuple"),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from helpers import MESHES, SHAPES, assert_transposed, make_mesh, put, random_field, spec_of
+from helpers import MESHES, SHAPES, assert_close, assert_transposed, make_mesh, put, random_field, spec_of
 
 
 PAIRS = list(itertools.product("xyz", "xyz"))
@@ -53,6 +53,20 @@ def test_axis_contiguous_order(source, target):
     np.testing.assert_array_equal(v, np.transpose(u, STORED[target]))
     assert transpose.out_spec[-1] is None
     np.testing.assert_array_equal(transpose.inverse(v), np.transpose(u, STORED[source]))
+
+
+@pytest.mark.parametrize("shape", [(9, 10, 11), (8, 16, 24), (63, 64, 64)])
+@pytest.mark.parametrize("target", "xyz")
+def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
+    """In (63, 64, 64) a padded y-pencil, stored as (z, x, y), looks like a field in natural order."""
+    mesh = make_mesh((2, 4))
+    u = random_field(shape)
+    for dec in (dops.Decomposition(mesh, shape=shape), *[dops.Decomposition(mesh)] * (shape == (8, 16, 24))):
+        v = dops.Transpose(dec, "z", target, axis_contiguous=True)(u)
+        np.testing.assert_array_equal(dec.gather(v, target, axis_contiguous=True), u)
+        np.testing.assert_array_equal(dec.crop(v, target, axis_contiguous=True), np.transpose(u, STORED[target]))
+    spectrum = dops.FFT3D(mesh, shape=shape, axis_contiguous=True)(u)
+    assert_close(dops.Decomposition(mesh, shape=shape).gather(spectrum, "x", axis_contiguous=True), np.fft.fftn(u))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "int8", "uint32", "bool"])

@@ -24,8 +24,7 @@ class AbstractNative(AbstractBackend):
         )
 
     def run(self, plan: Plan, block: Array) -> Array:
-        self.check(plan.mesh)
-        return block
+        raise NotImplementedError(f"`{self}` has no kernels yet.")
 
 
 @dataclass(frozen=True)

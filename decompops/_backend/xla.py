@@ -41,6 +41,8 @@ class XLA(AbstractBackend):
                     block = _extend_or_transpose(stage, block)
                 case Crop():
                     block = (embed if stage.transposed else crop)(stage, block)
+                case _:
+                    raise NotImplementedError(f"`XLA()` does not know the stage {stage}.")
         return block
 
 

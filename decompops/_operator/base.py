@@ -65,13 +65,20 @@ class AbstractOperator(eqx.Module):
 
 
 class Compose(AbstractOperator):
-    """Apply `operators` from the last to the first, as in a product of matrices.
+    """Apply `operators` from the last to the first, as in a product of matrices: what `a @ b` makes.
 
-    Between operators there may be any callable `x -> y`, such as a spectral filter. A pipeline has `.T` and `.H` if all
-    its parts have.
+    **Arguments:**
+
+    - `operators`: operators, and between them any callables `x -> y`, such as a spectral filter.
+
+    A pipeline has `.T` and `.H` if all its parts are operators; otherwise these raise `TypeError`.
     """
 
     operators: tuple[Callable, ...]
+
+    def __check_init__(self):
+        if not any(isinstance(operator, AbstractOperator) for operator in self.operators):
+            raise ValueError(f"`operators` must contain at least one operator; got {self.operators}.")
 
     @property
     def decomposition(self) -> Decomposition:
@@ -120,6 +127,9 @@ def _compose(left: Any, right: Any) -> Compose:
     """`left @ right`, flat."""
     for operator in (left, right):
         if not callable(operator):
-            raise TypeError(f"`@` composes operators and callables; got {operator!r}.")
+            raise TypeError(
+                f"`@` composes operators and callables; got {type(operator).__name__}. "
+                "To apply an operator, call it: `operator(x)`."
+            )
     parts = [op.operators if isinstance(op, Compose) else (op,) for op in (left, right)]
     return Compose((*parts[0], *parts[1]))  # pyright: ignore

@@ -13,12 +13,13 @@ from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition, place
-from .._pencil import Layout, Triple
+from .._pencil import Layout, Triple, check_flag
 from .._stage import Fourier, Move, Plan, Stage
 from .planned import AbstractPlanned
 
 
 Norm = Literal["backward", "ortho", "forward"]
+Length = float | int
 
 
 class FFT3D(AbstractPlanned):
@@ -49,7 +50,7 @@ class FFT3D(AbstractPlanned):
         shape: Any = None,
         axes: Any = None,
         real: bool = False,
-        norm: Norm = "backward",
+        norm: Norm | None = "backward",
         axis_contiguous: bool = False,
         backend: AbstractBackend | str | None = None,
     ):
@@ -57,16 +58,18 @@ class FFT3D(AbstractPlanned):
 
         - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
         - `real`: transform real fields to the half spectrum, `nz // 2 + 1` modes along z. The inverse needs `shape`.
-        - `norm`: which direction is scaled by `1 / (nx ny nz)`, as in `jnp.fft`.
+        - `norm`: which direction is scaled by `1 / (nx ny nz)`, as in `jnp.fft`; "ortho" scales both by its root.
+            `None` is "backward".
         - `axis_contiguous`: leave the spectrum stored as (y, z, x), sharded `P("x", "y", None)`. Faster where it is
             only multiplied pointwise and transformed back.
         """
+        norm = "backward" if norm is None else norm
         if norm not in get_args(Norm):
             raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
         self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
-        self.real = real
+        self.real = check_flag("real", real)
         self.norm = norm
-        self.axis_contiguous = axis_contiguous
+        self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
 
     def plan(self, shape: Triple) -> Plan:
         dec = self.decomposition
@@ -88,7 +91,7 @@ class FFT3D(AbstractPlanned):
         return Decomposition(self.decomposition, shape=stored)
 
     def wavenumbers(
-        self, shape: Any = None, lengths: float | int | tuple[float | int, ...] = 2 * math.pi
+        self, shape: Any = None, lengths: Length | tuple[Length, Length, Length] = 2 * math.pi, *, dtype: Any = None
     ) -> tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]:
         """Angular wavenumbers `(kx, ky, kz)` of the spectrum, broadcastable against it and sharded like it.
 
@@ -96,17 +99,24 @@ class FFT3D(AbstractPlanned):
 
         - `shape`: the grid shape `(nx, ny, nz)`; needed only if the operator was built without one.
         - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+        - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
 
-        **Returns:** three arrays of dtype `jnp.float_`, in radians per unit of `lengths`, in the order x, y, z whatever
-        the storage order. Padding has wavenumber zero.
+        **Returns:** three real arrays, in radians per unit of `lengths`, in the order x, y, z whatever the storage
+        order. Padding has wavenumber zero.
+
+        **Raises:** `ValueError` without a shape, for a shape other than the operator's, and for lengths that are not
+        one or three positive numbers; `TypeError` for a dtype that is not real.
         """
         shape = self._known_shape(shape)
-        box = np.broadcast_to(np.asarray(lengths, float), (3,))
-        if not (box > 0).all():
-            raise ValueError(f"`lengths` must be positive; got {lengths!r}.")
+        box = _box(lengths)
+        dtype = jnp.zeros((), dtype).dtype
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(f"`dtype` must be real; got {dtype}.")
         layout = self.plan(shape).target
         kx, ky, kz = (
-            _along(layout, axis, self._modes(axis, shape[axis]) * (2 * np.pi / box[axis]), self.decomposition.mesh)
+            _along(
+                layout, axis, self._modes(axis, shape[axis]) * (2 * np.pi / box[axis]), self.decomposition.mesh, dtype
+            )
             for axis in range(3)
         )
         return kx, ky, kz
@@ -120,9 +130,12 @@ class FFT3D(AbstractPlanned):
         return (nx, ny, nz // 2 + 1) if self.real else shape
 
     def _known_shape(self, shape: Any) -> Triple:
+        own = self.decomposition.shape
         known = Decomposition(self.decomposition, shape=shape).shape
         if known is None:
             raise ValueError("`shape` must be given to the operator, or here; got None.")
+        if own not in (None, known):
+            raise ValueError(f"`shape` must be that of the operator, {own}; got {shape}.")
         return known
 
 
@@ -167,11 +180,21 @@ def _order(here: Layout, axes: tuple[int, ...], target: Layout | None) -> Triple
     return x, y, z
 
 
-def _along(layout: Layout, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh) -> Array:
+def _box(lengths: Any) -> np.ndarray:
+    try:
+        box = np.broadcast_to(np.asarray(lengths, float), (3,))
+    except (TypeError, ValueError):
+        box = np.zeros(3)
+    if not (np.isfinite(box) & (box > 0)).all():
+        raise ValueError(f"`lengths` must be one or three positive, finite numbers; got {lengths!r}.")
+    return box
+
+
+def _along(layout: Layout, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:
     """`values` along grid axis `axis` of `layout`, padded with zeros, of length 1 along the others."""
     position = layout.position(axis)
     padding = layout.shape[position] - len(values)
     shape = [-1 if stored == axis else 1 for stored in layout.order]
     names = [layout.names[axis] if stored == axis else None for stored in layout.order]
-    array = jnp.asarray(np.pad(values, (0, padding)).reshape(shape), jnp.zeros(()).dtype)
+    array = jnp.asarray(np.pad(values, (0, padding)).reshape(shape), dtype)
     return place(array, NamedSharding(mesh, PartitionSpec(*names)))

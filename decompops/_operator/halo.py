@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
@@ -123,16 +124,17 @@ def _halo(halo: Any) -> Halo:
     pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
     if len(pairs) != 3 or any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"`halo` must be an int, three ints, or three (before, after) pairs; got {halo!r}.")
-    if not all(isinstance(w, int) and not isinstance(w, bool) for pair in pairs for w in pair):
+    if not all(isinstance(w, int | np.integer) and not isinstance(w, bool) for pair in pairs for w in pair):
         raise TypeError(f"`halo` must be made of integers; got {halo!r}.")
     if min(min(pair) for pair in pairs) < 0:
         raise ValueError(f"`halo` must be non-negative; got {halo!r}.")
-    return pairs
+    x, y, z = ((int(before), int(after)) for before, after in pairs)
+    return x, y, z
 
 
 def _periodic(periodic: Any) -> tuple[bool, bool, bool]:
     flags = tuple(periodic) if isinstance(periodic, tuple | list) else (periodic,) * 3
-    if len(flags) != 3 or not all(isinstance(flag, bool) for flag in flags):
+    if len(flags) != 3 or not all(isinstance(flag, bool | np.bool_) for flag in flags):
         raise ValueError(f"`periodic` must be a bool or three bools; got {periodic!r}.")
-    x, y, z = flags
+    x, y, z = map(bool, flags)
     return x, y, z

@@ -33,6 +33,7 @@ class AbstractPlanned(AbstractOperator):
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         block = jnp.asarray(block)
+        _require_manual_axes(self.decomposition)
         plan = self.plan_for(block.shape, blocks=True)
         return plan.local(block.astype(_input_dtype(plan, block.dtype)))
 
@@ -78,6 +79,11 @@ class AbstractPlanned(AbstractOperator):
             if blocks:
                 grid = tuple(n * source.parts[axis] for n, axis in zip(grid, source.order))
             lengths = source.lengths_of(grid)
+            if min(lengths) < 1:
+                parts = tuple(source.parts[axis] for axis in source.order)
+                raise ValueError(
+                    f"`{name}` must be extended by the halo {source.halo} of each of its {parts} blocks; got {shape}."
+                )
             plan = self.plan(lengths)
             if plan.source.lengths != lengths:
                 raise ValueError(
@@ -145,13 +151,25 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
 
 
 def _refuse_manual_axes(decomposition: Decomposition) -> None:
-    context = jax.sharding.get_abstract_mesh()
-    for name, kind in zip(context.axis_names, context.axis_types):
-        if kind == AxisType.Manual and name in decomposition.axes:
+    for name in _manual_axes().intersection(decomposition.axes):
+        raise ValueError(
+            f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
+            "use `.local(block)` there."
+        )
+
+
+def _require_manual_axes(decomposition: Decomposition) -> None:
+    for name, size in zip(decomposition.axes, decomposition.sizes):
+        if size > 1 and name not in _manual_axes():
             raise ValueError(
-                f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
-                "use `.local(block)` there."
+                f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
+                "one. Call the operator itself on a global field."
             )
+
+
+def _manual_axes() -> set[str]:
+    context = jax.sharding.get_abstract_mesh()
+    return {name for name, kind in zip(context.axis_names, context.axis_types) if kind == AxisType.Manual}
 
 
 def _input_dtype(plan: Plan, dtype: np.dtype) -> np.dtype:

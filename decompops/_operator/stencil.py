@@ -24,7 +24,7 @@ class Stencil(AbstractOperator):
 
     `fn` sees one block `(*batch, before + cells + after, ...)` and returns one block `(*batch, cells, ...)`; it may
     combine leading axes, or return others. It may be nonlinear, and hold parameters if it is an `equinox.Module`; only
-    `.T` and `.H` need it to be linear.
+    `.T` and `.H` need it to be linear (of `a * h + b` they transpose `a`).
 
     !!! example
 
@@ -54,6 +54,9 @@ class Stencil(AbstractOperator):
 
         - `fn`: the function of one extended block.
         - `mesh`, `halo`, `periodic`, `shape`, `axes`, `backend`: as of `decompops.HaloExchange`.
+
+        **Raises:** as `decompops.HaloExchange`, and `TypeError` for an `fn` that cannot be called. Calls raise
+        `TypeError` or `ValueError` where `fn` does not return a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")
@@ -100,6 +103,8 @@ class Stencil(AbstractOperator):
 
     def _on_block(self, extended: Array, cells: tuple[int, ...]) -> Array:
         result = self.fn(extended)
+        if not isinstance(result, Array):
+            raise TypeError(f"`fn` must return one array; got {type(result).__name__}.")
         if jnp.shape(result)[-3:] != cells:
             raise ValueError(
                 f"`fn` must return a block of shape (*batch, {', '.join(map(str, cells))}) for an extended one of "
@@ -152,17 +157,23 @@ class DerivedStencil(AbstractOperator):
 
     def _apply(self, fn: Callable, x: Array) -> Array:
         x = jnp.conj(x) if self.conjugated else x
-        if self.transposed:
-            try:
-                (y,) = jax.linear_transpose(fn, x)(x)
-            except Exception as error:
-                raise ValueError(
-                    "`fn` must be linear, and keep the leading axes and the dtype, for a transpose of the stencil; "
-                    f"got {self.stencil.fn!r}."
-                ) from error
-        else:
-            y = fn(x)
+        y = self._transpose(fn, x) if self.transposed else fn(x)
         return jnp.conj(y) if self.conjugated else y
+
+    def _transpose(self, fn: Callable, x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            raise TypeError(f"`x` must be real or complex for a transpose of a stencil; got {x.dtype}.")
+        result = jax.eval_shape(fn, x)  # outside of the `try`: errors of `fn` itself are the user's own
+        if (result.shape, result.dtype) != (x.shape, x.dtype):
+            raise ValueError(
+                "`fn` must keep the leading axes and the dtype for a transpose of the stencil; it turns "
+                f"{x.shape}, {x.dtype} into {result.shape}, {result.dtype}."
+            )
+        try:
+            (y,) = jax.linear_transpose(fn, x)(x)
+        except Exception as error:  # which one depends on what is not linear
+            raise ValueError(f"`fn` must be linear for a transpose of the stencil; got {self.stencil.fn!r}.") from error
+        return y
 
 
 def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOperator:

@@ -8,7 +8,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition
-from .._pencil import AXES, Pencil, Triple, check_pencil
+from .._pencil import AXES, Pencil, Triple, check_flag, check_pencil
 from .._stage import Move, Plan
 from .planned import AbstractPlanned
 
@@ -55,7 +55,7 @@ class Transpose(AbstractPlanned):
         self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
         self.source = source
         self.target = target
-        self.axis_contiguous = axis_contiguous
+        self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
 
     def plan(self, shape: Triple) -> Plan:
         return _transpose_plan(self.decomposition, shape, self.source, self.target, self.axis_contiguous)
