@@ -21,6 +21,11 @@ from ._bench import OPERATORS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
 
 
+# What XLA's 64-bit sizes hold, and how many virtual devices it compiles for in reasonable time.
+MOST_CELLS = 2**56
+MOST_DEVICES = 4096
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, where argparse would print its usage first."""
@@ -47,7 +52,7 @@ def _versions() -> dict[str, str]:
 
 
 def _info() -> int:
-    devices = jax.devices()
+    devices = _jax_devices()
     kinds = ", ".join(sorted({device.device_kind for device in devices}))
     lines = [*_versions().items()]
     lines.append(("platform", f"{jax.default_backend()}, {jax.process_count()} process(es)"))
@@ -82,7 +87,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         const="yes",
         help="storage of the spectrum: natural, axis-contiguous, or one after the other (default: no; on paper: both)",
     )
-    add("--devices", type=_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
+    add("--devices", type=_device_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
     add("--repeats", type=_count, default=5, help="how often each contestant is timed (default: 5)")
     add("--backend", help="xla, mpi or cudecomp (default: that of `dops.config`)")
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
@@ -140,10 +145,19 @@ def _devices(options: argparse.Namespace) -> list:
     if options.devices or not asked:
         with contextlib.suppress(RuntimeError):  # JAX is in use already, and has the devices that it has
             jax.config.update("jax_num_cpu_devices", options.devices or needed or 8)
-    devices = jax.devices()
+    devices = _jax_devices()
     if options.on_paper and len(devices) < max(needed, options.devices or 0):
-        devices = jax.devices("cpu")
+        devices = _jax_devices("cpu")
     return devices
+
+
+def _jax_devices(platform: str | None = None) -> list:
+    try:
+        return jax.devices(platform)
+    except Exception as error:  # JAX raises RuntimeError, AssertionError and others for platforms that do not start
+        chosen = platform or jax.config.jax_platforms
+        reason = str(error).strip().partition("\n")[0] or repr(error)
+        sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
 
 
 def _near_square(devices: int) -> tuple[int, int]:
@@ -155,13 +169,17 @@ def _shape(text: str) -> tuple[int, ...]:
     sizes = _sizes(text)
     if len(sizes) not in (1, 3):
         raise argparse.ArgumentTypeError(f"must be N or NxNxN, such as 256 or 256x256x128; got {text!r}")
-    return sizes * 3 if len(sizes) == 1 else sizes
+    shape = sizes * 3 if len(sizes) == 1 else sizes
+    if math.prod(shape) > MOST_CELLS:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_CELLS} cells; got {text!r}")
+    return shape
 
 
 def _mesh(text: str) -> tuple[int, ...]:
     sizes = _sizes(text)
     if len(sizes) not in (1, 2):
         raise argparse.ArgumentTypeError(f"must be N or NxM, such as 8 or 2x4; got {text!r}")
+    _devices_at_most(math.prod(sizes), text)
     return sizes
 
 
@@ -170,6 +188,17 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"must be positive integers separated by x; got {text!r}")
     return tuple(map(int, parts))
+
+
+def _device_count(text: str) -> int:
+    count = _count(text)
+    _devices_at_most(count, text)
+    return count
+
+
+def _devices_at_most(count: int, text: str) -> None:
+    if count > MOST_DEVICES:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_DEVICES} devices; got {text!r}")
 
 
 def _count(text: str) -> int:

@@ -19,7 +19,9 @@ dissipation at t ≈ 9 by some percent, because what should be dissipated at sma
 import argparse
 import contextlib
 import functools
+import importlib.util
 import math
+import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -259,8 +261,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
             setattr(args, name, value)
     if args.dt > args.t_end:
         parser.error(f"argument --dt: must not exceed the final time {args.t_end:g}; got '{args.dt:g}'")
-    if args.out.suffix != ".png" or not args.out.parent.is_dir():
-        parser.error(f"argument --out: must be a .png file in an existing folder; got '{args.out}'")
+    if not (args.no_plot or args.gradient):
+        if args.out.suffix != ".png" or not os.access(args.out.parent, os.W_OK):
+            parser.error(f"argument --out: must be a .png file in a folder that can be written; got '{args.out}'")
+        if importlib.util.find_spec("matplotlib") is None:
+            parser.error("the figure needs matplotlib: pip install matplotlib, or leave it out by --no-plot")
 
     jax.config.update("jax_enable_x64", args.dtype == "float64")
     with contextlib.suppress(RuntimeError):  # where JAX runs already, its devices are what they are
@@ -300,4 +305,9 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise SystemExit("There is not enough memory for this size; use a smaller --n.") from None

@@ -146,7 +146,10 @@ def test_on_paper():
     [
         (["--shape", "0"], "--shape: must be positive integers"),
         (["--shape", "8x8"], "--shape: must be N or NxNxN"),
+        (["--shape", "100000000000"], "--shape: must be at most 72057594037927936 cells; got '100000000000'"),
         (["--mesh", "2x2x2"], "--mesh: must be N or NxM"),
+        (["--mesh", "1000x1000"], "--mesh: must be at most 4096 devices; got '1000x1000'"),
+        (["--devices", "100000000"], "--devices: must be at most 4096 devices; got '100000000'"),
         (["--mesh", "4x4", "--devices", "8", "--json"], "4x4 needs 16 devices; there are 8"),
         (["--operator", "curl"], "--operator: invalid choice"),
         (["--dtype", "int32"], "--dtype: invalid choice"),
@@ -166,6 +169,15 @@ def test_bad_options(arguments, message, capsys, monkeypatch):
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_a_platform_that_does_not_start_is_named(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "smoke")
+    for arguments in (["info"], ["bench", "--json", "--on-paper"]):
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert "JAX cannot start on 'smoke'" in line
 
 
 def test_a_bad_command_exits_with_2():

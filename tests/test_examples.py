@@ -172,6 +172,27 @@ def test_bad_option_is_refused_in_one_line(option, value, tmp_path):
     assert repr(value) in line
 
 
+def test_a_figure_that_nobody_wants_needs_no_place(tmp_path):
+    options = ("--n", "8", "--dt", "0.1", "--t-end", "0.1", "--no-plot", "--out", "missing/figure.png")
+    assert "E(0.1)" in taylor_green(*options, cwd=tmp_path)
+
+
+def test_a_missing_matplotlib_is_named_before_the_run(tmp_path):
+    without = (
+        "import importlib.util, runpy, sys\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'matplotlib' else find(name)\n"
+        f"sys.argv = [{str(TAYLOR_GREEN)!r}]\n"
+        f"runpy.run_path({str(TAYLOR_GREEN)!r}, run_name='__main__')\n"
+    )
+    result = run("-c", without, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert "matplotlib" in line
+    assert "--no-plot" in line
+
+
 def test_unstable_run_says_so(tmp_path):
     result = run(str(TAYLOR_GREEN), "--n", "32", "--dt", "1", cwd=tmp_path)
     assert result.returncode == 1

@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from .._stage import Crop, Extend, Fourier, Move, Plan, Stage
 from .base import AbstractBackend
-from .halo import crop, embed, extend
+from .xla_halo import crop, embed, extend
 
 
 # XLA's CPU transposes walk the output element by element; with a large (above all a power-of-two) input stride nearly
