@@ -123,12 +123,12 @@ class Decomposition(eqx.Module):
         array = np.asarray(array)
         _check_agreement(self.mesh, array, pencil)
         shape = self.shape or array.shape[-3:]
-        if array.ndim < 3 or array.shape[-3:] != shape:
+        if array.ndim < 3 or array.shape[-3:] != shape or 0 in shape:
             raise ValueError(
                 f"`array` must have shape (*batch, nx, ny, nz) with (nx, ny, nz) = {shape}; got {array.shape}."
             )
         layout = self.layout(pencil, shape)
-        if self.shape is None and any(map(layout.is_padded, range(3))):
+        if self.shape is None and layout.padded_axes:
             raise ValueError(f"`shape` must be given where the mesh does not divide it; got {shape}.")
         if not isinstance(self.mesh, Mesh):
             raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
@@ -318,6 +318,8 @@ def _axes(axes: Any, mesh: Mesh | AbstractMesh) -> tuple[str, str | None]:
         raise TypeError(f"`axes` must be one mesh axis or a tuple of two; got {axes!r}.")
     names = mesh.axis_names[-2:] if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
     names = names[:1] if len(names) == 2 and names[1] is None else names
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"`axes` must be one mesh axis or a tuple of two; got {axes!r}.")
     if not 1 <= len(names) <= 2 or len(set(names)) != len(names):
         raise ValueError(f"`axes` must name one or two different mesh axes; got {axes!r}.")
     for name in names:

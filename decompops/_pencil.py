@@ -68,6 +68,10 @@ class Layout:
     def is_padded(self, axis: int) -> bool:
         return self.lengths[axis] % self.parts[axis] != 0
 
+    @property
+    def padded_axes(self) -> tuple[int, ...]:
+        return tuple(filter(self.is_padded, range(3)))
+
     def lengths_of(self, shape: Sequence[int]) -> Triple:
         """The lengths of an unpadded field whose array has `shape` in this layout."""
         x, y, z = (shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(3))
@@ -102,7 +106,7 @@ def pencil_layout(
 
 
 def check_pencil(name: str, value: object) -> None:
-    if value not in AXES:
+    if not isinstance(value, str) or value not in AXES:
         raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
 
 

@@ -6,7 +6,9 @@ docs/design.md.
 """
 
 import functools
+import math
 from dataclasses import replace
+from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +77,18 @@ def _batching_rule(axis_data, args, dims, *, plan: Plan):
     (x,), (dim,) = args, dims
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
+    if axis_data.spmd_name is not None:
+        _check_spmd_name(plan, axis_names(known), axis_data.size)
     return operator_p.bind(x, plan=replace(plan, batch=(known, *plan.batch))), 0
+
+
+def _check_spmd_name(plan: Plan, names: tuple[str, ...], length: int) -> None:
+    sizes = {name: size for name, size in plan.mesh.shape.items() if name not in plan.axes}
+    if not sizes.keys() >= set(names) or length % math.prod(sizes[name] for name in names):
+        raise ValueError(
+            f"`spmd_axis_name` of `jax.vmap` must name batch axes of the operator's mesh, {sizes}, that divide the "
+            f"mapped axis; got {names} for a length of {length}."
+        )
 
 
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
@@ -134,14 +147,18 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
 
 def _batch(plan: Plan, x, names: frozenset[str]) -> tuple[BatchEntry, ...]:
     """Over which mesh axes, of those in `names`, the leading axes of `x` are divided: as its type says (Explicit), as
-    `vmap` was told, else over the batch axes of the mesh that divide them."""
+    `vmap` was told (other axes), else over the batch axes of the mesh that divide them."""
     lead = x.shape[:-3]
-    known = (*plan.batch, *[PartitionSpec.UNCONSTRAINED] * len(lead))[: len(lead)]
     sharding = jax.typeof(x).sharding
-    known = tuple(typed or given for typed, given in zip(_lead(plan, sharding, x.ndim), known))
-    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types))
-    free = {n for n in names if n not in plan.axes and kinds.get(n) != AxisType.Explicit}
-    return batch_spec(lead, {n: size for n, size in plan.mesh.shape.items() if n in free}, known)
+    kinds = zip(sharding.mesh.axis_names, sharding.mesh.axis_types)
+    explicit = {name for name, kind in kinds if kind == AxisType.Explicit}
+    entries = []
+    for typed, given in zip_longest(_lead(plan, sharding, x.ndim), plan.batch, fillvalue=PartitionSpec.UNCONSTRAINED):
+        if given is not PartitionSpec.UNCONSTRAINED:
+            given = spec_entry(name for name in axis_names(given) if name not in explicit)
+        entries.append(typed or given)
+    free = names.difference(plan.axes, explicit)
+    return batch_spec(lead, {n: size for n, size in plan.mesh.shape.items() if n in free}, tuple(entries))
 
 
 def _batch_of_concrete(plan: Plan, x: Array) -> tuple[BatchEntry, ...]:

@@ -125,7 +125,7 @@ class Extend:
 
 @dataclass(frozen=True)
 class Crop:
-    """Drop the halo of every block (and clear its padding); `transposed`, surround every block by zeros."""
+    """Drop the halo of every block; `transposed`, surround every block by zeros."""
 
     before: Layout
     after: Layout
@@ -138,7 +138,20 @@ class Crop:
         return self
 
 
-Stage = Move | Fourier | Extend | Crop
+@dataclass(frozen=True)
+class Clear:
+    """Set padding to zero. On fields without padding this is the identity, its own transpose and its own inverse."""
+
+    before: Layout
+    after: Layout
+
+    def transpose(self) -> "Clear":
+        return self
+
+    conjugate = inverse = transpose
+
+
+Stage = Move | Fourier | Extend | Crop | Clear
 
 
 def result_dtype(stage: Stage, dtype: np.dtype) -> np.dtype:

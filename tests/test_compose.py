@@ -69,5 +69,7 @@ def test_a_function_in_between_has_no_transpose(plain):
         (fft @ jnp.conj).T  # noqa: B018
     with pytest.raises(TypeError, match=r"`@` composes operators and callables; got ndarray. To apply .* call it"):
         fft @ np.ones((8, 8, 8))
+    with pytest.raises(TypeError, match="`@` composes operators and callables; got ndarray"):
+        np.ones((3, 3)) @ fft
     with pytest.raises(ValueError, match="`operators` must contain at least one operator"):
         plain.Compose((jnp.conj,))

@@ -103,6 +103,8 @@ BAD = [
     ),
     (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must name one or two different"),
     (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be one mesh axis or a tuple of two; got 3"),
+    (lambda d, m: d.Decomposition(m, axes=("x", ["y"])), TypeError, r"`axes` must be .*; got \('x', \['y'\]\)"),
+    (lambda d, m: d.Decomposition(m).shard(np.ones((0, 8, 8))), ValueError, r"`array` must have shape .*; got \(0, 8"),
     (lambda d, m: d.Decomposition(m, axes=()), ValueError, "`axes` must name one or two different"),
     (lambda d, m: d.Decomposition(m, backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
     (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),

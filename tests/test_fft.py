@@ -230,6 +230,20 @@ def test_wavenumbers_take_a_shape_and_one_length():
     assert {k.dtype for k in fft.wavenumbers((8, 8, 8), dtype="float32")} == {np.dtype("float32")}
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
+    mesh = make_mesh((2, 4), kind)
+    with jax.set_mesh(mesh):
+        fft = dops.FFT3D(mesh, shape=(8, 6, 7))
+        power = lambda lengths: sum(jnp.sum(k**2) for k in fft.wavenumbers(lengths=lengths))
+        lengths = np.array([1.0, 2.0, 3.0])
+        g = jax.jit(jax.grad(power))(jnp.asarray(lengths))
+        # k is proportional to 1 / length, so that each axis contributes -2 / length times its part.
+        parts = [np.sum((2 * np.pi * np.fft.fftfreq(n, box / n)) ** 2) for n, box in zip((8, 6, 7), lengths)]
+        assert_close(g, -2 * np.array(parts) / lengths)
+        assert_close(jax.grad(lambda box: power((box, 1, box)))(2.0), -2 * (parts[0] / 4 + parts[2] * 9 / 4) / 2)
+
+
 def test_garbage_in_padding_does_not_leak():
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7))
     dec = fft.decomposition

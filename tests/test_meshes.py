@@ -98,6 +98,24 @@ def test_sub_mesh(kind):
         assert_close(g, 2 * u.size * u)
 
 
+@pytest.mark.parametrize(("name", "length"), [("x", 4), ("q", 4), ("c", 3)])
+def test_a_wrong_spmd_axis_name_is_refused(plain, name, length):
+    fft = plain.FFT3D(mesh := make_mesh((2, 2, 2)))
+    with (
+        jax.set_mesh(mesh),
+        pytest.raises(ValueError, match=r"`spmd_axis_name` of `jax.vmap` must name batch axes .*; got"),
+    ):
+        jax.vmap(fft, spmd_axis_name=name)(np.ones((length, 4, 4, 4)))
+
+
+def test_the_type_of_an_explicit_batch_axis_counts_more_than_spmd_axis_name():
+    mesh = make_mesh((2, 2, 2), "explicit")
+    with jax.set_mesh(mesh):
+        u = random_field((4, 4, 4, 4), np.complex128)
+        k = jax.vmap(dops.FFT3D(mesh), spmd_axis_name="c")(put(mesh, u, None, "x", "y", None))
+        assert_close(k, np.fft.fftn(u, axes=(1, 2, 3)))
+
+
 @pytest.mark.parametrize(("own", "ambient"), [("auto", "explicit"), ("explicit", "auto")])
 def test_an_ambient_mesh_with_other_axis_types_is_the_one_that_counts(own, ambient):
     fft = dops.FFT3D(make_mesh((2, 4), own))

@@ -98,6 +98,67 @@ def test_nonlinear_with_parameters(kind):
         assert slope == pytest.approx(numeric, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "shape", "periodic", "kind"),
+    [
+        ((4, 2), (5, 7, 6), True, "auto"),
+        ((4, 2), (5, 7, 6), False, "explicit"),
+        ((8, 1), (3, 4, 5), False, "auto"),
+        ((3, 2), (10, 5, 4), True, "explicit"),
+    ],
+)
+def test_fn_never_sees_padding(sizes, shape, periodic, kind):
+    """A division by zero in padding would be masked in the result, but not in the gradient."""
+
+    def ratio(h):
+        return jnp.sqrt(1 + h[..., :-3, 1:-1, :] / h[..., 2:-1, 1:-1, :]) + h[..., 3:, 2:, :] * h[..., 2:-1, :-2, :]
+
+    mesh, halo = make_mesh(sizes, kind), ((2, 1), (1, 1), (0, 0))
+    u = np.abs(random_field(shape)) + 1
+    with jax.set_mesh(mesh):
+        stencil = dops.Stencil(mesh, ratio, halo, periodic=periodic, shape=shape)
+        x = stencil.decomposition.shard(u)
+        expected = ratio(np.pad(u, halo, mode="wrap" if periodic else "constant"))
+        assert_close(stencil.decomposition.gather(stencil(x)), expected)
+        mapped = jax.shard_map(stencil.local, in_specs=stencil.in_spec, out_specs=stencil.out_spec, mesh=mesh)
+        assert_close(jax.jit(mapped)(x), jax.jit(stencil)(x))
+
+        weights = random_field(shape, seed=1)
+        padded = stencil.decomposition.shard(weights)
+        loss = lambda f: lambda v: jnp.sum(padded * f(v))
+        g = jax.jit(jax.grad(loss(stencil)))(x)
+        assert_close(jax.jit(jax.grad(loss(mapped)))(x), g)
+        direction = random_field(shape, seed=2)
+        numeric = finite_difference(
+            lambda v: np.sum(weights * ratio(np.pad(v, halo, mode="wrap" if periodic else "constant"))),
+            u,
+            direction,
+            1e-6,
+        )
+        assert np.vdot(stencil.decomposition.gather(g), direction) == pytest.approx(numeric, rel=1e-7)
+
+
+def test_transpose_takes_any_input_on_explicit_meshes():
+    mesh = make_mesh((2, 4), "explicit")
+    with jax.set_mesh(mesh):
+        difference = dops.Stencil(mesh, lambda h: h[..., 2:, :, :] - h[..., 1:-1, :, :], (1, 0, 0))
+        y = random_field((8, 8, 8))
+        expected = np.roll(y, 1, 0) - y
+        for x in (y, jnp.asarray(y), put(mesh, y, None, "x", "y")):
+            assert_close(difference.T(x), expected)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_inside_a_shard_map_over_the_batch_axis(kind):
+    group = make_mesh((2, 2, 2), kind)
+    with jax.set_mesh(group):
+        stencil = dops.Stencil(group, laplacian)
+        u = random_field((4, 4, 8, 6))
+        mapped = jax.jit(jax.shard_map(stencil, in_specs=P("c"), out_specs=P("c"), axis_names={"c"}))
+        expected = sum(np.roll(u, s, a) for s in (-1, 1) for a in (1, 2, 3)) - 6 * u
+        assert_close(mapped(put(group, u, "c", "x", "y", None)), expected)
+
+
 def test_new_leading_axes():
     def gradient(h):
         return jnp.stack([h[..., 2:, 1:-1, 1:-1], h[..., 1:-1, 2:, 1:-1], h[..., 1:-1, 1:-1, 2:]]) - h[MIDDLE]

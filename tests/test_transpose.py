@@ -43,6 +43,19 @@ def test_shapes_and_meshes(sizes, shape, source, target):
     np.testing.assert_array_equal(transpose.decomposition.gather(transpose(u)), u)
 
 
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize("sizes", [(2, 4), (8,)])
+def test_padding_of_a_result_is_zero(sizes, source, target):
+    shape = (5, 6, 7)
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape)
+    dec = transpose.decomposition
+    dirty = np.full(dec.padded_shape(source), np.nan)
+    dirty[:5, :6, :7] = random_field(shape)
+    result = np.asarray(transpose(dirty))
+    np.testing.assert_array_equal(result[:5, :6, :7], dirty[:5, :6, :7])
+    assert np.count_nonzero(result) == 5 * 6 * 7
+
+
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
 def test_axis_contiguous_order(source, target):
     """cuDecomp's axis-contiguous orders: the pencil's local axis is stored last."""

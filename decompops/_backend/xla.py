@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._stage import Crop, Extend, Fourier, Move, Plan, Stage
+from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage
 from .base import AbstractBackend
-from .xla_halo import crop, embed, extend
+from .xla_halo import clear, crop, embed, extend
 
 
 # XLA's CPU transposes walk the output element by element; with a large (above all a power-of-two) input stride nearly
@@ -41,6 +41,8 @@ class XLA(AbstractBackend):
                     block = _extend_or_transpose(stage, block)
                 case Crop():
                     block = (embed if stage.transposed else crop)(stage, block)
+                case Clear():
+                    block = clear(stage, block)
                 case _:
                     raise NotImplementedError(f"`XLA()` does not know the stage {stage}.")
         return block

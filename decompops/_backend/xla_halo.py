@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._stage import Crop, Extend
+from .._stage import Clear, Crop, Extend
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -50,23 +50,24 @@ def extend(stage: Extend, block: Array) -> Array:
 
 
 def crop(stage: Crop, block: Array) -> Array:
-    """Drop the halo of one block; cells beyond the field's true end become zero."""
+    """Drop the halo of one block."""
     before, lead = stage.before, block.ndim - 3
     for axis in range(3):
         start = before.halo[axis][0]
         dim = lead + before.order.index(axis)
         block = lax.slice_in_dim(block, start, start + before.core(axis), axis=dim)
-    return _clear_padding(stage.after, block)
+    return block
 
 
 def embed(stage: Crop, block: Array) -> Array:
     """The transpose of `crop`: the block surrounded by zeros."""
-    block = _clear_padding(stage.before, block)
     widths = [(0, 0)] * (block.ndim - 3) + [stage.after.halo[axis] for axis in stage.after.order]
     return jnp.pad(block, widths)
 
 
-def _clear_padding(layout, block: Array) -> Array:
+def clear(stage: Clear, block: Array) -> Array:
+    """Set the cells of one block that lie beyond the field's true end to zero."""
+    layout = stage.before
     for axis in range(3):
         if layout.is_padded(axis):
             dim = block.ndim + layout.position(axis)

@@ -25,6 +25,8 @@ class AbstractOperator(eqx.Module):
     # A field in some operators, a property in others; pyright takes it for an argument of every constructor.
     decomposition: AbstractVar[Decomposition]
 
+    __array_ufunc__ = None  # `array @ operator` is ours to refuse
+
     @property
     def __name__(self) -> str:  # what `jax.jit(operator)` is called in profiles
         return type(self).__name__

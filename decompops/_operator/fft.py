@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
@@ -19,7 +21,8 @@ from .planned import AbstractPlanned
 
 
 Norm = Literal["backward", "ortho", "forward"]
-Length = float | int
+Length = float | int | Array
+Lengths = Length | tuple[Length, Length, Length] | list[Length] | np.ndarray
 
 
 class FFT3D(AbstractPlanned):
@@ -91,14 +94,14 @@ class FFT3D(AbstractPlanned):
         return Decomposition(self.decomposition, shape=stored)
 
     def wavenumbers(
-        self, shape: Any = None, lengths: Length | tuple[Length, Length, Length] = 2 * math.pi, *, dtype: Any = None
+        self, shape: Any = None, lengths: Lengths = 2 * math.pi, *, dtype: Any = None
     ) -> tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]:
         """Angular wavenumbers `(kx, ky, kz)` of the spectrum, broadcastable against it and sharded like it.
 
         **Arguments:**
 
         - `shape`: the grid shape `(nx, ny, nz)`; needed only if the operator was built without one.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+        - `lengths`: the lengths of the periodic box along x, y, z, or one for all. May be traced, to differentiate by.
         - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
 
         **Returns:** three real arrays, in radians per unit of `lengths`, in the order x, y, z whatever the storage
@@ -108,17 +111,18 @@ class FFT3D(AbstractPlanned):
         one or three positive numbers; `TypeError` for a dtype that is not real.
         """
         shape = self._known_shape(shape)
-        box = _box(lengths)
+        steps = 2 * math.pi / _box(lengths)
         dtype = jnp.zeros((), dtype).dtype
         if not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(f"`dtype` must be real; got {dtype}.")
         layout = self.plan(shape).target
-        kx, ky, kz = (
-            _along(
-                layout, axis, self._modes(axis, shape[axis]) * (2 * np.pi / box[axis]), self.decomposition.mesh, dtype
-            )
-            for axis in range(3)
-        )
+        waves = []
+        for axis in range(3):
+            modes, step = self._modes(axis, shape[axis]), steps[axis]
+            if isinstance(steps, np.ndarray):  # multiplied in double precision
+                modes, step = modes * step, 1
+            waves.append(_along(layout, axis, modes, self.decomposition.mesh, dtype) * jnp.asarray(step, dtype))
+        kx, ky, kz = waves
         return kx, ky, kz
 
     def _modes(self, axis: int, length: int) -> np.ndarray:
@@ -180,8 +184,12 @@ def _order(here: Layout, axes: tuple[int, ...], target: Layout | None) -> Triple
     return x, y, z
 
 
-def _box(lengths: Any) -> np.ndarray:
+def _box(lengths: Any) -> np.ndarray | Array:
+    leaves = jax.tree.leaves(lengths)
     try:
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            parts = [jnp.ravel(jnp.asarray(leaf, jnp.zeros(()).dtype)) for leaf in leaves]
+            return jnp.broadcast_to(jnp.concatenate(parts), (3,))
         box = np.broadcast_to(np.asarray(lengths, float), (3,))
     except (TypeError, ValueError):
         box = np.zeros(3)

@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, Mesh
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition
 from .._pencil import Triple
-from .._stage import Crop, Extend, Plan
+from .._stage import Clear, Crop, Extend, Plan, Stage
 from .planned import AbstractPlanned
 
 
@@ -59,17 +59,18 @@ class HaloExchange(AbstractPlanned):
         self.periodic = _periodic(periodic)
 
     def plan(self, shape: Triple) -> Plan:
-        layout = self.decomposition.layout("z", shape)
-        plan = _plan(self.decomposition, (), layout)
-        stages = []
+        dec = self.decomposition
+        layout = here = dec.layout("z", shape)
+        stages: list[Stage] = []
+        if any(self.halo[axis] == (0, 0) for axis in layout.padded_axes):
+            stages.append(Clear(layout, layout))  # `Extend` reads no padding
         for axis in range(3):
-            here = plan.target
             halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(3))
             there = replace(here, halo=halo)
-            if there != here or layout.is_padded(axis):
+            if there != here:
                 stages.append(Extend(here, there, axis, self.periodic[axis]))
-            plan = replace(plan, stages=tuple(stages), target=there)
-        return plan
+            here = there
+        return Plan(dec.mesh, dec.axes, tuple(stages), layout, here, dec.backend)
 
     @property
     def crop(self) -> "HaloCrop":
@@ -93,12 +94,10 @@ class HaloCrop(AbstractPlanned):
 
     def plan(self, shape: Triple) -> Plan:
         extend = self.exchange.plan(shape)
-        return replace(
-            extend,
-            stages=(Crop(extend.target, extend.source),),
-            source=extend.target,
-            target=extend.source,
-        )
+        stages: tuple[Stage, ...] = (Crop(extend.target, extend.source),)
+        if extend.source.padded_axes:
+            stages = (*stages, Clear(extend.source, extend.source))
+        return replace(extend, stages=stages, source=extend.target, target=extend.source)
 
 
 class HaloUpdate(AbstractPlanned):
@@ -115,11 +114,8 @@ class HaloUpdate(AbstractPlanned):
         return replace(extend, stages=crop.stages + extend.stages, source=crop.source)
 
 
-def _plan(dec: Decomposition, stages, layout) -> Plan:
-    return Plan(dec.mesh, dec.axes, stages, layout, layout, dec.backend)
-
-
 def _halo(halo: Any) -> Halo:
+    halo = halo.tolist() if isinstance(halo, np.ndarray) else halo
     widths = halo if isinstance(halo, tuple | list) else (halo,) * 3
     pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
     if len(pairs) != 3 or any(len(pair) != 2 for pair in pairs):

@@ -141,17 +141,16 @@ def derive(
 def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
     """Without a known shape nothing may be padded: the result's shape would not tell the true lengths any more."""
     for layout in (plan.source, plan.target):
-        for axis in range(3):
-            if layout.is_padded(axis):
-                raise ValueError(
-                    "`shape` must be given to the operator where the mesh does not divide the grid: "
-                    f"{layout.parts[axis]} devices along {AXES[axis]}, {layout.lengths[axis]} cells there in one of "
-                    f"its layouts; got `{name}` of shape {shape}."
-                )
+        for axis in layout.padded_axes:
+            raise ValueError(
+                "`shape` must be given to the operator where the mesh does not divide the grid: "
+                f"{layout.parts[axis]} devices along {AXES[axis]}, {layout.lengths[axis]} cells there in one of "
+                f"its layouts; got `{name}` of shape {shape}."
+            )
 
 
 def _refuse_manual_axes(decomposition: Decomposition) -> None:
-    for name in _manual_axes().intersection(decomposition.axes):
+    for name in manual_axes().intersection(decomposition.axes):
         raise ValueError(
             f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
             "use `.local(block)` there."
@@ -160,14 +159,14 @@ def _refuse_manual_axes(decomposition: Decomposition) -> None:
 
 def _require_manual_axes(decomposition: Decomposition) -> None:
     for name, size in zip(decomposition.axes, decomposition.sizes):
-        if size > 1 and name not in _manual_axes():
+        if size > 1 and name not in manual_axes():
             raise ValueError(
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."
             )
 
 
-def _manual_axes() -> set[str]:
+def manual_axes() -> set[str]:
     context = jax.sharding.get_abstract_mesh()
     return {name for name, kind in zip(context.axis_names, context.axis_types) if kind == AxisType.Manual}
 

@@ -1,5 +1,6 @@
 """`Stencil`: any function of a block and its halo."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._decomposition import Decomposition, explicit_spec
+from .._decomposition import Decomposition, explicit_spec, place
 from .._pencil import Layout
 from .base import AbstractOperator
 from .halo import HaloExchange
-from .planned import pad
+from .planned import manual_axes
 
 
 class Stencil(AbstractOperator):
@@ -76,22 +77,38 @@ class Stencil(AbstractOperator):
         return self.exchange.in_spec
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        extended = self.exchange(x)
-        layout = self.exchange.plan_for(jnp.shape(x)).target
-        (a, b), parts = self.decomposition.axes, layout.parts
+        windows = self._windows()
+        extended = windows(x)
+        layout = windows.plan_for(jnp.shape(x)).target
+        (a, b), mesh = self.decomposition.axes, self.decomposition.mesh
         # The blocks become axes of their own that the mesh divides one to one, and `fn` is mapped over them. Unlike a
         # `shard_map` this leaves batch axes to XLA, which need not gather them, and lets `fn` close over arrays.
-        cells = tuple(layout.core(axis) for axis in range(3))
         blocks = _reshape(extended, extended.ndim - 3, _with_blocks(layout), (a, None, b, None, None))
-        mapped = jax.vmap(lambda block: self._on_block(block, cells), in_axes=-3, out_axes=-3, spmd_axis_name=b)
-        mapped = jax.vmap(mapped, in_axes=-5, out_axes=-5, spmd_axis_name=a)
-        result = mapped(blocks)
-        shape = tuple(n * p for n, p in zip(cells, parts))
-        return self._clear_padding(_reshape(result, result.ndim - 5, shape, (a, b, None)))
+        rows, columns = (
+            place(jnp.asarray(_shifts(layout, axis)), NamedSharding(mesh, PartitionSpec(name)))
+            if layout.is_padded(axis)
+            else None
+            for axis, name in ((0, a), (1, b))
+        )
+        # JAX refuses names inside a partly manual `shard_map`.
+        name_a, name_b = (None, None) if manual_axes() else (a, b)
+        mapped = functools.partial(self._on_block, layout)
+        mapped = jax.vmap(mapped, in_axes=(-3, None, 0), out_axes=-3, spmd_axis_name=name_b)
+        mapped = jax.vmap(mapped, in_axes=(-5, 0, None), out_axes=-5, spmd_axis_name=name_a)
+        result = mapped(blocks, rows, columns)
+        shape = tuple(layout.core(axis) * layout.parts[axis] for axis in range(3))
+        return _reshape(result, result.ndim - 5, shape, (a, b, None))
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        result = self._on_block(self.exchange.local(block), jnp.shape(block)[-3:])
-        return self._clear_padding(result, blocks=True)
+        windows = self._windows()
+        layout = windows.plan_for(jnp.shape(block), blocks=True).target
+        row, column = (
+            jnp.asarray(_shifts(layout, axis))[jax.lax.axis_index(layout.names[axis])]
+            if layout.is_padded(axis)
+            else None
+            for axis in (0, 1)
+        )
+        return self._on_block(layout, windows.local(block), row, column)
 
     @property
     def T(self) -> AbstractOperator:
@@ -101,7 +118,27 @@ class Stencil(AbstractOperator):
     def H(self) -> AbstractOperator:
         return _derive(self, True, True)
 
-    def _on_block(self, extended: Array, cells: tuple[int, ...]) -> Array:
+    def _windows(self) -> HaloExchange:
+        """The halo exchange that gives every block what `_on_block` needs: where there is padding, more on the left."""
+        exchange = self.exchange
+        if exchange.decomposition.shape is None:
+            return exchange
+        layout = exchange.decomposition.layout("z")
+        halo = tuple((before + _padding(layout, axis), after) for axis, (before, after) in enumerate(exchange.halo))
+        return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic)
+
+    def _on_block(self, layout: Layout, extended: Array, *shifts: Array | None) -> Array:
+        """`fn` on one extended block of `layout`.
+
+        `fn` never sees padding: a result there, such as 0 / 0, could be masked, but not its gradient. A block that
+        reaches past the end of the field shows `fn` a window that ends with the field, by a shift earlier along x or y.
+        """
+        cells = tuple(layout.core(axis) for axis in range(3))
+        for axis, shift in enumerate(shifts):
+            if shift is not None:
+                width = cells[axis] + sum(self.exchange.halo[axis])
+                starts = {s: _padding(layout, axis) - s for s in _shifts(layout, axis).tolist()}
+                extended = _window(extended, axis, width, shift, starts)
         result = self.fn(extended)
         if not isinstance(result, Array):
             raise TypeError(f"`fn` must return one array; got {type(result).__name__}.")
@@ -110,15 +147,12 @@ class Stencil(AbstractOperator):
                 f"`fn` must return a block of shape (*batch, {', '.join(map(str, cells))}) for an extended one of "
                 f"shape {extended.shape}; got {jnp.shape(result)}."
             )
+        for axis, shift in enumerate(shifts):
+            if shift is not None:
+                widths = [(0, _padding(layout, axis) if i == axis else 0) for i in range(3)]
+                result = jnp.pad(result, [(0, 0)] * (result.ndim - 3) + widths)
+                result = _window(result, axis, cells[axis], shift, {s: s for s in _shifts(layout, axis).tolist()})
         return result
-
-    def _clear_padding(self, field: Array, *, blocks: bool = False) -> Array:
-        if self.decomposition.shape is None:
-            return field
-        if not any(map(self.decomposition.layout("z").is_padded, range(3))):
-            return field
-        clear = HaloExchange(self.decomposition, 0).crop
-        return clear.local(field) if blocks else clear(field)
 
 
 class DerivedStencil(AbstractOperator):
@@ -141,8 +175,7 @@ class DerivedStencil(AbstractOperator):
         return self.stencil.in_spec
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        x = jnp.asarray(x)
-        return self._apply(self.stencil, pad(x, self.stencil.exchange.plan_for(x.shape).source))
+        return self._apply(self.stencil, HaloExchange(self.decomposition, 0)(x))  # pads and places it
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         return self._apply(self.stencil.local, block)
@@ -180,6 +213,29 @@ def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOpe
     if not (transposed or conjugated):
         return stencil
     return DerivedStencil(stencil, transposed, conjugated)  # pyright: ignore
+
+
+def _padding(layout: Layout, axis: int) -> int:
+    """The cells along `axis` beyond the end of the field."""
+    return layout.parts[axis] * layout.core(axis) - layout.lengths[axis]
+
+
+def _shifts(layout: Layout, axis: int) -> np.ndarray:
+    """By how many cells each block along `axis` reaches past the end of the field."""
+    ends = np.arange(1, layout.parts[axis] + 1) * layout.core(axis)
+    return np.maximum(ends - layout.lengths[axis], 0)
+
+
+def _window(block: Array, axis: int, width: int, shift: Array, starts: dict[int, int]) -> Array:
+    """`width` cells of `block` along grid axis `axis`, from `starts[shift]` on.
+
+    A choice of static slices: unlike a dynamic slice, it stays within each device when it is mapped over blocks.
+    """
+    slices = {s: jax.lax.slice_in_dim(block, start, start + width, axis=axis - 3) for s, start in starts.items()}
+    window = slices.pop(0)
+    for s, candidate in slices.items():
+        window = jnp.where(shift == s, candidate, window)
+    return window
 
 
 def _with_blocks(layout: Layout) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, Mesh
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition
 from .._pencil import AXES, Pencil, Triple, check_flag, check_pencil
-from .._stage import Move, Plan
+from .._stage import Clear, Move, Plan, Stage
 from .planned import AbstractPlanned
 
 
@@ -65,5 +65,9 @@ def _transpose_plan(dec: Decomposition, shape: Triple, source: Pencil, target: P
     first, last = AXES.index(source), AXES.index(target)
     step = 1 if first <= last else -1
     layouts = [dec.layout(AXES[i], shape, axis_contiguous=axis_contiguous) for i in range(first, last + step, step)]
-    stages = tuple(Move(a, b) for a, b in pairwise(layouts) if a != b)
+    moves = [Move(a, b) for a, b in pairwise(layouts) if a != b]
+    stages: tuple[Stage, ...] = tuple(moves)
+    moved = {axis for move in moves for axis in (move.gathered, move.divided)}
+    if not moved.issuperset(layouts[0].padded_axes):
+        stages = (Clear(layouts[0], layouts[0]), *moves)  # what moves leaves its padding behind
     return Plan(dec.mesh, dec.axes, stages, layouts[0], layouts[-1], dec.backend)
