@@ -140,9 +140,9 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, PartitionSpec(*entries))
     if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # The mesh is compared too: with other axis types it makes the array one of another type.
-    same = not isinstance(x, Tracer) and getattr(x.sharding, "mesh", mesh) == mesh
-    return x if same and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
+    # On another mesh even an equivalent sharding may make an array of another type.
+    on_mesh = not isinstance(x, Tracer) and isinstance(x.sharding, NamedSharding) and x.sharding.mesh == mesh
+    return x if on_mesh and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
 
 
 def _batch(plan: Plan, x, names: frozenset[str]) -> tuple[BatchEntry, ...]:

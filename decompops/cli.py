@@ -155,7 +155,7 @@ def _jax_devices(platform: str | None = None) -> list:
     try:
         return jax.devices(platform)
     except Exception as error:  # JAX raises RuntimeError, AssertionError and others for platforms that do not start
-        chosen = platform or jax.config.read("jax_platforms")
+        chosen = platform or os.environ.get("JAX_PLATFORMS")
         reason = str(error).strip().partition("\n")[0] or repr(error)
         sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
 

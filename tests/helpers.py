@@ -62,11 +62,6 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
     assert abs(left - right) <= tolerance(y.dtype) * scale
 
 
-def mesh_context(mesh: Mesh):
-    """Explicit meshes are used inside `jax.set_mesh`, as JAX asks."""
-    return jax.set_mesh(mesh)
-
-
 def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, step: float) -> float:
     return (float(function(x + step * direction)) - float(function(x - step * direction))) / (2 * step)
 
