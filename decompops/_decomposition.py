@@ -233,10 +233,25 @@ def _check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, pencil: Penci
 
 def place(x: Array, sharding: NamedSharding) -> Array:
     """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
-    kinds = sharding.mesh.axis_types
-    if AxisType.Explicit not in kinds:
-        return jax.lax.with_sharding_constraint(x, sharding)
-    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, explicit_spec(sharding.mesh, sharding.spec)))
+    mesh = mesh_in_context(sharding.mesh)
+    if AxisType.Explicit not in mesh.axis_types:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
+    return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
+
+
+def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """`mesh`, or the ambient one, where that is the same mesh with other axis types (`jax.set_mesh`,
+    `jax.sharding.auto_axes`): JAX checks every operation against these."""
+    context = ambient_mesh()
+    if context.empty:
+        return mesh
+    if dict(context.shape) != dict(mesh.shape):
+        raise ValueError(
+            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
+            f"got {dict(mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
+        )
+    unchanged = context.axis_types == mesh.axis_types or AxisType.Manual in context.axis_types
+    return mesh if unchanged else context
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:

@@ -18,13 +18,13 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ._decomposition import ambient_mesh, axis_names, batch_spec, explicit_spec, spec_entry
+from ._decomposition import axis_names, batch_spec, explicit_spec, mesh_in_context, spec_entry
 from ._stage import BatchEntry, Plan, result_dtype
 
 
 def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
-    plan = _in_context(plan)
+    plan = replace(plan, mesh=mesh_in_context(plan.mesh))
     return operator_p.bind(_place(plan, x), plan=plan)
 
 
@@ -36,7 +36,7 @@ def _block_map(x: Array, *, plan: Plan) -> Array:
 
     A batch axis must be manual too: left to XLA, its FFTs would gather it.
     """
-    mesh, names = _mesh_in_context(plan)
+    mesh, names = _mapped_axes(plan)
     batch = _batch(plan, x, names)
     return jax.shard_map(
         plan.local,
@@ -95,21 +95,6 @@ batching.fancy_primitive_batchers[operator_p] = _batching_rule
 # A cotangent may come from the user, sharded in any way: it is placed like an input.
 ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(), jnp.asarray(cotangent))])
 mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
-
-
-def _in_context(plan: Plan) -> Plan:
-    """The plan on the ambient mesh, where there is one. It may be the plan's own mesh with other axis types
-    (`jax.set_mesh`, `jax.sharding.auto_axes`), and then JAX wants the types of the ambient one."""
-    context = ambient_mesh()
-    if context.empty:
-        return plan
-    if dict(context.shape) != dict(plan.mesh.shape):
-        raise ValueError(
-            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
-            f"got {dict(plan.mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
-        )
-    unchanged = context.axis_types == plan.mesh.axis_types or AxisType.Manual in context.axis_types
-    return plan if unchanged else replace(plan, mesh=context)
 
 
 def _place(plan: Plan, x: Array) -> Array:
@@ -174,7 +159,7 @@ def _lead(plan: Plan, sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, .
     return tuple(spec_entry(name for name in axis_names(entry) if name not in plan.axes) for entry in entries)
 
 
-def _mesh_in_context(plan: Plan):
+def _mapped_axes(plan: Plan):
     """The mesh to map over (`None`: the ambient one, which JAX then expects) and its axes to make manual: those that a
     surrounding, partly manual `shard_map` has not made manual already."""
     context = jax.sharding.get_abstract_mesh()

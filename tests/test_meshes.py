@@ -127,6 +127,12 @@ def test_an_ambient_mesh_with_other_axis_types_is_the_one_that_counts(own, ambie
                 assert_close(k, np.fft.fftn(u))
                 assert k.sharding.is_equivalent_to(NamedSharding(mesh, P(None, "x", "y")), 3)
                 assert_close(wrap(jax.grad(loss))(x), 2 * u.size * np.conj(u))
+        kx, _, _ = fft.wavenumbers(u.shape)
+        np.testing.assert_allclose(np.ravel(kx), np.fft.fftfreq(8, 1 / 8))
+        assert kx.sharding.mesh == mesh
+        odd = random_field((7, 9, 5))
+        stencil = dops.Stencil(fft.decomposition, lambda h: h[..., 2:, 1:-1, :], (1, 1, 0), shape=odd.shape)
+        assert_close(stencil.decomposition.gather(stencil(odd)), np.roll(odd, -1, 0))
         assert_close(fft(put(make_mesh((2, 4), own), u, "x", "y", None)), np.fft.fftn(u))
 
 
