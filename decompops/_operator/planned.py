@@ -150,11 +150,12 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
 
 
 def _refuse_manual_axes(decomposition: Decomposition) -> None:
-    for name in manual_axes().intersection(decomposition.axes):
-        raise ValueError(
-            f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
-            "use `.local(block)` there."
-        )
+    for name in decomposition.axes:
+        if name in manual_axes():
+            raise ValueError(
+                f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
+                "use `.local(block)` there."
+            )
 
 
 def _require_manual_axes(decomposition: Decomposition) -> None:
