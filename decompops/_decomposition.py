@@ -158,7 +158,7 @@ class Decomposition(eqx.Module):
         **Raises:** `ValueError` for a field of another shape.
         """
         layout = self._layout_of(field, pencil, axis_contiguous)
-        lengths = field.shape[-3:] if layout is None else layout.true_shape
+        lengths = layout.true_shape
         cuts = [axis for axis in (-3, -2, -1) if lengths[axis] != field.shape[axis]]
         if not cuts:
             return field
@@ -181,21 +181,17 @@ class Decomposition(eqx.Module):
         if isinstance(field, Array) and not field.is_fully_addressable:
             field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
         array = np.asarray(field)
-        if layout is None:
-            return array
         lead = array.ndim - 3
         natural = (*range(lead), *(lead + layout.order.index(axis) for axis in range(3)))
         return array[..., *map(slice, layout.true_shape)].transpose(natural)
 
-    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool) -> Layout | None:
-        """The layout that `field` has by its shape; `None` if there is no shape to go by."""
+    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool) -> Layout:
+        """The layout that `field` has, by its shape."""
         if np.ndim(field) < 3:
             raise ValueError(f"`field` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")
         if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
             raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
         grid = np.shape(field)[-3:]
-        if pencil is None and self.shape is None:
-            return None
         pencils = AXES if pencil is None else (pencil,)
         layouts = [self.layout(p, self.shape or (1, 1, 1), axis_contiguous=axis_contiguous) for p in pencils]
         if self.shape is None:  # nothing is padded then

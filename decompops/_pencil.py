@@ -65,8 +65,12 @@ class Layout:
     def spec(self) -> PartitionSpec:
         return PartitionSpec(*(self.names[axis] for axis in self.order))
 
+    def padding(self, axis: int) -> int:
+        """Cells of `axis` beyond the end of the field, in all blocks together."""
+        return self.parts[axis] * self.core(axis) - self.lengths[axis]
+
     def is_padded(self, axis: int) -> bool:
-        return self.lengths[axis] % self.parts[axis] != 0
+        return self.padding(axis) > 0
 
     @property
     def padded_axes(self) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from helpers import make_mesh
 
 SHAPE = (16, 8, 24)
 MESHES = ((2, 4), (8, 1), (1, 1), (8,))
-needs_bench = pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="needs rich")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -80,7 +79,6 @@ def test_info():
     assert "backend=XLA()" in lines["defaults"]
 
 
-@needs_bench
 @pytest.mark.parametrize("operator", ["fft", "rfft"])
 @pytest.mark.parametrize(("mesh", "count"), list(zip(MESHES, (2, 1, 0, 1))))
 def test_program_of_a_transform(measured, operator, mesh, count):
@@ -97,7 +95,6 @@ def test_program_of_a_transform(measured, operator, mesh, count):
     assert program["temporary_blocks"] == program["temporary_bytes"] / program["block_bytes"]
 
 
-@needs_bench
 def test_contestants_are_right_and_timed(measured):
     for one in measured["cases"]:
         rows = {row["name"]: row for row in one["contestants"]}
@@ -115,7 +112,6 @@ def test_contestants_are_right_and_timed(measured):
     assert measured["versions"]["jax"] == jax.__version__
 
 
-@needs_bench
 def test_every_operator_in_tables():
     both = ("--axis-contiguous", "both")
     done = run("bench", "--shape", "8", "--dtype", "float64", "--repeats", "1", *both, "--operator", *_bench.OPERATORS)

@@ -4,7 +4,7 @@ Their kernels are not part of this version; each moves to a file of its own when
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from jax import Array
 
@@ -17,14 +17,14 @@ class AbstractNative(AbstractBackend):
 
     instead: ClassVar[str]
 
-    def check(self, mesh) -> None:
+    def check(self, mesh) -> NoReturn:
         raise ImportError(
             f"`backend={self}` needs compiled kernels that this version of decompops does not have yet; "
             f"use `backend=XLA()`, which {self.instead}."
         )
 
     def run(self, plan: Plan, block: Array) -> Array:
-        raise NotImplementedError(f"`{self}` has no kernels yet.")
+        self.check(plan.mesh)
 
 
 @dataclass(frozen=True)

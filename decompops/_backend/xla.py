@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ class XLA(AbstractBackend):
                 case Clear():
                     block = clear(stage, block)
                 case _:
-                    raise NotImplementedError(f"`XLA()` does not know the stage {stage}.")
+                    assert_never(stage)
         return block
 
 

@@ -68,12 +68,11 @@ def embed(stage: Crop, block: Array) -> Array:
 def clear(stage: Clear, block: Array) -> Array:
     """Set the cells of one block that lie beyond the field's true end to zero."""
     layout = stage.before
-    for axis in range(3):
-        if layout.is_padded(axis):
-            dim = block.ndim + layout.position(axis)
-            cells = lax.broadcasted_iota(np.int32, block.shape, dim)
-            first = lax.axis_index(layout.names[axis]) * layout.core(axis)
-            block = jnp.where(first + cells < layout.lengths[axis], block, jnp.zeros_like(block))
+    for axis in layout.padded_axes:
+        dim = block.ndim + layout.position(axis)
+        cells = lax.broadcasted_iota(np.int32, block.shape, dim)
+        first = lax.axis_index(layout.names[axis]) * layout.core(axis)
+        block = jnp.where(first + cells < layout.lengths[axis], block, jnp.zeros_like(block))
     return block
 
 

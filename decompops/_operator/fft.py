@@ -116,13 +116,12 @@ class FFT3D(AbstractPlanned):
         if not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(f"`dtype` must be real; got {dtype}.")
         layout = self.plan(shape).target
-        waves = []
-        for axis in range(3):
-            modes, step = self._modes(axis, shape[axis]), steps[axis]
-            if isinstance(steps, np.ndarray):  # multiplied in double precision
-                modes, step = modes * step, 1
-            waves.append(_along(layout, axis, modes, self.decomposition.mesh, dtype) * jnp.asarray(step, dtype))
-        kx, ky, kz = waves
+        mesh, modes = self.decomposition.mesh, [self._modes(axis, shape[axis]) for axis in range(3)]
+        if isinstance(steps, np.ndarray):  # multiplied in double precision, and only then rounded to `dtype`
+            kx, ky, kz = (_along(layout, axis, modes[axis] * steps[axis], mesh, dtype) for axis in range(3))
+        else:
+            steps = steps.astype(dtype)
+            kx, ky, kz = (_along(layout, axis, modes[axis], mesh, dtype) * steps[axis] for axis in range(3))
         return kx, ky, kz
 
     def _modes(self, axis: int, length: int) -> np.ndarray:
@@ -185,6 +184,7 @@ def _order(here: Layout, axes: tuple[int, ...], target: Layout | None) -> Triple
 
 
 def _box(lengths: Any) -> np.ndarray | Array:
+    """The three lengths, as a NumPy array if they are known when tracing."""
     leaves = jax.tree.leaves(lengths)
     try:
         if any(isinstance(leaf, Tracer) for leaf in leaves):

@@ -124,7 +124,7 @@ class Stencil(AbstractOperator):
         if exchange.decomposition.shape is None:
             return exchange
         layout = exchange.decomposition.layout("z")
-        halo = tuple((before + _padding(layout, axis), after) for axis, (before, after) in enumerate(exchange.halo))
+        halo = tuple((before + layout.padding(axis), after) for axis, (before, after) in enumerate(exchange.halo))
         return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic)
 
     def _on_block(self, layout: Layout, extended: Array, *shifts: Array | None) -> Array:
@@ -137,7 +137,7 @@ class Stencil(AbstractOperator):
         for axis, shift in enumerate(shifts):
             if shift is not None:
                 width = cells[axis] + sum(self.exchange.halo[axis])
-                starts = {s: _padding(layout, axis) - s for s in _shifts(layout, axis).tolist()}
+                starts = {s: layout.padding(axis) - s for s in _shifts(layout, axis).tolist()}
                 extended = _window(extended, axis, width, shift, starts)
         result = self.fn(extended)
         if not isinstance(result, Array):
@@ -149,7 +149,7 @@ class Stencil(AbstractOperator):
             )
         for axis, shift in enumerate(shifts):
             if shift is not None:
-                widths = [(0, _padding(layout, axis) if i == axis else 0) for i in range(3)]
+                widths = [(0, layout.padding(axis) if i == axis else 0) for i in range(3)]
                 result = jnp.pad(result, [(0, 0)] * (result.ndim - 3) + widths)
                 result = _window(result, axis, cells[axis], shift, {s: s for s in _shifts(layout, axis).tolist()})
         return result
@@ -213,11 +213,6 @@ def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOpe
     if not (transposed or conjugated):
         return stencil
     return DerivedStencil(stencil, transposed, conjugated)  # pyright: ignore
-
-
-def _padding(layout: Layout, axis: int) -> int:
-    """The cells along `axis` beyond the end of the field."""
-    return layout.parts[axis] * layout.core(axis) - layout.lengths[axis]
 
 
 def _shifts(layout: Layout, axis: int) -> np.ndarray:
