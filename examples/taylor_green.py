@@ -308,6 +308,6 @@ if __name__ == "__main__":
     try:
         main()
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if "out of memory" not in str(error).lower():
             raise
         raise SystemExit("There is not enough memory for this size; use a smaller --n.") from None

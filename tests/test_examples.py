@@ -193,6 +193,12 @@ def test_a_missing_matplotlib_is_named_before_the_run(tmp_path):
     assert "--no-plot" in line
 
 
+def test_a_grid_that_no_memory_holds_is_refused_in_one_line(tmp_path):
+    result = run(str(TAYLOR_GREEN), "--n", "100000", "--no-plot", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == "There is not enough memory for this size; use a smaller --n.\n"
+
+
 def test_unstable_run_says_so(tmp_path):
     result = run(str(TAYLOR_GREEN), "--n", "32", "--dt", "1", cwd=tmp_path)
     assert result.returncode == 1
