@@ -1,7 +1,8 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
 from ._backend.base import AbstractBackend as AbstractBackend
-from ._backend.native import MPI as MPI, CuDecomp as CuDecomp
+from ._backend.cudecomp import CuDecomp as CuDecomp
+from ._backend.mpi import MPI as MPI
 from ._backend.xla import XLA as XLA
 from ._config import config as config
 from ._decomposition import Decomposition as Decomposition

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from ._backend.base import AbstractBackend
-from ._backend.native import MPI, CuDecomp
+from ._backend.cudecomp import CuDecomp
+from ._backend.mpi import MPI
 from ._backend.xla import XLA
 
 

@@ -247,7 +247,10 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
             f"got {dict(mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
         )
     unchanged = context.axis_types == mesh.axis_types or AxisType.Manual in context.axis_types
-    return mesh if unchanged else context
+    if unchanged:
+        return mesh
+    # Devices are kept where they are known: their order says who holds what.
+    return context if isinstance(mesh, AbstractMesh) else Mesh(mesh.devices, mesh.axis_names, context.axis_types)
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:

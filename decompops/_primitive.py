@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.extend.core import Primitive
@@ -26,6 +27,11 @@ def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
     plan = replace(plan, mesh=mesh_in_context(plan.mesh))
     return operator_p.bind(_place(plan, x), plan=plan)
+
+
+def apply_to_block(plan: Plan, block: Array) -> Array:
+    """Apply `plan` to one block, inside a `shard_map` over the mesh."""
+    return plan.local(block) if plan.backend.differentiable_block else block_p.bind(block, plan=plan)
 
 
 operator_p = Primitive("distributed_operator")
@@ -64,13 +70,17 @@ def _compiled(plan: Plan):
 @operator_p.def_abstract_eval
 def _abstract_value(x, *, plan: Plan):
     lead = x.shape[:-3]
-    dtype = functools.reduce(lambda dtype, stage: result_dtype(stage, dtype), plan.stages, x.dtype)
+    dtype = _dtype(plan, x)
     shape = (*lead, *plan.target.shape)
     if x.sharding.mesh.empty:
         return x.update(shape=shape, dtype=dtype, weak_type=False)
     spec = explicit_spec(x.sharding.mesh, (*x.sharding.spec[: len(lead)], *plan.target.spec))
     sharding = NamedSharding(x.sharding.mesh, spec)
     return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def _dtype(plan: Plan, x) -> np.dtype:
+    return functools.reduce(lambda dtype, stage: result_dtype(stage, dtype), plan.stages, x.dtype)
 
 
 def _batching_rule(axis_data, args, dims, *, plan: Plan):
@@ -95,6 +105,29 @@ batching.fancy_primitive_batchers[operator_p] = _batching_rule
 # A cotangent may come from the user, sharded in any way: it is placed like an input.
 ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(), jnp.asarray(cotangent))])
 mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
+
+
+# The same on one block, for backends whose kernels JAX cannot differentiate by itself.
+block_p = Primitive("distributed_operator_on_block")
+
+
+@block_p.def_impl
+def _evaluate_block(block: Array, *, plan: Plan) -> Array:
+    return jax.jit(plan.local)(block)
+
+
+@block_p.def_abstract_eval
+def _abstract_block(block, *, plan: Plan):
+    return block.update(shape=(*block.shape[:-3], *plan.target.block_shape), dtype=_dtype(plan, block), weak_type=False)
+
+
+def _batch_block(args, dims, *, plan: Plan):
+    return block_p.bind(jnp.moveaxis(args[0], dims[0], 0), plan=plan), 0
+
+
+batching.primitive_batchers[block_p] = _batch_block
+ad.deflinear2(block_p, lambda cotangent, _, *, plan: [block_p.bind(cotangent, plan=plan.transpose())])
+mlir.register_lowering(block_p, mlir.lower_fun(lambda block, *, plan: plan.local(block), multiple_results=False))
 
 
 def _place(plan: Plan, x: Array) -> Array:

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import jax
 
 from . import __version__
-from ._backend.native import MPI, CuDecomp
+from ._backend.cudecomp import CuDecomp
+from ._backend.mpi import MPI
 from ._backend.xla import XLA
 from ._bench import OPERATORS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
@@ -57,14 +58,11 @@ def _info() -> int:
     lines = [*_versions().items()]
     lines.append(("platform", f"{jax.default_backend()}, {jax.process_count()} process(es)"))
     lines.append(("devices", f"{len(devices)} ({kinds})"))
-    mesh = make_mesh((len(devices),), devices)
     for backend in (XLA(), MPI(), CuDecomp()):
-        try:
-            backend.check(mesh)
-            status = "available"
-        except ImportError as error:
-            status = f"not available: {error}"
-        lines.append((f"backend {type(backend).__name__}", status))
+        problem = backend.problem()
+        lines.append(
+            (f"backend {type(backend).__name__}", "available" if problem is None else f"not available: {problem}")
+        )
     try:
         lines.append(("defaults", repr(config)))
     except ValueError as error:  # the environment names no backend
@@ -114,7 +112,7 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         backend = resolve_backend(options.backend)
         backend.check(make_mesh(meshes[0], devices))
         selected = cases(options.operator, options.shape, meshes, options.dtype, orders)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, RuntimeError) as error:
         parser.error(str(error))
 
     def run(case: Case) -> dict[str, Any]:

@@ -63,12 +63,30 @@ def test_use_is_local_to_its_thread():
     assert seen == [dops.XLA()]
 
 
-@pytest.mark.parametrize("name", ["mpi", "cudecomp"])
-def test_missing_backends_say_so(name):
-    with pytest.raises(ImportError, match=r"needs compiled kernels .* use `backend=XLA\(\)`"):
-        dops.FFT3D(make_mesh((2, 4)), backend=name)
-    with dops.config.use(backend=name), pytest.raises(ImportError, match="compiled kernels"):
+def test_missing_backend_says_so():
+    with pytest.raises(ImportError, match=r"compiled kernels are not .* use `backend=XLA\(\)`"):
+        dops.FFT3D(make_mesh((2, 4)), backend="cudecomp")
+    with dops.config.use(backend="cudecomp"), pytest.raises(ImportError, match="compiled kernels"):
         dops.HaloExchange(make_mesh((2, 4)), 1)
+
+
+def test_mpi_needs_kernels_or_its_initialization():
+    error = ImportError if dops.MPI().problem() else RuntimeError
+    with pytest.raises(error, match=r"`backend=MPI\(\)` does not work|`MPI.initialize\(\)` must be called before"):
+        dops.FFT3D(make_mesh((2, 4)), backend="mpi")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"communicator": 3}, TypeError, "`communicator` must be a key, a string; got 3"),
+        ({"planning": "lazy"}, ValueError, "`planning` must be one of .*; got 'lazy'"),
+        ({"threads": 0}, ValueError, "`threads` must be a positive integer; got 0"),
+    ],
+)
+def test_bad_options_of_mpi(plain, options, error, message):
+    with pytest.raises(error, match=message):
+        plain.MPI(**options)
 
 
 BAD = [

@@ -1,7 +1,7 @@
 """What a backend is: the interpreter of a plan on one block."""
 
 import abc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from jax import Array
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 class AbstractBackend(abc.ABC):
     """Moves the data of distributed operators. Backends are frozen dataclasses: hashable, compared by their options."""
+
+    # Whether JAX can differentiate and batch `run` by itself. Else `operator.local` goes through a primitive, too.
+    differentiable_block: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def problem(self) -> str | None:
+        """What keeps this backend from working in this installation, and what to do; `None` if nothing does."""
 
     @abc.abstractmethod
     def check(self, mesh: "Mesh | AbstractMesh") -> None:

@@ -25,19 +25,22 @@ _MOST_CHUNKS = 64
 class XLA(AbstractBackend):
     """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile."""
 
+    def problem(self) -> None:
+        return None
+
     def check(self, mesh) -> None:
         del mesh  # XLA runs on every mesh.
 
     def run(self, plan: Plan, block: Array) -> Array:
         chunked = _platform(plan.mesh) == "cpu"
-        scale = plan.scale * math.prod(map(_normalisation, plan.stages))
+        scale = plan.scale * math.prod(map(normalisation, plan.stages))
         for stage in plan.stages:
             match stage:
                 case Move():
                     block = move(stage, block, chunked)
                 case Fourier():
                     # The whole scale at the first transform: there it fuses with the copy that follows.
-                    block, scale = _scaled(fourier(stage, block), scale), 1.0
+                    block, scale = scaled(fourier(stage, block), scale), 1.0
                 case Extend():
                     block = _extend_or_transpose(stage, block)
                 case Crop():
@@ -49,7 +52,7 @@ class XLA(AbstractBackend):
         return block
 
 
-def _normalisation(stage: Stage) -> int:
+def normalisation(stage: Stage) -> int:
     """What XLA divides by in `stage`, where the stage is defined without it."""
     if not isinstance(stage, Fourier):
         return 1
@@ -57,7 +60,7 @@ def _normalisation(stage: Stage) -> int:
     return stage.size if inverse else 1
 
 
-def _scaled(block: Array, scale: float) -> Array:
+def scaled(block: Array, scale: float) -> Array:
     # Products of sizes and their reciprocals may miss 1 by a rounding error of float64.
     return block if abs(scale - 1) < 1e-14 else block * scale
 

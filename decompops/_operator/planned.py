@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
 from .._pencil import AXES, NO_HALO, Layout, Triple
-from .._primitive import apply
+from .._primitive import apply, apply_to_block
 from .._stage import Fourier, Plan
 from .base import AbstractOperator
 
@@ -35,7 +35,7 @@ class AbstractPlanned(AbstractOperator):
         block = jnp.asarray(block)
         _require_manual_axes(self.decomposition)
         plan = self.plan_for(block.shape, blocks=True)
-        return plan.local(block.astype(_input_dtype(plan, block.dtype)))
+        return apply_to_block(plan, block.astype(_input_dtype(plan, block.dtype)))
 
     @property
     def T(self) -> "AbstractPlanned":

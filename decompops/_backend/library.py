@@ -1,0 +1,85 @@
+"""Finds, checks and registers the compiled kernels."""
+
+import ctypes
+import functools
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+TARGET = "decompops_run_plan"
+
+
+@functools.cache
+def build() -> dict[str, str]:
+    """What the build found: `problem` (empty if the kernels were built), `mpi`, `fftw`."""
+    folder = _folder()
+    if folder is None:
+        return {"problem": "this copy of decompops was not installed with pip, which builds the kernels"}
+    return json.loads((folder / "build.json").read_text())
+
+
+def problem() -> str | None:
+    """What keeps the MPI kernels from working in this process, and what to do; `None` if nothing does."""
+    if found := build()["problem"]:
+        return found
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        return 'mpi4py is not installed: run pip install "decompops[mpi]"'
+    except RuntimeError as error:  # it did not find an MPI library
+        return f"mpi4py does not work: {str(error).strip().splitlines()[0]}"
+    loaded, _ = MPI.get_vendor()
+    if loaded != build()["mpi"]:
+        return (
+            f"the kernels were built for {build()['mpi']}, but mpi4py has loaded {loaded}: reinstall decompops where "
+            f"{loaded}'s mpicxx comes first on the PATH, or mpi4py for {build()['mpi']}"
+        )
+    return None
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library. Raises `ImportError` with what to do where it does not work."""
+    if found := problem():
+        raise ImportError(f"`backend=MPI()` does not work here: {found}.")
+    folder = _folder()
+    assert folder is not None
+    (path,) = folder.glob("libdecompops_mpi.*")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"`backend=MPI()` does not work here: {error}. Reinstall decompops.") from error
+    library.decompops_set_timeout.argtypes = [ctypes.c_double]
+    library.decompops_give_up.argtypes = [ctypes.c_char_p]
+    return library
+
+
+@functools.cache
+def register() -> None:
+    """Make the kernels known to XLA."""
+    jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
+    types: Any = {"type_id": _pointer("decompops_type_id"), "type_info": _pointer("decompops_type_info")}
+    jax.ffi.register_ffi_type("decompops_site", types, platform="cpu")
+    stages = {"instantiate": _pointer("decompops_instantiate"), "execute": _pointer("decompops_execute")}
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+
+
+def _pointer(name: str) -> Any:
+    function = getattr(load(), name)
+    function.restype = ctypes.c_void_p
+    return jax.ffi.pycapsule(ctypes.c_void_p(function()))
+
+
+def _folder() -> Path | None:
+    """Where the kernels were installed: beside this package, or in site-packages for an editable install."""
+    candidates = [Path(__file__).parents[1] / "_kernels"]
+    try:
+        distribution = importlib.metadata.distribution("decompops")
+        candidates.append(Path(str(distribution.locate_file("decompops/_kernels"))))
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    return next((folder for folder in candidates if (folder / "build.json").exists()), None)

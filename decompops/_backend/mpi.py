@@ -1,0 +1,184 @@
+"""The backend for CPU clusters: compiled kernels over MPI and FFTW (`ffi/mpi`)."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from .._pencil import AXES, Layout
+from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage, result_dtype
+from . import launch, library
+from .base import AbstractBackend
+from .xla import fourier, normalisation, scaled
+
+
+Planning = Literal["estimate", "measure", "patient", "exhaustive"]
+_TRANSFORMS = ("c2c", "r2c", "c2r")
+_KINDS: tuple[type, ...] = (Move, Fourier, Extend, Crop, Clear)
+
+
+@dataclass(frozen=True)
+class MPI(AbstractBackend):
+    """Compiled kernels over MPI and FFTW, for CPU clusters: one process for each CPU device, started by `mpiexec`.
+
+    A whole operator is one kernel: Fourier transforms, exchange and all. See docs/kernels.md.
+
+    - `communicator`: the key of a communicator made known by `MPI.initialize`.
+    - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
+        "exhaustive". All but the first may round differently from one run to the next.
+    - `threads`: how many threads transform the lines of one block.
+
+    Call `MPI.initialize()` first.
+    """
+
+    communicator: str = "world"
+    planning: Planning = "measure"
+    threads: int = 1
+
+    differentiable_block: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if not isinstance(self.communicator, str):
+            raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
+        if self.planning not in get_args(Planning):
+            raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {self.planning!r}.")
+        if not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1:
+            raise ValueError(f"`threads` must be a positive integer; got {self.threads!r}.")
+
+    @staticmethod
+    def initialize(
+        communicator: Any = None, *, key: str = "world", timeout: float = 60.0, reuse_memory: bool = True
+    ) -> None:
+        """Start JAX over the ranks of an MPI communicator, one CPU device in each.
+
+        To be called by every rank before any JAX computation; calling it again does nothing.
+
+        **Arguments:**
+
+        - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
+        - `key`: a name for it, for `MPI(communicator=key)`.
+        - `timeout`: how many seconds a rank waits with an operator that the others do not come to, while they are at
+            another one, before all raise an error.
+        - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
+            the system each time, page by page, which costs more than moving the data.
+
+        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if JAX is
+        in use already or the ranks do not agree with JAX's processes.
+        """
+        launch.initialize(communicator, key, timeout, reuse_memory)
+
+    def problem(self) -> str | None:
+        return library.problem()
+
+    def check(self, mesh) -> None:
+        library.load()
+        if self.communicator not in launch.known:
+            raise RuntimeError(
+                f"`MPI.initialize()` must be called before an operator is built with `backend={self}`; known "
+                f"communicators: {tuple(launch.known)}."
+            )
+        self._ranks(mesh)
+
+    def _ranks(self, mesh) -> list[int]:
+        """The ranks of the mesh's devices, in its order."""
+        known = launch.known[self.communicator].ranks
+        if not isinstance(mesh, Mesh):
+            raise ValueError(f"`mesh` must have devices for `backend={self}`, which are its ranks; got {mesh}.")
+        devices = list(mesh.devices.flat)
+        indices = [device.process_index for device in devices]
+        if any(device.platform != "cpu" for device in devices) or not set(indices) <= known.keys():
+            raise ValueError(f"`mesh` must consist of CPU devices of the ranks of `{self.communicator}`; got {mesh}.")
+        return [known[index] for index in indices]
+
+    def run(self, plan: Plan, block: Array) -> Array:
+        if not plan.stages:
+            return block
+        if library.build()["fftw"] == "yes":
+            return self._call(plan, block)
+        # Without FFTW the transforms stay with XLA, between kernels for everything else.
+        scale = plan.scale * math.prod(map(normalisation, plan.stages))
+        for is_fourier, group in itertools.groupby(plan.stages, lambda stage: isinstance(stage, Fourier)):
+            stages = tuple(group)
+            if is_fourier:
+                for stage in stages:
+                    block, scale = scaled(fourier(stage, block), scale), 1.0  # pyright: ignore[reportArgumentType]
+            else:
+                part = replace(plan, stages=stages, source=stages[0].before, target=stages[-1].after, scale=1.0)
+                block = self._call(part, block)
+        return block
+
+    def _call(self, plan: Plan, block: Array) -> Array:
+        dtype = np.dtype(block.dtype)
+        for stage in plan.stages:
+            dtype = result_dtype(stage, dtype)
+        lead = block.shape[:-3]
+        result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), dtype)
+        mesh = plan.mesh
+        numbers = itertools.chain(*_numbers(plan))
+        return jax.ffi.ffi_call(library.TARGET, result)(
+            block,
+            numbers=np.fromiter(numbers, np.int64),
+            mesh=np.array(list(mesh.shape.values()), np.int64),
+            ranks=np.array(self._ranks(mesh), np.int64),
+            scale=np.float64(plan.scale),
+            label=_label(plan, lead, block.dtype),
+            communicator=np.int64(launch.known[self.communicator].number),
+            planning=np.int64(get_args(Planning).index(self.planning)),
+            threads=np.int64(self.threads),
+        )
+
+
+def _label(plan: Plan, lead: tuple[int, ...], dtype: Any) -> str:
+    """What an error calls the operator."""
+    kinds = [type(stage) for stage in plan.stages]
+    name = next((n for kind, n in _NAMES.items() if kind in kinds), "copy")
+    mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
+    shape = (*lead, *plan.source.lengths)
+    ends = " -> ".join(_pencil(layout) for layout in (plan.source, plan.target))
+    return f"{name} {ends} of a {dtype} field {shape} on mesh ({mesh})"
+
+
+_NAMES = {Fourier: "FFT3D", Extend: "HaloExchange", Move: "Transpose", Crop: "HaloExchange.crop", Clear: "Transpose"}
+
+
+def _pencil(layout: Layout) -> str:
+    whole = "".join(axis for axis, name in zip(AXES, layout.names) if name is None)
+    return f"{whole}-pencils"
+
+
+def _numbers(plan: Plan) -> Iterator[Iterator[int]]:
+    """The plan as integers, for `decode` in ffi/common/plan.cc."""
+    axes = {name: i for i, name in enumerate(plan.mesh.shape)}
+    yield _layout(plan.source, axes)
+    yield _layout(plan.target, axes)
+    for stage in plan.stages:
+        yield _header(stage)
+        yield _layout(stage.before, axes)
+        yield _layout(stage.after, axes)
+
+
+def _header(stage: Stage) -> Iterator[int]:
+    yield _KINDS.index(type(stage))
+    yield getattr(stage, "transposed", False)
+    yield getattr(stage, "periodic", False)
+    yield getattr(stage, "weighted", False)
+    yield getattr(stage, "axis", -1)
+    yield _TRANSFORMS.index(getattr(stage, "kind", "c2c"))
+    yield getattr(stage, "sign", 0)
+    transformed = getattr(stage, "axes", ())
+    yield len(transformed)
+    yield from transformed
+
+
+def _layout(layout: Layout, axes: dict[str, int]) -> Iterator[int]:
+    yield from layout.lengths
+    yield from layout.parts
+    yield from (-1 if name is None else axes[name] for name in layout.names)
+    yield from layout.order
+    yield from itertools.chain(*layout.halo)

@@ -1,0 +1,66 @@
+// What to do with a block: the C++ side of `decompops/_stage.py` and `decompops/_pencil.py`.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace decompops {
+
+using Index = std::int64_t;
+
+// Whatever goes wrong, in words for the user. Caught where XLA calls us; nothing is thrown beyond.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
+
+// How a field is divided over devices and stored. Grid axes x, y, z are 0, 1, 2.
+struct Layout {
+  std::array<Index, 3> lengths, parts;
+  std::array<int, 3> mesh_axis;  // which mesh axis divides a grid axis; -1: none
+  std::array<int, 3> order;      // the grid axis stored at each position
+  std::array<std::array<Index, 2>, 3> halo;
+
+  Index core(int axis) const { return ceil_div(lengths[axis], parts[axis]); }
+  Index extent(int axis) const { return core(axis) + halo[axis][0] + halo[axis][1]; }
+  // The cells of `axis` that are not padding in block `part`, counted in its core.
+  Index valid(int axis, Index part) const;
+};
+
+enum class Transform { c2c, r2c, c2r };
+
+struct Stage {
+  enum class Kind { move, fourier, extend, crop, clear };
+  Kind kind;
+  Layout before, after;
+  bool transposed, periodic, weighted;
+  int axis;               // of an extension
+  std::vector<int> axes;  // of a transform; the last is the one that is halved
+  Transform transform;
+  int sign;
+};
+
+struct Plan {
+  std::vector<Stage> stages;
+  Layout source, target;
+  double scale;
+  std::vector<Index> mesh;  // the sizes of its axes
+  std::vector<int> ranks;   // in the order of the mesh
+  std::string label;        // what the user calls it
+
+  // Equal on ranks that do the same, and on no others (to the strength of a 64-bit hash).
+  std::uint64_t fingerprint() const;
+  std::vector<std::int64_t> numbers;  // as they came from Python: what the fingerprint is of
+};
+
+// Decodes what `decompops/_backend/mpi.py` encodes: the layouts of source and target, then one row for each stage.
+Plan decode(const std::int64_t* numbers, std::size_t count);
+
+std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed);
+
+}  // namespace decompops

@@ -1,0 +1,230 @@
+#include "mpi/copy.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace decompops::mpi {
+namespace {
+
+struct Wide {
+  double first, second;
+};
+
+struct Axis {
+  Index count, to, from;
+};
+
+// The axes of a copy from the outermost to the innermost of the result, without those of one cell, and with those
+// merged that lie one after the other on both sides. Returns how many there are.
+int simplify(std::array<Axis, 4>& axes, const Strides& to, const Strides& from, const Strides& counts) {
+  int used = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (counts[i] != 1) axes[used++] = {counts[i], to[i], from[i]};
+  }
+  std::sort(axes.begin(), axes.begin() + used,
+            [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; });
+  int last = 0;
+  for (int i = 1; i < used; ++i) {
+    Axis &outer = axes[last], &inner = axes[i];
+    if (outer.to == inner.to * inner.count && outer.from == inner.from * inner.count) {
+      outer = {outer.count * inner.count, inner.to, inner.from};
+    } else {
+      axes[++last] = inner;
+    }
+  }
+  return used == 0 ? 0 : last + 1;
+}
+
+// Calls `body(to offset, from offset)` for all cells of the `count` outer axes.
+template <class Body>
+void for_each(const Axis* axes, int count, Index to, Index from, const Body& body) {
+  if (count == 0) return body(to, from);
+  for (Index i = 0; i < axes->count; ++i) {
+    for_each(axes + 1, count - 1, to + i * axes->to, from + i * axes->from, body);
+  }
+}
+
+// Two by two elements of 8 bytes, in vector registers.
+inline void transpose_pair(double* to, Index to_stride, const double* from, Index from_stride) {
+  using Pair = double __attribute__((vector_size(16), aligned(8)));
+  const Pair a = *reinterpret_cast<const Pair*>(from), b = *reinterpret_cast<const Pair*>(from + from_stride);
+  *reinterpret_cast<Pair*>(to) = Pair{a[0], b[0]};
+  *reinterpret_cast<Pair*>(to + to_stride) = Pair{a[1], b[1]};
+}
+
+// Rows of one side are columns of the other: `to` is contiguous along `columns`, `from` mostly along `rows`. In blocks,
+// so that both sides use whole cache lines.
+template <class T>
+void transpose(T* to, const T* from, const Axis& rows, const Axis& columns) {
+  constexpr Index kBlock = 8;
+  const bool pairs = std::is_same_v<T, double> && columns.to == 1 && rows.from == 1;
+  for (Index j = 0; j < columns.count; j += kBlock) {
+    const Index j_end = std::min(j + kBlock, columns.count);
+    for (Index i = 0; i < rows.count; i += kBlock) {
+      const Index i_end = std::min(i + kBlock, rows.count);
+      if constexpr (std::is_same_v<T, double>) {
+        if (pairs && j_end - j == kBlock && i_end - i == kBlock) {
+          for (Index c = j; c < j_end; c += 2) {
+            for (Index r = i; r < i_end; r += 2) {
+              transpose_pair(to + r * rows.to + c, rows.to, from + r + c * columns.from, columns.from);
+            }
+          }
+          continue;
+        }
+      }
+      for (Index r = i; r < i_end; ++r) {
+        for (Index c = j; c < j_end; ++c) {
+          to[r * rows.to + c * columns.to] = from[r * rows.from + c * columns.from];
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count) {
+  if (count == 0) {
+    *to = *from;
+    return;
+  }
+  const Axis inner = axes[count - 1];
+  if (inner.to == 1 && inner.from == 1) {
+    auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
+    return for_each(axes.data(), count - 1, 0, 0, row);
+  }
+  // The axis that is contiguous on the other side becomes the second innermost.
+  auto other = std::min_element(axes.begin(), axes.begin() + count - 1,
+                                [](const Axis& a, const Axis& b) { return a.from < b.from; });
+  if (count == 1 || inner.from < other->from) {
+    auto row = [&](Index t, Index f) {
+      for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] = from[f + i * inner.from];
+    };
+    return for_each(axes.data(), count - 1, 0, 0, row);
+  }
+  std::array<Axis, 4> outer{};
+  int outer_count = 0;
+  for (auto axis = axes.begin(); axis != axes.begin() + count - 1; ++axis) {
+    if (axis != other) outer[outer_count++] = *axis;
+  }
+  auto plane = [&](Index t, Index f) { transpose(to + t, from + f, *other, inner); };
+  for_each(outer.data(), outer_count, 0, 0, plane);
+}
+
+// Sums in single precision of the two 16-bit types.
+float widen_bf16(std::uint16_t bits) {
+  std::uint32_t wide = std::uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+std::uint16_t narrow_bf16(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);  // NaN
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);  // to nearest, ties to even
+}
+
+struct Half {
+  _Float16 value;
+  Half& operator+=(const Half& other) {
+    value = static_cast<_Float16>(static_cast<float>(value) + static_cast<float>(other.value));
+    return *this;
+  }
+};
+
+struct Bfloat {
+  std::uint16_t bits;
+  Bfloat& operator+=(const Bfloat& other) {
+    bits = narrow_bf16(widen_bf16(bits) + widen_bf16(other.bits));
+    return *this;
+  }
+};
+
+struct ComplexSingle {
+  float real, imag;
+  ComplexSingle& operator+=(const ComplexSingle& other) {
+    real += other.real;
+    imag += other.imag;
+    return *this;
+  }
+};
+
+struct ComplexDouble {
+  double real, imag;
+  ComplexDouble& operator+=(const ComplexDouble& other) {
+    real += other.real;
+    imag += other.imag;
+    return *this;
+  }
+};
+
+template <class T>
+void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const std::array<Axis, 4>& axes, int count) {
+  auto to = reinterpret_cast<T*>(to_bytes);
+  auto from = reinterpret_cast<const T*>(from_bytes);
+  Axis inner = count == 0 ? Axis{1, 0, 0} : axes[count - 1];
+  auto row = [&](Index t, Index f) {
+    for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] += from[f + i * inner.from];
+  };
+  for_each(axes.data(), std::max(count - 1, 0), 0, 0, row);
+}
+
+bool has_none(const Strides& counts) { return std::any_of(counts.begin(), counts.end(), [](Index n) { return n <= 0; }); }
+
+}  // namespace
+
+void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts,
+          Index element) {
+  if (has_none(counts)) return;
+  if (to == from && to_stride == from_stride) return;
+  std::array<Axis, 4> axes{};
+  int count = simplify(axes, to_stride, from_stride, counts);
+  auto as = [&](auto type) {
+    using T = decltype(type);
+    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count);
+  };
+  switch (element) {
+    case 1: return as(std::uint8_t{});
+    case 2: return as(std::uint16_t{});
+    case 4: return as(float{});
+    case 8: return as(double{});
+    case 16: return as(Wide{});
+  }
+  throw Failure("elements of " + std::to_string(element) + " bytes cannot be moved");
+}
+
+void zero(std::byte* to, Strides to_stride, Strides counts, Index element) {
+  if (has_none(counts)) return;
+  for (auto& stride : to_stride) stride *= element;
+  std::array<Axis, 4> axes{};
+  int count = simplify(axes, to_stride, to_stride, counts);
+  Index width = element;
+  if (count > 0 && axes[count - 1].to == element) width *= axes[--count].count;
+  for_each(axes.data(), count, 0, 0, [&](Index t, Index) { std::memset(to + t, 0, width); });
+}
+
+void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Number number) {
+  if (has_none(counts)) return;
+  std::array<Axis, 4> axes{};
+  int count = simplify(axes, to_stride, from_stride, counts);
+  switch (number) {
+    case Number::f16: return add_typed<Half>(to, from, axes, count);
+    case Number::bf16: return add_typed<Bfloat>(to, from, axes, count);
+    case Number::f32: return add_typed<float>(to, from, axes, count);
+    case Number::f64: return add_typed<double>(to, from, axes, count);
+    case Number::c64: return add_typed<ComplexSingle>(to, from, axes, count);
+    case Number::c128: return add_typed<ComplexDouble>(to, from, axes, count);
+    // Unsigned, so that overflow wraps around as XLA's does.
+    case Number::i8: return add_typed<std::uint8_t>(to, from, axes, count);
+    case Number::i16: return add_typed<std::uint16_t>(to, from, axes, count);
+    case Number::i32: return add_typed<std::uint32_t>(to, from, axes, count);
+    case Number::i64: return add_typed<std::uint64_t>(to, from, axes, count);
+    case Number::other: break;
+  }
+  throw Failure("the adjoint of a halo exchange needs numbers that can be added");
+}
+
+}  // namespace decompops::mpi

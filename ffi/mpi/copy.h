@@ -1,0 +1,21 @@
+// Strided copies, the inner loops of everything that is not a Fourier transform.
+
+#pragma once
+
+#include <cstddef>
+
+#include "mpi/pieces.h"
+
+namespace decompops::mpi {
+
+using Strides = std::array<Index, 4>;
+
+// What sums are made of.
+enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
+
+// Copies `counts` cells of `element` bytes (1, 2, 4, 8 or 16). Strides are in elements.
+void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element);
+void zero(std::byte* to, Strides to_stride, Strides counts, Index element);
+void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Number number);
+
+}  // namespace decompops::mpi

@@ -1,0 +1,45 @@
+// Which layers of a block go to whom: the C++ side of the rule in docs/design.md, "Halos as a rule about cells".
+
+#pragma once
+
+#include <vector>
+
+#include "mpi/pieces.h"
+
+namespace decompops::mpi {
+
+// Where a rank stands in a mesh; positions are row-major.
+class Place {
+ public:
+  Place(const std::vector<Index>& mesh, int position);
+  Index coordinate(int axis) const { return axis < 0 ? 0 : coordinates_[axis]; }
+  // The position of the device at another coordinate along one axis of the mesh.
+  int moved(int axis, Index coordinate) const;
+
+ private:
+  std::vector<Index> strides_, coordinates_;
+  int position_;
+};
+
+// `peer` is a position in the mesh. Offsets into the send and receive buffers, in bytes.
+struct Message {
+  int peer;
+  Index offset, bytes;
+};
+
+struct Exchange {
+  std::vector<Message> sends, receives;
+  Buffer receive_buffer = kReceive;
+};
+
+// The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that
+// were here already first.
+struct Halo {
+  Field outgoing, arrived;
+  Exchange exchange;
+  Index send_bytes = 0, receive_bytes = 0;
+};
+
+Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element);
+
+}  // namespace decompops::mpi

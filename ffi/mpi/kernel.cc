@@ -1,0 +1,291 @@
+// The XLA-FFI handler that runs plans, and what Python calls through ctypes.
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <unistd.h>
+
+#include "mpi/program.h"
+#include "mpi/team.h"
+#include "mpi/workspace.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace decompops::mpi {
+namespace {
+
+// --- The registry: communicators by key, teams by communicator and ranks. Freed before MPI is finalised.
+
+struct Mesh {
+  Mesh(MPI_Comm base, const std::vector<int>& ranks, int tag) : team(base, ranks, tag) {}
+  Workspace workspace;
+  Team team;
+};
+
+std::mutex registry_mutex;
+std::map<int, MPI_Comm> communicators;
+std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes;
+std::map<std::uint64_t, std::uint64_t> occurrences;
+
+std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks) {
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  auto communicator = communicators.find(key);
+  if (communicator == communicators.end()) throw Failure("MPI has been finalised, or was never initialised");
+  auto& mesh = meshes[{key, ranks}];
+  if (!mesh) {
+    const auto hash = hash_bytes(ranks.data(), ranks.size() * sizeof(ranks[0]), 0);
+    mesh = std::make_shared<Mesh>(communicator->second, ranks, static_cast<int>(hash % 32000));
+  }
+  return mesh;
+}
+
+// What this rank is in, for a signal handler: it may not do more than read a pointer.
+std::atomic<const char*> current_label{nullptr};
+
+struct Label {
+  explicit Label(const std::string& label) { current_label = label.c_str(); }
+  ~Label() { current_label = nullptr; }
+};
+
+// --- One operator of one compiled program.
+
+Number number_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::F16: return Number::f16;
+    case ffi::BF16: return Number::bf16;
+    case ffi::F32: return Number::f32;
+    case ffi::F64: return Number::f64;
+    case ffi::C64: return Number::c64;
+    case ffi::C128: return Number::c128;
+    case ffi::S8: case ffi::U8: return Number::i8;
+    case ffi::S16: case ffi::U16: return Number::i16;
+    case ffi::S32: case ffi::U32: return Number::i32;
+    case ffi::S64: case ffi::U64: return Number::i64;
+    default: return Number::other;
+  }
+}
+
+struct Site {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  Plan plan;
+  unsigned planning;
+  int communicator;
+  Identity identity;
+  std::mutex mutex;
+  std::shared_ptr<Mesh> mesh;
+  std::optional<Program> program;
+
+  // The first execution finds the mesh and compiles the plan for this rank's place in it.
+  void prepare(Index batch, Index element, Number number) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (program) return;
+    mesh = mesh_of(communicator, plan.ranks);
+    mesh->team.register_site(identity.fingerprint);
+    program = compile(plan, batch, element, number, mesh->team.rank());
+  }
+
+  void run(const void* input, void* result) {
+    Label label(plan.label);
+    auto resolve = [&](Buffer buffer) {
+      if (buffer == kInput) return static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
+      if (buffer == kResult) return static_cast<std::byte*>(result);
+      return mesh->workspace.get(buffer, program->bytes[buffer]);
+    };
+    for (const Step& step : program->steps) {
+      std::visit([&](const auto& step) { carry_out(step, resolve); }, step);
+    }
+  }
+
+ private:
+  void carry_out(const Copy& step, const Resolve& resolve) {
+    const auto& pieces = step.from.pieces;
+    for (const Piece& to : step.to.pieces) {
+      std::vector<Region> copied;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (!step.sum || i == 0) copied.push_back(pieces[i].region);
+      }
+      for (const Region& gap : difference(to.region, copied)) {
+        const Piece part = clipped(to, gap, step.element);
+        zero(resolve(part.buffer) + part.offset, part.stride, gap.counts(), step.element);
+      }
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const Region common = intersection(pieces[i].region, to.region);
+        if (common.empty()) continue;
+        const Piece from = clipped(pieces[i], common, step.element), part = clipped(to, common, step.element);
+        std::byte* target = resolve(part.buffer) + part.offset;
+        const std::byte* source = resolve(from.buffer) + from.offset;
+        if (step.sum && i > 0) {
+          add(target, part.stride, source, from.stride, common.counts(), step.number);
+        } else {
+          copy(target, part.stride, source, from.stride, common.counts(), step.element);
+        }
+      }
+    }
+  }
+
+  void carry_out(const Sweep& sweep, const Resolve& resolve) {
+    auto pass_over = [&](const Region& region) {
+      for (const auto& pass : sweep.passes) {
+        transform_lines(pass.lines, pass.from, pass.to, region, sweep.real_bytes, planning, resolve);
+      }
+    };
+    Region region = sweep.passes.front().from.region;
+    for (const auto& pass : sweep.passes) {
+      for (int axis = 0; axis < 4; ++axis) region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
+    }
+    if (sweep.plane < 0) return pass_over(region);
+    for (Index batch = region.lo[0]; batch < region.hi[0]; ++batch) {
+      for (Index i = region.lo[sweep.plane]; i < region.hi[sweep.plane]; ++i) {
+        pass_over(region.with(0, batch, batch + 1).with(sweep.plane, i, i + 1));
+      }
+    }
+  }
+
+  void carry_out(const Exchange& exchange, const Resolve& resolve) {
+    mesh->team.exchange(exchange, resolve(kSend), resolve(exchange.receive_buffer));
+  }
+};
+
+ffi::TypeId Site::id = {};
+ffi::TypeInfo Site::info = ffi::MakeTypeInfo<Site>();
+
+ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> numbers,
+                                                ffi::Span<const std::int64_t> mesh,
+                                                ffi::Span<const std::int64_t> ranks, double scale,
+                                                std::string_view label, std::int64_t communicator,
+                                                std::int64_t planning, std::int64_t threads) {
+  try {
+    auto site = std::make_unique<Site>();
+    (void)threads;
+    site->plan = decode(numbers.begin(), numbers.size());
+    site->plan.mesh.assign(mesh.begin(), mesh.end());
+    site->plan.ranks.assign(ranks.begin(), ranks.end());
+    site->plan.scale = scale;
+    site->plan.label = std::string(label);
+    site->planning = planning_flag(static_cast<int>(planning));
+    site->communicator = static_cast<int>(communicator);
+    const auto fingerprint = site->plan.fingerprint();
+    std::lock_guard<std::mutex> lock(registry_mutex);
+    site->identity = {fingerprint, occurrences[fingerprint]++};
+    return site;
+  } catch (const std::exception& error) {
+    return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
+  }
+}
+
+Index element_of(const ffi::AnyBuffer& buffer) {
+  return buffer.element_count() == 0 ? 0 : static_cast<Index>(buffer.size_bytes() / buffer.element_count());
+}
+
+ffi::Future execute(Site* site, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result, ffi::Dictionary) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  auto done = [promise](const std::string& error) mutable {
+    if (error.empty()) {
+      promise.SetAvailable();
+    } else {
+      promise.SetError(ffi::Error::Internal("decompops: " + error));
+    }
+  };
+  try {
+    Index batch = 1;
+    const auto shape = input.dimensions();
+    for (std::size_t i = 0; i + 3 < shape.size(); ++i) batch *= shape[i];
+    if (batch == 0) {
+      done("");
+      return future;
+    }
+    site->prepare(batch, element_of(input), number_of(input.element_type()));
+    auto call = std::make_shared<Call>();
+    call->identity = site->identity;
+    call->label = site->plan.label;
+    call->run = [site, from = input.untyped_data(), to = result->untyped_data()] { site->run(from, to); };
+    call->done = done;
+    site->mesh->team.submit(call);
+  } catch (const std::exception& error) {
+    done(site->plan.label + ": " + error.what());
+  }
+  return future;
+}
+
+// --- Signals: a job that is ended from outside says what it was in.
+
+struct sigaction previous_action;
+
+void on_terminate(int signal, siginfo_t*, void*) {
+  if (const char* label = current_label) {
+    const char text[] = "decompops: terminated in ";
+    [[maybe_unused]] auto written = write(2, text, sizeof(text) - 1);
+    written = write(2, label, std::strlen(label));
+    written = write(2, "\n", 1);
+  }
+  sigaction(signal, &previous_action, nullptr);
+  raise(signal);
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<ffi::Span<const std::int64_t>>("numbers")
+                           .Attr<ffi::Span<const std::int64_t>>("mesh")
+                           .Attr<ffi::Span<const std::int64_t>>("ranks")
+                           .Attr<double>("scale")
+                           .Attr<std::string_view>("label")
+                           .Attr<std::int64_t>("communicator")
+                           .Attr<std::int64_t>("planning")
+                           .Attr<std::int64_t>("threads"));
+
+XLA_FFI_DEFINE_HANDLER(kExecute, execute,
+                       ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());
+
+}  // namespace decompops::mpi
+
+using namespace decompops;
+using namespace decompops::mpi;
+
+#define DECOMPOPS_EXPORT extern "C" __attribute__((visibility("default")))
+
+DECOMPOPS_EXPORT void* decompops_instantiate() { return reinterpret_cast<void*>(mpi::kInstantiate); }
+DECOMPOPS_EXPORT void* decompops_execute() { return reinterpret_cast<void*>(mpi::kExecute); }
+DECOMPOPS_EXPORT void* decompops_type_id() { return &Site::id; }
+DECOMPOPS_EXPORT void* decompops_type_info() { return &Site::info; }
+
+// Takes the communicator of `key` by its Fortran handle. 0, or MPI's error code.
+DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
+  MPI_Comm copy;
+  if (int code = MPI_Comm_dup(MPI_Comm_f2c(handle), &copy)) return code;
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  communicators[key] = copy;
+  return 0;
+}
+
+DECOMPOPS_EXPORT void decompops_set_timeout(double seconds) { set_timeout(seconds); }
+
+DECOMPOPS_EXPORT void decompops_watch_signals() {
+  struct sigaction action {};
+  action.sa_sigaction = on_terminate;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGTERM, &action, &previous_action);
+}
+
+// Tells the other ranks that this one cannot go on.
+DECOMPOPS_EXPORT void decompops_give_up(const char* reason) {
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  for (auto& [key, mesh] : meshes) mesh->team.give_up(reason);
+}
+
+// Ends everything. To be called by every rank, before MPI is finalised.
+DECOMPOPS_EXPORT void decompops_leave() {
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  for (auto& [key, mesh] : meshes) mesh->team.leave();
+  meshes.clear();
+  for (auto& [key, communicator] : communicators) MPI_Comm_free(&communicator);
+  communicators.clear();
+}

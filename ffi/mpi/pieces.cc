@@ -1,0 +1,91 @@
+#include "mpi/pieces.h"
+
+#include <algorithm>
+
+namespace decompops::mpi {
+
+std::array<Index, 4> Region::counts() const { return {count(0), count(1), count(2), count(3)}; }
+
+Index Region::volume() const {
+  Index volume = 1;
+  for (int axis = 0; axis < 4; ++axis) volume *= std::max<Index>(count(axis), 0);
+  return volume;
+}
+
+Region Region::with(int axis, Index low, Index high) const {
+  Region other = *this;
+  other.lo[axis] = low;
+  other.hi[axis] = high;
+  return other;
+}
+
+Region Region::shifted(int axis, Index by) const { return with(axis, lo[axis] + by, hi[axis] + by); }
+
+Region intersection(const Region& a, const Region& b) {
+  Region common;
+  for (int axis = 0; axis < 4; ++axis) {
+    common.lo[axis] = std::max(a.lo[axis], b.lo[axis]);
+    common.hi[axis] = std::max(common.lo[axis], std::min(a.hi[axis], b.hi[axis]));
+  }
+  return common;
+}
+
+std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts) {
+  std::vector<Region> rest;
+  if (!whole.empty()) rest.push_back(whole);
+  for (const Region& part : parts) {
+    std::vector<Region> smaller;
+    for (Region region : rest) {
+      Region common = intersection(region, part);
+      if (common.empty()) {
+        smaller.push_back(region);
+        continue;
+      }
+      // Cut off, axis by axis, what lies before and after the common box.
+      for (int axis = 0; axis < 4; ++axis) {
+        if (region.lo[axis] < common.lo[axis]) smaller.push_back(region.with(axis, region.lo[axis], common.lo[axis]));
+        if (common.hi[axis] < region.hi[axis]) smaller.push_back(region.with(axis, common.hi[axis], region.hi[axis]));
+        region = region.with(axis, common.lo[axis], common.hi[axis]);
+      }
+    }
+    rest = std::move(smaller);
+  }
+  return rest;
+}
+
+Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order) {
+  Piece piece{buffer, offset, {}, region};
+  Index stride = 1;
+  for (int position = 2; position >= 0; --position) {
+    piece.stride[order[position] + 1] = stride;
+    stride *= region.count(order[position] + 1);
+  }
+  piece.stride[0] = stride;
+  return piece;
+}
+
+Piece clipped(const Piece& piece, const Region& region, Index element) {
+  Piece part = piece;
+  part.region = intersection(piece.region, region);
+  for (int axis = 0; axis < 4; ++axis) {
+    part.offset += element * piece.stride[axis] * (part.region.lo[axis] - piece.region.lo[axis]);
+  }
+  return part;
+}
+
+Field clipped(const Field& field, const Region& region, Index element) {
+  Field part{field.region, {}};
+  for (const Piece& piece : field.pieces) {
+    Piece rest = clipped(piece, region, element);
+    if (!rest.region.empty()) part.pieces.push_back(rest);
+  }
+  return part;
+}
+
+Field shifted(Field field, int axis, Index by) {
+  field.region = field.region.shifted(axis, by);
+  for (Piece& piece : field.pieces) piece.region = piece.region.shifted(axis, by);
+  return field;
+}
+
+}  // namespace decompops::mpi

@@ -1,0 +1,53 @@
+// Cells and where they lie: everything that the kernels do is to move cells from some pieces of memory to others.
+
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "common/plan.h"
+
+namespace decompops::mpi {
+
+// A box of cells. Axis 0 is the batch (all leading axes in one), then x, y, z: grid axis i is axis i + 1 here.
+struct Region {
+  std::array<Index, 4> lo{}, hi{};
+
+  Index count(int axis) const { return hi[axis] - lo[axis]; }
+  std::array<Index, 4> counts() const;
+  Index volume() const;
+  bool empty() const { return volume() == 0; }
+  Region with(int axis, Index low, Index high) const;
+  Region shifted(int axis, Index by) const;
+};
+
+Region intersection(const Region& a, const Region& b);
+// The parts of `whole` that none of `parts` covers.
+std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts);
+
+// Where cells are found at run time.
+enum Buffer : int { kInput, kResult, kScratch, kScratch2, kPlane, kSend, kReceive, kReceive2, kBuffers };
+
+// A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes into it.
+struct Piece {
+  Buffer buffer;
+  Index offset;
+  std::array<Index, 4> stride;  // in elements
+  Region region;
+};
+
+// A block as a set of pieces. Cells of `region` that no piece has are zero.
+struct Field {
+  Region region;
+  std::vector<Piece> pieces;
+};
+
+// A box of cells without gaps, stored in `order` of grid axes, last one fastest.
+Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order = {0, 1, 2});
+// The part of a piece that lies in `region`.
+Piece clipped(const Piece& piece, const Region& region, Index element);
+Field clipped(const Field& field, const Region& region, Index element);
+// The same cells, counted from another origin.
+Field shifted(Field field, int axis, Index by);
+
+}  // namespace decompops::mpi

@@ -1,0 +1,302 @@
+#include "mpi/program.h"
+
+#include <algorithm>
+
+namespace decompops::mpi {
+namespace {
+
+constexpr std::array<int, 3> natural = {0, 1, 2};
+// What of a plane of intermediate results stays in cache (a share of the second level's size on today's processors).
+constexpr Index kPlaneBytes = Index{1} << 20;
+
+class Compiler {
+ public:
+  Compiler(const Plan& plan, Index batch, Index element, Number number, int place)
+      : plan_(plan), batch_(batch), element_(element), number_(number), place_(plan.mesh, place) {
+    current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
+  }
+
+  Program run() {
+    const auto& stages = plan_.stages;
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      const Stage& stage = stages[i];
+      if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::move) flush_to_scratch();
+      switch (stage.kind) {
+        case Stage::Kind::move: move(stage); break;
+        case Stage::Kind::fourier: fourier(stage); break;
+        case Stage::Kind::extend: stage.transposed ? reduce(i) : extend(i); break;
+        case Stage::Kind::crop: crop(stage); break;
+        case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); break;
+      }
+    }
+    finish();
+    return std::move(program_);
+  }
+
+ private:
+  Region block(const Layout& layout) const {
+    return {{0, 0, 0, 0}, {batch_, layout.extent(0), layout.extent(1), layout.extent(2)}};
+  }
+
+  // The cells of this rank's block that are not padding.
+  Region valid(const Layout& layout) const {
+    Region region = block(layout);
+    for (int axis = 0; axis < 3; ++axis) {
+      Index part = layout.mesh_axis[axis] < 0 ? 0 : place_.coordinate(layout.mesh_axis[axis]);
+      region.hi[axis + 1] = layout.halo[axis][0] + layout.valid(axis, part);
+    }
+    return region;
+  }
+
+  Index reserve(Buffer buffer, Index bytes) {
+    program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes);
+    return 0;
+  }
+
+  void copy(const Field& to, bool sum = false) {
+    program_.steps.push_back(Copy{current_, to, element_, sum, number_});
+  }
+
+  // --- Fourier transforms: collected until it is known where their results go.
+
+  void fourier(const Stage& stage) {
+    std::vector<int> axes = stage.axes;
+    int halved = axes.back();
+    // A real transform begins with the halved axis, its inverse ends with it. Otherwise the axis that has just become
+    // whole comes first: its lines are put together from the pieces received while they are transformed.
+    if (stage.transform == Transform::r2c) std::rotate(axes.begin(), axes.end() - 1, axes.end());
+    if (stage.transform == Transform::c2c) {
+      auto first = std::find(axes.begin(), axes.end(), gathered_);
+      if (first != axes.end()) std::rotate(axes.begin(), first, first + 1);
+    }
+    for (int axis : axes) {
+      bool real = axis == halved && stage.transform != Transform::c2c;
+      const Layout& layout = stage.transform == Transform::c2r ? stage.after : stage.before;
+      pending_.push_back({axis + 1, real ? stage.transform : Transform::c2c, stage.sign, layout.lengths[axis],
+                          real && stage.weighted, 1.0});
+    }
+    if (!scaled_) pending_.front().scale = plan_.scale;
+    scaled_ = true;
+  }
+
+  void flush(const Field& to) {
+    Sweep sweep{{}, -1, element_ / (pending_.front().transform == Transform::r2c ? 1 : 2)};
+    for (std::size_t i = 0; i < pending_.size(); ++i) {
+      const Lines& lines = pending_[i];
+      bool last = i + 1 == pending_.size();
+      element_ = sweep.real_bytes * (lines.transform == Transform::c2r ? 1 : 2);
+      Region region = current_.region.with(lines.axis, 0, lines.cells_out());
+      Field result = last ? to : between(region, lines, pending_[i + 1], sweep);
+      sweep.passes.push_back({lines, current_, result});
+      current_ = result;
+      // Two passes share a plane; a third one starts again.
+      if (sweep.plane >= 0 && sweep.passes.size() < 2 && !last) continue;
+      program_.steps.push_back(sweep);
+      sweep.passes.clear();
+      sweep.plane = -1;
+    }
+    pending_.clear();
+  }
+
+  // Where the results of one pass wait for the next: one plane if that fits into the cache, else the whole block.
+  Field between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
+    const int plane = 6 - lines.axis - next.axis;
+    const Region one = region.with(0, 0, 1).with(plane, 0, 1);
+    // Lines along y and x are taken side by side along z, those along z side by side along y: only planes of one x hold
+    // whole tiles of both passes.
+    if (plane == 1 && sweep.passes.empty() && one.volume() * element_ <= kPlaneBytes) {
+      sweep.plane = plane;
+      Piece piece = dense(kPlane, reserve(kPlane, one.volume() * element_), one);
+      piece.stride[0] = piece.stride[plane] = 0;  // every plane lies in the same memory
+      piece.region = region;
+      return {region, {piece}};
+    }
+    return {region, {dense(scratch(region), 0, region)}};
+  }
+
+  // Scratch memory that `current_` does not lie in.
+  Buffer scratch(const Region& region) {
+    bool taken = std::any_of(current_.pieces.begin(), current_.pieces.end(),
+                             [](const Piece& piece) { return piece.buffer == kScratch; });
+    Buffer buffer = taken ? kScratch2 : kScratch;
+    reserve(buffer, region.volume() * element_);
+    return buffer;
+  }
+
+  void flush_to_scratch() {
+    if (pending_.empty()) return;
+    Region region = result_region();
+    Index element = result_element();
+    Buffer buffer = scratch(region);
+    reserve(buffer, region.volume() * element);
+    flush({region, {dense(buffer, 0, region)}});
+  }
+
+  // The block and the element after the pending transforms.
+  Region result_region() const {
+    Region region = current_.region;
+    for (const Lines& lines : pending_) region = region.with(lines.axis, 0, lines.cells_out());
+    return region;
+  }
+
+  Index result_element() const {
+    Index element = element_;
+    for (const Lines& lines : pending_) {
+      if (lines.transform == Transform::r2c) element *= 2;
+      if (lines.transform == Transform::c2r) element /= 2;
+    }
+    return element;
+  }
+
+  // --- Moves.
+
+  void move(const Stage& stage) {
+    int gathered = -1, divided = -1;
+    for (int axis = 0; axis < 3; ++axis) {
+      if (stage.before.parts[axis] > 1 && stage.after.parts[axis] == 1) gathered = axis;
+      if (stage.before.parts[axis] == 1 && stage.after.parts[axis] > 1) divided = axis;
+    }
+    if (gathered < 0) return;  // only the order of storage changes, and that is free until the result is written
+    const int line = stage.before.mesh_axis[gathered];
+    const Index mine = place_.coordinate(line), parts = stage.before.parts[gathered];
+    const Region before = pending_.empty() ? current_.region : result_region();
+    const Index element = pending_.empty() ? element_ : result_element();
+
+    // Whoever sends and receives finds the same boxes: cells `divided` of the receiver, `gathered` of the sender.
+    auto box = [&](Index sender, Index receiver) {
+      Region region = before.with(gathered + 1, 0, stage.before.valid(gathered, sender));
+      Index start = receiver * stage.after.core(divided);
+      return region.with(divided + 1, start, start + stage.after.valid(divided, receiver));
+    };
+    Exchange exchange;
+    Field out{before, {}}, in{block(stage.after), {}};
+    in.region.hi[0] = before.hi[0];
+    Index sent = 0, received = 0;
+    for (Index part = 0; part < parts; ++part) {
+      Region outgoing = box(mine, part), incoming = box(part, mine);
+      const Index out_bytes = outgoing.volume() * element, in_bytes = incoming.volume() * element;
+      // What stays here is written where it would arrive.
+      if (out_bytes > 0) out.pieces.push_back(dense(part == mine ? kReceive : kSend, part == mine ? received : sent, outgoing));
+      if (in_bytes > 0) {
+        Piece piece = dense(kReceive, received, incoming);
+        Index by = part * stage.before.core(gathered) - piece.region.lo[gathered + 1];
+        piece.region = piece.region.shifted(gathered + 1, by).shifted(divided + 1, -piece.region.lo[divided + 1]);
+        in.pieces.push_back(piece);
+      }
+      if (part != mine) {
+        int peer = place_.moved(line, part);
+        if (out_bytes > 0) exchange.sends.push_back({peer, sent, out_bytes});
+        if (in_bytes > 0) exchange.receives.push_back({peer, received, in_bytes});
+        sent += round_up(out_bytes);
+      }
+      received += round_up(in_bytes);
+    }
+    // Two exchanges in a row: the second receives elsewhere than what it still reads from.
+    Buffer receive = receiving_ == kReceive ? kReceive2 : kReceive;
+    for (Field* field : {&out, &in}) {
+      for (Piece& piece : field->pieces) {
+        if (piece.buffer == kReceive) piece.buffer = receive;
+      }
+    }
+    receiving_ = receive;
+    exchange.receive_buffer = receive;
+    reserve(kSend, sent);
+    reserve(receive, received);
+    if (pending_.empty()) {
+      copy(out);
+    } else {
+      flush(out);
+    }
+    program_.steps.push_back(exchange);
+    current_ = in;
+    gathered_ = gathered;
+  }
+
+  static Index round_up(Index bytes) { return ceil_div(bytes, 64) * 64; }
+
+  // --- Halos.
+
+  void extend(std::size_t index) {
+    const Stage& stage = plan_.stages[index];
+    // All extensions that follow each other write into one array, the last one's: the block is copied once.
+    std::size_t last = index;
+    while (last + 1 < plan_.stages.size() && plan_.stages[last + 1].kind == Stage::Kind::extend &&
+           !plan_.stages[last + 1].transposed) {
+      ++last;
+    }
+    const Layout &here = stage.after, &whole = plan_.stages[last].after;
+    Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole));
+    Region inner = block(here), placed = inner;
+    for (int axis = 0; axis < 3; ++axis) {
+      placed = placed.shifted(axis + 1, whole.halo[axis][0] - here.halo[axis][0]);
+    }
+    Piece piece = clipped(dense(buffer, 0, block(whole), whole.order), placed, element_);
+    piece.region = inner;
+    exchange_halo(stage, {inner, {piece}});
+  }
+
+  // The transpose of an extension: every cell of the halo is added to the cell that it is a copy of.
+  void reduce(std::size_t index) {
+    const Stage& stage = plan_.stages[index];
+    Region inner = block(stage.after);
+    bool last = index + 1 == plan_.stages.size();
+    Piece piece = dense(last ? kResult : scratch(inner), 0, inner, last ? plan_.target.order : natural);
+    exchange_halo(stage, {inner, {piece}});
+  }
+
+  void exchange_halo(const Stage& stage, const Field& to) {
+    Halo halo = halo_of(stage, place_, current_, to.region, element_);
+    reserve(kSend, halo.send_bytes);
+    reserve(kReceive, halo.receive_bytes);
+    copy(halo.outgoing);
+    program_.steps.push_back(halo.exchange);
+    current_ = halo.arrived;
+    copy(to, stage.transposed);
+    current_ = to;
+  }
+
+  void crop(const Stage& stage) {
+    if (stage.transposed) {
+      for (int axis = 0; axis < 3; ++axis) current_ = shifted(current_, axis + 1, stage.after.halo[axis][0]);
+      current_.region = block(stage.after);
+      return;
+    }
+    Region core = block(stage.before);
+    for (int axis = 0; axis < 3; ++axis) {
+      core.lo[axis + 1] = stage.before.halo[axis][0];
+      core.hi[axis + 1] -= stage.before.halo[axis][1];
+    }
+    current_ = clipped(current_, core, element_);
+    for (int axis = 0; axis < 3; ++axis) current_ = shifted(current_, axis + 1, -stage.before.halo[axis][0]);
+    current_.region = block(stage.after);
+  }
+
+  // --- The result.
+
+  void finish() {
+    Region region = block(plan_.target);
+    Field result{region, {dense(kResult, 0, region, plan_.target.order)}};
+    if (!pending_.empty()) return flush(result);
+    const bool there = current_.pieces.size() == 1 && current_.pieces[0].buffer == kResult;
+    if (!there) copy(result);
+  }
+
+  const Plan& plan_;
+  Index batch_, element_;
+  Number number_;
+  Place place_;
+  Field current_;
+  std::vector<Lines> pending_;
+  bool scaled_ = false;
+  int gathered_ = -1;
+  Buffer receiving_ = kReceive2;
+  Program program_;
+};
+
+}  // namespace
+
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place) {
+  return Compiler(plan, batch, element, number, place).run();
+}
+
+}  // namespace decompops::mpi

@@ -1,0 +1,45 @@
+// A plan made ready to run on this rank: which cells go where, step by step.
+
+#pragma once
+
+#include <variant>
+
+#include "mpi/copy.h"
+#include "mpi/halo.h"
+#include "mpi/lines.h"
+#include "mpi/pieces.h"
+
+namespace decompops::mpi {
+
+// Moves the cells of `from` to `to`; what `from` does not have becomes zero. With `sum`, pieces of `from` may overlap
+// and are added up.
+struct Copy {
+  Field from, to;
+  Index element;
+  bool sum;
+  Number number;
+};
+
+// One-dimensional transforms, one after the other. With `plane`, all of them for one index of that axis (and of the
+// batch) before the next, so that what lies between stays in cache.
+struct Sweep {
+  struct Pass {
+    Lines lines;
+    Field from, to;
+  };
+  std::vector<Pass> passes;
+  int plane;  // -1: none
+  Index real_bytes;
+};
+
+using Step = std::variant<Copy, Sweep, Exchange>;
+
+struct Program {
+  std::vector<Step> steps;
+  std::array<Index, kBuffers> bytes{};  // of each buffer that the program owns
+};
+
+// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
+
+}  // namespace decompops::mpi

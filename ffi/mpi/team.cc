@@ -1,0 +1,322 @@
+#include "mpi/team.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <sched.h>
+#include <unistd.h>
+
+namespace decompops::mpi {
+namespace {
+
+constexpr int kData = 1, kAnnouncement = 2, kGaveUp = 3, kLeft = 4;
+// MPI counts in ints: longer messages go in parts.
+constexpr Index kLongest = Index{1} << 30;
+// A call that no program of this rank contains yet can only come from one that is still to be compiled.
+constexpr double kUnknownSeconds = 5;
+std::atomic<double> timeout{60};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+void set_timeout(double seconds) { timeout = seconds; }
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Failure(std::string(what) + ": " + std::string(text, length));
+}
+
+Team::Team(MPI_Comm base, const std::vector<int>& ranks, int tag) {
+  MPI_Group all, group;
+  check(MPI_Comm_group(base, &all), "MPI_Comm_group");
+  check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
+  // Collective over the ranks of this mesh only.
+  check(MPI_Comm_create_group(base, group, tag, &data_), "MPI_Comm_create_group");
+  check(MPI_Comm_dup(data_, &control_), "MPI_Comm_dup");
+  MPI_Group_free(&group);
+  MPI_Group_free(&all);
+  MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+  check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+}
+
+Team::~Team() { stop_helper(); }
+
+void Team::stop_helper() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (helper_.joinable()) helper_.join();
+}
+
+void Team::register_site(std::uint64_t fingerprint) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sites_.push_back(fingerprint);
+}
+
+// --- Order.
+
+void Team::submit(std::shared_ptr<Call> call) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  bool next = false;
+  try {
+    next = is_next(*call, lock);
+  } catch (const std::exception& error) {
+    if (failure_.empty()) failure_ = error.what();
+  }
+  if (!failure_.empty()) {
+    const std::string reason = failure_;
+    fail_waiting(reason);
+    lock.unlock();
+    return call->done(call->label + ": " + reason);
+  }
+  if (next) {
+    execute(*call, lock);
+  } else {
+    waiting_.push_back(std::move(call));
+    if (!helper_.joinable()) helper_ = std::thread([this] { work_off(); });
+  }
+  lock.unlock();
+  changed_.notify_all();
+}
+
+bool Team::is_next(const Call& call, std::unique_lock<std::mutex>& lock) {
+  if (!failure_.empty() || busy_) return false;
+  if (rank_ == 0) {
+    if (!waiting_.empty()) return false;
+    announce(call);
+    return true;
+  }
+  if (!next_) {
+    busy_ = true;
+    lock.unlock();
+    std::optional<Announcement> received;
+    std::string reason;
+    try {
+      received = receive_announcement();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    lock.lock();
+    busy_ = false;
+    if (!received) throw Failure(reason);
+    next_ = received;
+    next_since_ = Clock::now();
+  }
+  return next_->identity == call.identity;
+}
+
+void Team::execute(Call& call, std::unique_lock<std::mutex>& lock) {
+  busy_ = true;
+  next_.reset();
+  lock.unlock();
+  std::string reason;
+  try {
+    call.run();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  if (!reason.empty()) {
+    reason = call.label + ": " + reason;
+    give_up(reason);
+  }
+  call.done(reason);
+  lock.lock();
+  busy_ = false;
+}
+
+void Team::work_off() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return stopping_ || (!busy_ && !waiting_.empty()); });
+    if (stopping_) return;
+    if (busy_ || waiting_.empty()) continue;
+    if (!failure_.empty()) {
+      fail_waiting(failure_);
+      continue;
+    }
+    auto found = waiting_.begin();
+    try {
+      if (rank_ == 0) {
+        announce(**found);
+      } else {
+        is_next(**found, lock);  // so that there is an announcement
+        found = std::find_if(waiting_.begin(), waiting_.end(),
+                             [&](const auto& call) { return call->identity == next_->identity; });
+      }
+    } catch (const std::exception& error) {
+      if (failure_.empty()) failure_ = error.what();
+      continue;
+    }
+    if (found != waiting_.end()) {
+      std::shared_ptr<Call> call = *found;
+      waiting_.erase(found);
+      execute(*call, lock);
+      continue;
+    }
+    const bool known = std::count(sites_.begin(), sites_.end(), next_->identity.fingerprint) > 0;
+    const double limit = known ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
+    if (seconds_since(next_since_) > limit) {
+      const std::string reason = mismatch(*waiting_.front());
+      lock.unlock();
+      give_up(reason);
+      lock.lock();
+      continue;
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds(20));
+  }
+}
+
+std::string Team::mismatch(const Call& call) const {
+  return "the ranks of the mesh run different programs: rank 0 is at " + std::string(next_->label) + ", rank " +
+         std::to_string(rank_) + " at " + call.label +
+         ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
+}
+
+void Team::fail_waiting(const std::string& reason) {
+  auto calls = std::move(waiting_);
+  waiting_.clear();
+  for (auto& call : calls) call->done(call->label + ": " + reason);
+}
+
+void Team::announce(const Call& call) {
+  while (!sent_.empty()) {
+    int all = 0;
+    check(MPI_Testall(static_cast<int>(sent_.front().requests.size()), sent_.front().requests.data(), &all,
+                      MPI_STATUSES_IGNORE), "MPI_Testall");
+    if (!all) break;
+    sent_.pop_front();
+  }
+  Sent& sent = sent_.emplace_back();
+  sent.announcement.identity = call.identity;
+  std::strncpy(sent.announcement.label, call.label.c_str(), sizeof(sent.announcement.label) - 1);
+  sent.announcement.label[sizeof(sent.announcement.label) - 1] = 0;
+  for (int other = 1; other < size_; ++other) {
+    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement, control_,
+                    &sent.requests.emplace_back()), "MPI_Isend");
+  }
+}
+
+Team::Announcement Team::receive_announcement() {
+  Announcement announcement;
+  MPI_Request request;
+  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, control_, &request), "MPI_Irecv");
+  try {
+    wait([&] {
+      int arrived = 0;
+      check(MPI_Test(&request, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+      return arrived != 0;
+    });
+  } catch (...) {
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+    throw;
+  }
+  return announcement;
+}
+
+// --- Messages.
+
+void Team::exchange(const Exchange& exchange, std::byte* send, std::byte* receive) {
+  std::vector<MPI_Request> requests;
+  auto parts = [&](const std::vector<Message>& messages, auto&& post) {
+    for (const Message& message : messages) {
+      for (Index start = 0; start < message.bytes; start += kLongest) {
+        const int count = static_cast<int>(std::min(kLongest, message.bytes - start));
+        requests.emplace_back();
+        post(message.offset + start, count, message.peer, &requests.back());
+      }
+    }
+  };
+  parts(exchange.receives, [&](Index offset, int count, int peer, MPI_Request* request) {
+    check(MPI_Irecv(receive + offset, count, MPI_BYTE, peer, kData, data_, request), "MPI_Irecv");
+  });
+  parts(exchange.sends, [&](Index offset, int count, int peer, MPI_Request* request) {
+    check(MPI_Isend(send + offset, count, MPI_BYTE, peer, kData, data_, request), "MPI_Isend");
+  });
+  wait([&] {
+    int all = 0;
+    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+    return all != 0;
+  });
+}
+
+template <class Ready>
+void Team::wait(const Ready& ready) {
+  for (Index spins = 1; !ready(); ++spins) {
+    if (spins % 256 == 0) look_for_notices();
+    // Others may need this core, above all where there are more ranks than cores.
+    if (spins > 200) sched_yield();
+    if (spins > 200000) usleep(50);
+  }
+}
+
+// --- Failures.
+
+void Team::look_for_notices() {
+  int arrived = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, kGaveUp, control_, &arrived, &status), "MPI_Iprobe");
+  if (arrived) {
+    int length = 0;
+    MPI_Get_count(&status, MPI_CHAR, &length);
+    std::string reason(length, ' ');
+    check(MPI_Recv(reason.data(), length, MPI_CHAR, status.MPI_SOURCE, kGaveUp, control_, MPI_STATUS_IGNORE),
+          "MPI_Recv");
+    throw Failure("rank " + std::to_string(status.MPI_SOURCE) + " gave up: " + reason);
+  }
+  check(MPI_Iprobe(MPI_ANY_SOURCE, kLeft, control_, &arrived, &status), "MPI_Iprobe");
+  if (arrived) {
+    throw Failure("rank " + std::to_string(status.MPI_SOURCE) +
+                  " has ended its program, while this rank waits for it here");
+  }
+}
+
+void Team::give_up(const std::string& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.empty()) return;
+    failure_ = reason;
+  }
+  for (int other = 0; other < size_; ++other) {
+    MPI_Request request;
+    if (other == rank_) continue;
+    // The text must outlive the message; there are few of these, and then no more.
+    auto text = new std::string(reason);
+    MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, other, kGaveUp, control_, &request);
+    MPI_Request_free(&request);
+  }
+}
+
+void Team::leave() {
+  stop_helper();
+  std::vector<MPI_Request> requests;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    MPI_Isend(nullptr, 0, MPI_CHAR, other, kLeft, control_, &requests.emplace_back());
+    MPI_Irecv(nullptr, 0, MPI_CHAR, other, kLeft, control_, &requests.emplace_back());
+  }
+  for (Sent& sent : sent_) requests.insert(requests.end(), sent.requests.begin(), sent.requests.end());
+  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+  sent_.clear();
+  // After a failure messages may still be under way: these communicators are left to MPI.
+  if (failure_.empty()) {
+    MPI_Comm_free(&control_);
+    MPI_Comm_free(&data_);
+  }
+  failure_ = "MPI has been finalised";
+}
+
+}  // namespace decompops::mpi

@@ -1,0 +1,99 @@
+"""The compiled kernels under `mpiexec`. What each rank runs: worker.py."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import decompops as dops
+import pytest
+
+
+HERE = Path(__file__).parent
+PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
+# On a machine that is meant to have the kernels, their absence is a failure.
+pytestmark = [
+    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
+    pytest.mark.xdist_group("mpi"),
+]
+
+
+def run(task: str, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
+    command = ["mpiexec", "-n", str(ranks)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    environment |= {"PYTHONPATH": str(HERE.parent), "PYTHONUNBUFFERED": "1", **variables}
+    if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
+        command.append("--oversubscribe")
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.run(
+        [*command, sys.executable, str(HERE / "worker.py"), task],
+        env=environment,
+        timeout=limit,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def test_kernels_are_there():
+    assert PROBLEM is None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("task", ["operators", "transformations", "order"])
+def test_results(task, ranks):
+    done = run(task, ranks, ROUNDS="200" if ranks == 2 else "60")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count(f"{task} passed") == ranks, done.stdout
+
+
+def test_no_leak_over_ten_thousand_calls():
+    done = run("leak", 2)
+    assert done.returncode == 0, done.stdout
+
+
+FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on mesh \(x=2\)"
+
+
+@pytest.mark.parametrize(
+    ("task", "messages"),
+    [
+        (
+            "raises",
+            ["ValueError: the victim's own error", FFT + ".*rank 1 gave up: ValueError: the victim's own error"],
+        ),
+        ("leaves", [FFT + ".*rank 1 has ended its program"]),
+    ],
+)
+def test_job_ends_where_one_rank_does(task, messages):
+    start = time.monotonic()
+    done = run(task, 2)
+    assert done.returncode != 0
+    assert time.monotonic() - start < 60
+    for message in messages:
+        assert re.search(message, done.stdout), done.stdout
+
+
+def test_job_ends_where_one_rank_is_killed():
+    start = time.monotonic()
+    done = run("dies", 2)
+    assert done.returncode != 0
+    assert time.monotonic() - start < 60
+    if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
+        assert re.search("decompops: terminated in " + FFT, done.stdout), done.stdout
+
+
+def test_different_programs_are_reported_on_every_rank():
+    done = run("differs", 2)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("caught") == 2, done.stdout
+
+
+def test_use_without_initialize():
+    script = "import decompops as dops, jax; dops.FFT3D(jax.make_mesh((1,), ('x',)), backend=dops.MPI())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "RuntimeError: `MPI.initialize()` must be called before" in done.stderr
