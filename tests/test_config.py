@@ -81,7 +81,6 @@ def test_mpi_needs_kernels_or_its_initialization():
     [
         ({"communicator": 3}, TypeError, "`communicator` must be a key, a string; got 3"),
         ({"planning": "lazy"}, ValueError, "`planning` must be one of .*; got 'lazy'"),
-        ({"threads": 0}, ValueError, "`threads` must be a positive integer; got 0"),
     ],
 )
 def test_bad_options_of_mpi(plain, options, error, message):

@@ -32,14 +32,12 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator made known by `MPI.initialize`.
     - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". All but the first may round differently from one run to the next.
-    - `threads`: how many threads transform the lines of one block.
 
     Call `MPI.initialize()` first.
     """
 
     communicator: str = "world"
     planning: Planning = "measure"
-    threads: int = 1
 
     differentiable_block: ClassVar[bool] = False
 
@@ -48,8 +46,6 @@ class MPI(AbstractBackend):
             raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
         if self.planning not in get_args(Planning):
             raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {self.planning!r}.")
-        if not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1:
-            raise ValueError(f"`threads` must be a positive integer; got {self.threads!r}.")
 
     @staticmethod
     def initialize(
@@ -130,7 +126,6 @@ class MPI(AbstractBackend):
             label=_label(plan, lead, block.dtype),
             communicator=np.int64(launch.known[self.communicator].number),
             planning=np.int64(get_args(Planning).index(self.planning)),
-            threads=np.int64(self.threads),
         )
 
 

@@ -158,10 +158,9 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
                                                 ffi::Span<const std::int64_t> mesh,
                                                 ffi::Span<const std::int64_t> ranks, double scale,
                                                 std::string_view label, std::int64_t communicator,
-                                                std::int64_t planning, std::int64_t threads) {
+                                                std::int64_t planning) {
   try {
     auto site = std::make_unique<Site>();
-    (void)threads;
     site->plan = decode(numbers.begin(), numbers.size());
     site->plan.mesh.assign(mesh.begin(), mesh.end());
     site->plan.ranks.assign(ranks.begin(), ranks.end());
@@ -238,8 +237,7 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
                            .Attr<double>("scale")
                            .Attr<std::string_view>("label")
                            .Attr<std::int64_t>("communicator")
-                           .Attr<std::int64_t>("planning")
-                           .Attr<std::int64_t>("threads"));
+                           .Attr<std::int64_t>("planning"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, execute,
                        ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());

@@ -9,27 +9,28 @@ import time
 from pathlib import Path
 
 import decompops as dops
+import numpy as np
 import pytest
 
 
 HERE = Path(__file__).parent
+WORKER = HERE / "worker.py"
+DOCS = HERE.parents[1] / "docs" / "cluster.md"
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
 # On a machine that is meant to have the kernels, their absence is a failure.
-pytestmark = [
-    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
-    pytest.mark.xdist_group("mpi"),
-]
+pytestmark = pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM))
 
 
-def run(task: str, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
-    command = ["mpiexec", "-n", str(ranks)]
+def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
+    """A Python program on every rank."""
+    start = ["mpiexec", "-n", str(ranks)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(HERE.parent), "PYTHONUNBUFFERED": "1", **variables}
     if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
-        command.append("--oversubscribe")
+        start.append("--oversubscribe")
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.run(
-        [*command, sys.executable, str(HERE / "worker.py"), task],
+        [*start, sys.executable, *map(str, command)],
         env=environment,
         timeout=limit,
         stdout=subprocess.PIPE,
@@ -46,13 +47,13 @@ def test_kernels_are_there():
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("task", ["operators", "transformations", "order"])
 def test_results(task, ranks):
-    done = run(task, ranks, ROUNDS="200" if ranks == 2 else "60")
+    done = run(WORKER, task, ranks=ranks, ROUNDS="200" if ranks == 2 else "60")
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
 def test_no_leak_over_ten_thousand_calls():
-    done = run("leak", 2)
+    done = run(WORKER, "leak", ranks=2)
     assert done.returncode == 0, done.stdout
 
 
@@ -71,7 +72,7 @@ FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on m
 )
 def test_job_ends_where_one_rank_does(task, messages):
     start = time.monotonic()
-    done = run(task, 2)
+    done = run(WORKER, task, ranks=2)
     assert done.returncode != 0
     assert time.monotonic() - start < 60
     for message in messages:
@@ -80,7 +81,7 @@ def test_job_ends_where_one_rank_does(task, messages):
 
 def test_job_ends_where_one_rank_is_killed():
     start = time.monotonic()
-    done = run("dies", 2)
+    done = run(WORKER, "dies", ranks=2)
     assert done.returncode != 0
     assert time.monotonic() - start < 60
     if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
@@ -88,7 +89,7 @@ def test_job_ends_where_one_rank_is_killed():
 
 
 def test_different_programs_are_reported_on_every_rank():
-    done = run("differs", 2)
+    done = run(WORKER, "differs", ranks=2)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("caught") == 2, done.stdout
 
@@ -97,3 +98,14 @@ def test_use_without_initialize():
     script = "import decompops as dops, jax; dops.FFT3D(jax.make_mesh((1,), ('x',)), backend=dops.MPI())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "RuntimeError: `MPI.initialize()` must be called before" in done.stderr
+
+
+def test_documented_script(tmp_path):
+    (script,) = re.findall(r"```python title=.*?\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
+    path = tmp_path / "power.py"
+    path.write_text(script)
+    done = run(path, ranks=4)
+    assert done.returncode == 0, done.stdout
+    u = np.random.default_rng(0).standard_normal((64, 64, 64))
+    (printed,) = re.findall(r"^\d\.\d+e\+\d+$", done.stdout, flags=re.MULTILINE)
+    np.testing.assert_allclose(float(printed), np.sum(np.abs(np.fft.rfftn(u)) ** 2), rtol=1e-5)
