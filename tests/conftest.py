@@ -7,6 +7,7 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402
