@@ -64,7 +64,8 @@ std::uint64_t Plan::fingerprint() const {
   std::uint64_t hash = hash_bytes(numbers.data(), numbers.size() * sizeof(numbers[0]), 0);
   hash = hash_bytes(mesh.data(), mesh.size() * sizeof(mesh[0]), hash);
   hash = hash_bytes(ranks.data(), ranks.size() * sizeof(ranks[0]), hash);
-  return hash_bytes(&scale, sizeof(scale), hash);
+  hash = hash_bytes(&scale, sizeof(scale), hash);
+  return hash_bytes(label.data(), label.size(), hash);
 }
 
 Plan decode(const std::int64_t* numbers, std::size_t count) {

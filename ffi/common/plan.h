@@ -51,7 +51,7 @@ struct Plan {
   double scale;
   std::vector<Index> mesh;  // the sizes of its axes
   std::vector<int> ranks;   // in the order of the mesh
-  std::string label;        // what the user calls it
+  std::string label;        // what the user calls it, with its shape and dtype
 
   // Equal on ranks that do the same, and on no others (to the strength of a 64-bit hash).
   std::uint64_t fingerprint() const;

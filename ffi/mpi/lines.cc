@@ -232,8 +232,6 @@ unsigned planning_flag(int effort) {
   return FFTW_EXHAUSTIVE;
 }
 
-bool has_fftw() { return true; }
-
 }  // namespace decompops::mpi
 
 #else
@@ -245,7 +243,6 @@ void transform_lines(const Lines&, const Field&, const Field&, const Region&, In
 }
 
 unsigned planning_flag(int) { return 0; }
-bool has_fftw() { return false; }
 
 }  // namespace decompops::mpi
 

@@ -29,8 +29,7 @@ using Resolve = std::function<std::byte*(Buffer)>;
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, Index real_bytes,
                      unsigned planning, const Resolve& resolve);
 
-// FFTW's flag for "estimate", "measure", "patient", "exhaustive", by number; and whether there is FFTW at all.
+// FFTW's flag for "estimate", "measure", "patient", "exhaustive", by number.
 unsigned planning_flag(int effort);
-bool has_fftw();
 
 }  // namespace decompops::mpi

@@ -20,7 +20,9 @@ class Compiler {
     const auto& stages = plan_.stages;
     for (std::size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
-      if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::move) flush_to_scratch();
+      // No operator has such a plan: transforms are followed by transforms and moves only.
+      const bool follows = stage.kind == Stage::Kind::fourier || stage.kind == Stage::Kind::move;
+      if (!pending_.empty() && !follows) throw Failure("the kernels cannot go on from a Fourier transform like this");
       switch (stage.kind) {
         case Stage::Kind::move: move(stage); break;
         case Stage::Kind::fourier: fourier(stage); break;
@@ -48,10 +50,7 @@ class Compiler {
     return region;
   }
 
-  Index reserve(Buffer buffer, Index bytes) {
-    program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes);
-    return 0;
-  }
+  void reserve(Buffer buffer, Index bytes) { program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes); }
 
   void copy(const Field& to, bool sum = false) {
     program_.steps.push_back(Copy{current_, to, element_, sum, number_});
@@ -106,7 +105,8 @@ class Compiler {
     // whole tiles of both passes.
     if (plane == 1 && sweep.passes.empty() && one.volume() * element_ <= kPlaneBytes) {
       sweep.plane = plane;
-      Piece piece = dense(kPlane, reserve(kPlane, one.volume() * element_), one);
+      reserve(kPlane, one.volume() * element_);
+      Piece piece = dense(kPlane, 0, one);
       piece.stride[0] = piece.stride[plane] = 0;  // every plane lies in the same memory
       piece.region = region;
       return {region, {piece}};
@@ -121,15 +121,6 @@ class Compiler {
     Buffer buffer = taken ? kScratch2 : kScratch;
     reserve(buffer, region.volume() * element_);
     return buffer;
-  }
-
-  void flush_to_scratch() {
-    if (pending_.empty()) return;
-    Region region = result_region();
-    Index element = result_element();
-    Buffer buffer = scratch(region);
-    reserve(buffer, region.volume() * element);
-    flush({region, {dense(buffer, 0, region)}});
   }
 
   // The block and the element after the pending transforms.
@@ -168,22 +159,25 @@ class Compiler {
       Index start = receiver * stage.after.core(divided);
       return region.with(divided + 1, start, start + stage.after.valid(divided, receiver));
     };
+    // Two exchanges in a row: the second receives elsewhere than what it still reads from.
+    receiving_ = receiving_ == kReceive ? kReceive2 : kReceive;
     Exchange exchange;
+    exchange.receive_buffer = receiving_;
     Field out{before, {}}, in{block(stage.after), {}};
-    in.region.hi[0] = before.hi[0];
     Index sent = 0, received = 0;
     for (Index part = 0; part < parts; ++part) {
       Region outgoing = box(mine, part), incoming = box(part, mine);
       const Index out_bytes = outgoing.volume() * element, in_bytes = incoming.volume() * element;
       // What stays here is written where it would arrive.
-      if (out_bytes > 0) out.pieces.push_back(dense(part == mine ? kReceive : kSend, part == mine ? received : sent, outgoing));
+      const bool stays = part == mine;
+      if (out_bytes > 0) out.pieces.push_back(dense(stays ? receiving_ : kSend, stays ? received : sent, outgoing));
       if (in_bytes > 0) {
-        Piece piece = dense(kReceive, received, incoming);
+        Piece piece = dense(receiving_, received, incoming);
         Index by = part * stage.before.core(gathered) - piece.region.lo[gathered + 1];
         piece.region = piece.region.shifted(gathered + 1, by).shifted(divided + 1, -piece.region.lo[divided + 1]);
         in.pieces.push_back(piece);
       }
-      if (part != mine) {
+      if (!stays) {
         int peer = place_.moved(line, part);
         if (out_bytes > 0) exchange.sends.push_back({peer, sent, out_bytes});
         if (in_bytes > 0) exchange.receives.push_back({peer, received, in_bytes});
@@ -191,17 +185,8 @@ class Compiler {
       }
       received += round_up(in_bytes);
     }
-    // Two exchanges in a row: the second receives elsewhere than what it still reads from.
-    Buffer receive = receiving_ == kReceive ? kReceive2 : kReceive;
-    for (Field* field : {&out, &in}) {
-      for (Piece& piece : field->pieces) {
-        if (piece.buffer == kReceive) piece.buffer = receive;
-      }
-    }
-    receiving_ = receive;
-    exchange.receive_buffer = receive;
     reserve(kSend, sent);
-    reserve(receive, received);
+    reserve(receiving_, received);
     if (pending_.empty()) {
       copy(out);
     } else {
