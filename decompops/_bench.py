@@ -14,15 +14,17 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from ._backend.base import AbstractBackend
+from ._backend.base import AbstractBackend, Counters
+from ._backend.xla import XLA
 from ._decomposition import Decomposition
 from ._hlo import Collective, collectives
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange
 from ._operator.transpose import Transpose
-from ._peers import Contestant, Task, compile_for, expected, multiplicity, of_transform, peers, weights
+from ._peers import Contestant, Task, compile_for, expected, gathered, multiplicity, of_transform, peers, weights
 from ._pencil import NO_HALO, Layout, Triple
 from ._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
 
@@ -59,7 +61,7 @@ class Program:
     def collect(self, result: jax.Array) -> np.ndarray:
         """A result as a NumPy array in natural order, without padding."""
         layout = self.plans[-1].target
-        array = np.asarray(result)
+        array = gathered(result)
         if layout.halo == NO_HALO:
             array = array[tuple(slice(n) for n in layout.true_shape)]
         return array.transpose(np.argsort(layout.order))
@@ -90,25 +92,33 @@ def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
 
 
 def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:
-    """Check every contestant's answer, then time them in turns."""
+    """Check every contestant's answer, then time them in turns. In a run of several processes, all of them call it."""
     task = _task(case, devices)
     program = _program(task, backend)
     u = _random(case.shape, program.argument.dtype)
-    answer = expected(task, u)
     field = program.decomposition.shard(u)
     compiled = compile_for(program.function, field)
 
-    makers = {"decompops": lambda: Contestant(lambda: compiled(field), program.collect), **peers(task, u)}
+    makers = {"decompops": lambda: Contestant(lambda: compiled(field), program.collect)}
+    if task.action:
+        makers["our forward"] = lambda: _ours(task.forward, u, backend)
+    if not isinstance(backend, XLA):
+        makers["our XLA backend"] = lambda: _ours(task, u, XLA())
+    makers |= peers(task, u)
+    answers = {"our forward": task.forward}
     rows: list[dict[str, Any]] = []
     contestants = []
     for name, make in makers.items():
+        answer = expected(answers.get(name, task), u)
         contestant, row = _checked(make, answer, TOLERANCE[case.dtype], may_fail=name != "decompops")
         rows.append({"name": name, **row})
         if contestant is not None:
             contestants.append((rows[-1], contestant))
     _time(contestants, repeats)
     about = {**asdict(case), "field_dtype": str(u.dtype), "repeats": repeats}
-    return {**about, "contestants": rows, "program": _report(program, compiled)}
+    before = backend.counters()
+    jax.block_until_ready(compiled(field))
+    return {**about, "contestants": rows, "program": _report(program, compiled, before, backend.counters())}
 
 
 def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, Any]:
@@ -118,7 +128,7 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
     compiled = compile_for(program.function, program.argument)
     seconds = time.perf_counter() - start
     about = {**asdict(case), "field_dtype": str(program.argument.dtype), "compile_s": seconds}
-    return {**about, "program": _report(program, compiled)}
+    return {**about, "program": _report(program, compiled, Counters(), Counters())}
 
 
 def _task(case: Case, devices: list) -> Task:
@@ -134,6 +144,13 @@ def _random(shape: Triple, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "c":
         return (field + 1j * rng.standard_normal(shape, real)).astype(dtype)
     return field
+
+
+def _ours(task: Task, u: np.ndarray, backend: AbstractBackend) -> Contestant:
+    program = _program(task, backend)
+    field = program.decomposition.shard(u)
+    compiled = compile_for(program.function, field)
+    return Contestant(lambda: compiled(field), program.collect)
 
 
 def _program(task: Task, backend: AbstractBackend) -> Program:
@@ -193,15 +210,26 @@ def _relative_error(got: np.ndarray, answer: np.ndarray) -> float:
 
 
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
-    """Time in turns, each repeat starting with another contestant, so that a busy moment hits no one in particular."""
-    times: list[list[float]] = [[] for _ in contestants]
+    """Time in turns, each repeat starting with another contestant, so that a busy moment hits no one in particular.
+
+    Processes start together; a time is that of the slowest.
+    """
+    several = jax.process_count() > 1
+    times = np.zeros((len(contestants), repeats))
     for repeat in range(repeats):
         for i in range(len(contestants)):
             turn = (repeat + i) % len(contestants)
+            contestant = contestants[turn][1]
+            if several:
+                multihost_utils.sync_global_devices("decompops bench")
+            if contestant.alone and jax.process_index() > 0:
+                continue
             start = time.perf_counter()
-            jax.block_until_ready(contestants[turn][1].run())
-            times[turn].append(time.perf_counter() - start)
-    for (row, _), seconds in zip(contestants, times):
+            jax.block_until_ready(contestant.run())
+            times[turn, repeat] = time.perf_counter() - start
+    if several:
+        times = np.max(multihost_utils.process_allgather(times), axis=0)
+    for (row, _), seconds in zip(contestants, times.tolist()):
         row["median_s"], row["min_s"] = statistics.median(seconds), min(seconds)
     ours = contestants[0][0] if contestants else {}
     if ours.get("name") == "decompops":
@@ -209,8 +237,11 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
             row["ratio"] = ours["median_s"] / row["median_s"]
 
 
-def _report(program: Program, compiled: Any) -> dict[str, Any]:
-    """What the compiled program communicates and holds on one device, and the least that it must."""
+def _report(program: Program, compiled: Any, before: Counters, after: Counters) -> dict[str, Any]:
+    """What the compiled program communicates and holds on one device, and the least that it must.
+
+    What kernels do is not in the compiled program: it is counted in a run, from `before` to `after`.
+    """
     found = collectives(compiled.as_text())
     memory = compiled.memory_analysis()
     dtype = program.argument.dtype
@@ -224,11 +255,13 @@ def _report(program: Program, compiled: Any) -> dict[str, Any]:
             {"kind": kind, "group_size": size, "count": count, "bytes": total}
             for (kind, size), (count, total) in _summed(found).items()
         ],
-        "communicated_bytes": sum(collective.bytes for collective in found),
+        "kernel_messages": after.messages - before.messages,
+        "communicated_bytes": sum(collective.bytes for collective in found) + after.sent_bytes - before.sent_bytes,
         "least_communicated_bytes": least,
         "block_bytes": block,
         "temporary_bytes": temporary,
         "temporary_blocks": None if temporary is None else temporary / block,
+        "kernel_workspace_bytes": after.workspace_bytes,
         "least_bytes_per_fft_pass": passes,
     }
 

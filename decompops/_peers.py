@@ -1,18 +1,20 @@
-"""What the benchmark compares our operators to: SciPy, `jnp.fft` on one device, jaxDecomp.
+"""What the benchmark compares our operators to: SciPy, `jnp.fft` on one device, jaxDecomp, mpi4py-fft.
 
-Everything works on one NumPy array `u` in natural order; `collect` brings a result back to that form.
+Everything works on one NumPy array `u` in natural order, the same in every process; `collect` brings a result back to
+that form, in every process.
 """
 
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from ._pencil import Triple
@@ -20,11 +22,15 @@ from ._pencil import Triple
 
 @dataclass(frozen=True)
 class Contestant:
-    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order."""
+    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order.
+
+    `alone`: it uses one process, and is timed in the first only.
+    """
 
     run: Callable[[], Any]
     collect: Callable[[Any], np.ndarray] = np.asarray
     note: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,18 @@ class Task:
     def action(self) -> str:
         """What is done with the transform: "" (nothing more), "inverse" or "gradient"."""
         return self.operator.removeprefix("r").removeprefix("fft").lstrip("+-") if self.is_transform else ""
+
+    @property
+    def forward(self) -> "Task":
+        """The plain transform of the same field."""
+        return replace(self, operator="rfft" if self.real else "fft")
+
+
+def gathered(result: Array) -> np.ndarray:
+    """All of an array, in every process."""
+    if result.is_fully_addressable:
+        return np.asarray(result)
+    return multihost_utils.process_allgather(result, tiled=True)
 
 
 def weights(kx, ky, kz) -> Any:
@@ -91,8 +109,10 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
     """The contestants other than ours, by name, still to be made: one that does not apply then raises."""
     makers = {"jaxDecomp": lambda: _jaxdecomp(task, u)}
     if task.is_transform:
-        scipy = Contestant(_scipy(task, u), note=f"{os.cpu_count()} threads")
+        scipy = Contestant(_scipy(task, u), note=f"one process, {os.cpu_count()} threads", alone=True)
         makers |= {"SciPy": lambda: scipy, "jnp.fft": lambda: _jnp(task, u)}
+        if jax.process_count() > 1:
+            makers["mpi4py-fft"] = lambda: _mpi4py_fft(task, u)
     return makers
 
 
@@ -139,9 +159,9 @@ def _jnp(task: Task, u: np.ndarray) -> Contestant:
         kx, ky, kz = map(jnp.asarray, _wavenumbers(task, half=task.real))
         return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
 
-    field = jax.device_put(u, task.mesh.devices.flat[0])
+    field = jax.device_put(u, jax.local_devices()[0])
     compiled = compile_for(of_transform(task, transform, inverse, weight), field)
-    return Contestant(lambda: compiled(field), note="one device")
+    return Contestant(lambda: compiled(field), note="one device", alone=True)
 
 
 def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Callable[[], Any]) -> Callable:
@@ -191,11 +211,41 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
             return jaxdecomp.halo_exchange(pad(u), task.halo[:2], (True, True))
 
     def collect(result):
-        array = np.asarray(result)
+        array = gathered(result)
         if task.action == "" and task.operator != "halo":  # in the other pencil
             array = array.transpose(np.argsort(order))
         return array[..., : task.shape[2] // 2 + 1] if task.operator == "rfft" else array
 
-    field = jax.device_put(u, NamedSharding(mesh, spec))
+    field = jax.make_array_from_callback(u.shape, NamedSharding(mesh, spec), lambda index: u[index])
     compiled = compile_for(function, field)
     return Contestant(lambda: compiled(field), collect, note)
+
+
+def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
+    from mpi4py import MPI
+    from mpi4py_fft import PFFT, newDistArray  # pyright: ignore[reportMissingImports]  (the extra `bench` installs it)
+
+    fft = PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=task.mesh.devices.shape, collapse=True)
+    field, spectrum, back = newDistArray(fft, False), newDistArray(fft, True), newDistArray(fft, False)
+    field[:] = u[field.local_slice()]
+    modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())
+    weight = weights(*(k[(0,) * axis + (part,)] for axis, (k, part) in enumerate(modes)))
+
+    def gradient() -> Any:
+        np.multiply(fft.forward(field, spectrum), weight, out=spectrum)
+        fft.backward(spectrum, back)
+        return back if task.real else np.conj(back, out=back)
+
+    run = {
+        "": lambda: fft.forward(field, spectrum, normalize=False),
+        "inverse": lambda: fft.backward(fft.forward(field, spectrum), back),
+        "gradient": gradient,
+    }[task.action]
+
+    def collect(result: Any) -> np.ndarray:
+        whole = np.empty(result.global_shape, result.dtype)
+        for place, block in MPI.COMM_WORLD.allgather((result.local_slice(), np.asarray(result))):
+            whole[place] = block
+        return whole
+
+    return Contestant(run, collect)

@@ -60,12 +60,16 @@ def _program_lines(program: dict[str, Any]) -> list[str]:
         f"{c['count']} {c['kind']}" + ("" if c["kind"] == "collective-permute" else f" (groups of {c['group_size']})")
         for c in program["collectives"]
     ]
+    if program["kernel_messages"]:
+        found.append(f"{program['kernel_messages']} messages of compiled kernels")
     lines = [f"  collectives   {', '.join(found) or 'none'}"]
     sent, least = program["communicated_bytes"], program["least_communicated_bytes"]
     lines.append(f"  communicated  {_bytes(sent)} per device, at least {_bytes(least)} needed")
     if program["temporary_bytes"] is not None:
         temporary, block = program["temporary_blocks"], program["block_bytes"]
         lines.append(f"  temporaries   {temporary:.2f} blocks of {_bytes(block)}")
+    if program["kernel_workspace_bytes"]:
+        lines.append(f"  work space    {_bytes(program['kernel_workspace_bytes'])}, for all kernels so far")
     if passes := program["least_bytes_per_fft_pass"]:
         listed = ", ".join(map(_bytes, passes))
         lines.append(f"  memory        at least {_bytes(sum(passes))} read and written, by FFT pass: {listed}")

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="versions, devices, backends and defaults")
     info.set_defaults(run=lambda _: _info())
-    bench = commands.add_parser("bench", help="time the operators against SciPy, jnp.fft and jaxDecomp")
+    bench = commands.add_parser("bench", help="time the operators against SciPy, jnp.fft, jaxDecomp and mpi4py-fft")
     _add_bench_arguments(bench)
     bench.set_defaults(run=lambda options: _bench(bench, options))
     options = parser.parse_args(arguments)
@@ -98,7 +98,17 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             parser.exit(1, f'{parser.prog}: {package} is not installed; run: pip install "decompops[bench]"\n')
     if "float64" in options.dtype:
         jax.config.update("jax_enable_x64", True)
+    try:
+        backend = resolve_backend(options.backend)
+        if options.on_paper and not isinstance(backend, XLA):
+            raise ValueError("what is on paper are XLA's collectives; it needs --backend xla")
+        if isinstance(backend, MPI):
+            backend.initialize(key=backend.communicator)
+    except (ValueError, ImportError, RuntimeError) as error:
+        parser.error(str(error))
     devices = _devices(options)
+    if jax.process_index() > 0:  # the first process speaks for all
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     meshes = options.mesh or [_near_square(len(devices))]
     for mesh in meshes:
         if math.prod(mesh) > len(devices):
@@ -106,10 +116,11 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             parser.error(
                 f"argument --mesh: {size} needs {math.prod(mesh)} devices; there are {len(devices)} (see --devices)"
             )
+        if jax.process_count() > 1 and math.prod(mesh) != len(devices):
+            parser.error(f"argument --mesh: must use the devices of all {len(devices)} processes; got {mesh}")
     contiguous = options.axis_contiguous or ("both" if options.on_paper else "no")
     orders = {"no": [False], "yes": [True], "both": [False, True]}[contiguous]
     try:
-        backend = resolve_backend(options.backend)
         backend.check(make_mesh(meshes[0], devices))
         selected = cases(options.operator, options.shape, meshes, options.dtype, orders)
     except (ValueError, ImportError, RuntimeError) as error:
@@ -123,12 +134,14 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.json:
         with contextlib.redirect_stdout(sys.stderr):
             results = [run(case) for case in selected]
-        about = {"platform": devices[0].platform, "devices": len(devices), "cpu_count": os.cpu_count()}
+        about = {"platform": devices[0].platform, "devices": len(devices), "processes": jax.process_count()}
+        about["cpu_count"] = os.cpu_count()
         print(json.dumps({"versions": _versions(), **about, "backend": str(backend), "cases": results}, indent=2))
     else:
         from ._tables import print_measured, print_on_paper
 
-        title = f"{backend} on {len(devices)} x {devices[0].platform}"
+        processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
+        title = f"{backend} on {len(devices)} x {devices[0].platform}{processes}"
         if options.on_paper:
             results = print_on_paper(title, map(run, selected))
         else:

@@ -1,7 +1,7 @@
 """What a backend is: the interpreter of a plan on one block."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from jax import Array
 
@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
 
     from .._stage import Plan
+
+
+class Counters(NamedTuple):
+    """What compiled kernels have sent from this process so far, and the work space that they hold now."""
+
+    messages: int = 0
+    sent_bytes: int = 0
+    workspace_bytes: int = 0
 
 
 class AbstractBackend(abc.ABC):
@@ -25,6 +33,10 @@ class AbstractBackend(abc.ABC):
     @abc.abstractmethod
     def check(self, mesh: "Mesh | AbstractMesh") -> None:
         """Raise if this backend cannot serve operators on `mesh`."""
+
+    def counters(self) -> Counters:
+        """For the benchmark. Without compiled kernels nothing is counted: XLA's programs say what they communicate."""
+        return Counters()
 
     @abc.abstractmethod
     def run(self, plan: "Plan", block: Array) -> Array:

@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from .base import Counters
+
 
 TARGET = "decompops_run_plan"
 
@@ -66,6 +68,13 @@ def register() -> None:
     jax.ffi.register_ffi_type("decompops_site", types, platform="cpu")
     stages = {"instantiate": _pointer("decompops_instantiate"), "execute": _pointer("decompops_execute")}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+
+
+def counters() -> Counters:
+    """What the kernels have sent from this process so far, and the work space that they hold."""
+    numbers = (ctypes.c_int64 * 3)()
+    load().decompops_count(numbers)
+    return Counters(*numbers)
 
 
 def _pointer(name: str) -> Any:

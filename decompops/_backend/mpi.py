@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from .._pencil import AXES, Layout
 from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage, result_dtype
 from . import launch, library
-from .base import AbstractBackend
+from .base import AbstractBackend, Counters
 from .xla import fourier, normalisation, scaled
 
 
@@ -71,6 +71,9 @@ class MPI(AbstractBackend):
 
     def problem(self) -> str | None:
         return library.problem()
+
+    def counters(self) -> Counters:
+        return library.counters()
 
     def check(self, mesh) -> None:
         library.load()

@@ -264,6 +264,17 @@ DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
   return 0;
 }
 
+// How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.
+DECOMPOPS_EXPORT void decompops_count(std::int64_t* counts) {
+  std::lock_guard<std::mutex> lock(registry_mutex);
+  counts[0] = counts[1] = counts[2] = 0;
+  for (auto& [key, mesh] : meshes) {
+    counts[0] += mesh->team.messages();
+    counts[1] += mesh->team.sent_bytes();
+    counts[2] += mesh->workspace.bytes();
+  }
+}
+
 DECOMPOPS_EXPORT void decompops_set_timeout(double seconds) { set_timeout(seconds); }
 
 DECOMPOPS_EXPORT void decompops_watch_signals() {

@@ -245,6 +245,8 @@ void Team::exchange(const Exchange& exchange, std::byte* send, std::byte* receiv
   });
   parts(exchange.sends, [&](Index offset, int count, int peer, MPI_Request* request) {
     check(MPI_Isend(send + offset, count, MPI_BYTE, peer, kData, data_, request), "MPI_Isend");
+    ++messages_;
+    sent_bytes_ += count;
   });
   wait([&] {
     int all = 0;

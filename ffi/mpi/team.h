@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -42,6 +43,8 @@ class Team {
   ~Team();
 
   int rank() const { return rank_; }
+  Index messages() const { return messages_; }
+  Index sent_bytes() const { return sent_bytes_; }
   // Runs the call at once if it is next, else later, in a thread of its own. Never blocks for a call not yet submitted.
   void submit(std::shared_ptr<Call> call);
   void exchange(const Exchange& exchange, std::byte* send, std::byte* receive);
@@ -72,6 +75,7 @@ class Team {
 
   MPI_Comm data_ = MPI_COMM_NULL, control_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  std::atomic<Index> messages_{0}, sent_bytes_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;

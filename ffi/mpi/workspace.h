@@ -29,6 +29,12 @@ class Workspace {
     return block.memory.get();
   }
 
+  Index bytes() const {
+    Index sum = 0;
+    for (const Block& block : blocks_) sum += block.bytes;
+    return sum;
+  }
+
  private:
   static constexpr Index kHugePage = Index{1} << 21;
   struct Free {
