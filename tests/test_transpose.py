@@ -68,6 +68,16 @@ def test_axis_contiguous_order(source, target):
     np.testing.assert_array_equal(transpose.inverse(v), np.transpose(u, STORED[source]))
 
 
+@pytest.mark.parametrize(("source", "target"), [("x", "z"), ("y", "z"), ("z", "x")])
+@pytest.mark.parametrize(("sizes", "shape"), [((2,), (1, 3, 2)), ((1, 2), (2, 1, 3))])
+def test_devices_without_cells(sizes, shape, source, target):
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, axis_contiguous=True)
+    before, after = (layout.shape for layout in (transpose.plan(shape).source, transpose.plan(shape).target))
+    stored = [np.transpose(random_field(shape), STORED[pencil]) for pencil in (source, target)]
+    u, v = (np.pad(w, [(0, p - n) for p, n in zip(padded, w.shape)]) for w, padded in zip(stored, (before, after)))
+    np.testing.assert_array_equal(transpose(u), v)
+
+
 @pytest.mark.parametrize("shape", [(9, 10, 11), (8, 16, 24), (63, 64, 64)])
 @pytest.mark.parametrize("target", "xyz")
 def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):

@@ -71,7 +71,7 @@ def register() -> None:
 
 
 def counters() -> Counters:
-    """What the kernels have sent from this process so far, and the work space that they hold."""
+    """What the kernels have done so far in this process."""
     numbers = (ctypes.c_int64 * 3)()
     load().decompops_count(numbers)
     return Counters(*numbers)

@@ -100,7 +100,12 @@ def move(stage: Move, block: Array, chunked: bool) -> Array:
         stop = min(start + cells, before.lengths[divided])
         piece = _pad_end(lax.slice_in_dim(block, start, stop, axis=cut), cells, cut)
         pieces.append(_reorder(piece, order, chunked))
-    block = lax.all_to_all(jnp.concatenate(pieces, axis=join), before.names[gathered], join, join, tiled=True)
+    block = jnp.concatenate(pieces, axis=join)
+    if (parts - 1) * cells >= before.lengths[divided]:
+        # XLA gives a piece that it knows to be zero another memory layout than the others, and then rejects its own
+        # all-to-all ("operands with different shapes").
+        block = lax.optimization_barrier(block)
+    block = lax.all_to_all(block, before.names[gathered], join, join, tiled=True)
     return lax.slice_in_dim(block, 0, after.lengths[gathered], axis=join)
 
 

@@ -4,6 +4,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "mpi/axes.h"
 
 namespace decompops::mpi {
 namespace {
@@ -12,38 +17,26 @@ struct Wide {
   double first, second;
 };
 
-struct Axis {
-  Index count, to, from;
-};
+constexpr Index kBlock = 8;  // cells that are transposed at a time, in both directions
+constexpr Index kLine = 64;  // bytes of the cache
 
-// The axes of a copy from the outermost to the innermost of the result, without those of one cell, and with those
-// merged that lie one after the other on both sides. Returns how many there are.
-int simplify(std::array<Axis, 4>& axes, const Strides& to, const Strides& from, const Strides& counts) {
-  int used = 0;
-  for (int i = 0; i < 4; ++i) {
-    if (counts[i] != 1) axes[used++] = {counts[i], to[i], from[i]};
-  }
-  std::sort(axes.begin(), axes.begin() + used,
-            [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; });
-  int last = 0;
-  for (int i = 1; i < used; ++i) {
-    Axis &outer = axes[last], &inner = axes[i];
-    if (outer.to == inner.to * inner.count && outer.from == inner.from * inner.count) {
-      outer = {outer.count * inner.count, inner.to, inner.from};
-    } else {
-      axes[++last] = inner;
+void stream_row(void* to_start, const void* from_start, Index bytes) {
+#ifdef __SSE2__
+  auto to = static_cast<std::byte*>(to_start);
+  auto from = static_cast<const std::byte*>(from_start);
+  const Index head = std::min<Index>(bytes, -reinterpret_cast<std::intptr_t>(to) & (kLine - 1));
+  std::memcpy(to, from, head);
+  Index done = head;
+  for (; done + kLine <= bytes; done += kLine) {
+    for (Index i = done; i < done + kLine; i += 16) {
+      const auto value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), value);
     }
   }
-  return used == 0 ? 0 : last + 1;
-}
-
-// Calls `body(to offset, from offset)` for all cells of the `count` outer axes.
-template <class Body>
-void for_each(const Axis* axes, int count, Index to, Index from, const Body& body) {
-  if (count == 0) return body(to, from);
-  for (Index i = 0; i < axes->count; ++i) {
-    for_each(axes + 1, count - 1, to + i * axes->to, from + i * axes->from, body);
-  }
+  std::memcpy(to + done, from + done, bytes - done);
+#else
+  std::memcpy(to_start, from_start, bytes);
+#endif
 }
 
 // Two by two elements of 8 bytes, in vector registers.
@@ -57,11 +50,16 @@ inline void transpose_pair(double* to, Index to_stride, const double* from, Inde
 // Rows of one side are columns of the other: `to` is contiguous along `columns`, `from` mostly along `rows`. In blocks,
 // so that both sides use whole cache lines.
 template <class T>
-void transpose(T* to, const T* from, const Axis& rows, const Axis& columns) {
-  constexpr Index kBlock = 8;
+void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead) {
   const bool pairs = std::is_same_v<T, double> && columns.to == 1 && rows.from == 1;
   for (Index j = 0; j < columns.count; j += kBlock) {
     const Index j_end = std::min(j + kBlock, columns.count);
+    if (ahead && rows.from == 1) {
+      for (Index c = j; c < j_end; ++c) {
+        const T* next = from + rows.count + c * columns.from;
+        for (Index r = 0; r < rows.count; r += kLine / static_cast<Index>(sizeof(T))) __builtin_prefetch(next + r, 0, 2);
+      }
+    }
     for (Index i = 0; i < rows.count; i += kBlock) {
       const Index i_end = std::min(i + kBlock, rows.count);
       if constexpr (std::is_same_v<T, double>) {
@@ -83,14 +81,33 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns) {
   }
 }
 
+// The same past the cache: some rows at a time are put together in it.
 template <class T>
-void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count) {
+void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns) {
+  constexpr Index kWide = 1024 / sizeof(T);
+  T staged[kBlock * kWide];
+  for (Index j = 0; j < columns.count; j += kWide) {
+    const Index wide = std::min(kWide, columns.count - j);
+    for (Index i = 0; i < rows.count; i += kBlock) {
+      const Index high = std::min(kBlock, rows.count - i);
+      transpose(staged, from + i * rows.from + j * columns.from, Axis{high, kWide, rows.from},
+                Axis{wide, 1, columns.from}, false);
+      for (Index r = 0; r < high; ++r) {
+        stream_row(to + (i + r) * rows.to + j, staged + r * kWide, wide * static_cast<Index>(sizeof(T)));
+      }
+    }
+  }
+}
+
+template <class T>
+void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count, Access access) {
   if (count == 0) {
     *to = *from;
     return;
   }
   const Axis inner = axes[count - 1];
   if (inner.to == 1 && inner.from == 1) {
+    // Whole rows are left to `memcpy` in any case: it knows best when to bypass the cache.
     auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
@@ -108,7 +125,10 @@ void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count
   for (auto axis = axes.begin(); axis != axes.begin() + count - 1; ++axis) {
     if (axis != other) outer[outer_count++] = *axis;
   }
-  auto plane = [&](Index t, Index f) { transpose(to + t, from + f, *other, inner); };
+  auto plane = [&](Index t, Index f) {
+    if (access == Access::stream && inner.to == 1) return stream_transpose(to + t, from + f, *other, inner);
+    transpose(to + t, from + f, *other, inner, access == Access::ahead);
+  };
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
 
@@ -177,14 +197,14 @@ bool has_none(const Strides& counts) { return std::any_of(counts.begin(), counts
 }  // namespace
 
 void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts,
-          Index element) {
+          Index element, Access access) {
   if (has_none(counts)) return;
   if (to == from && to_stride == from_stride) return;
   std::array<Axis, 4> axes{};
   int count = simplify(axes, to_stride, from_stride, counts);
   auto as = [&](auto type) {
     using T = decltype(type);
-    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count);
+    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count, access);
   };
   switch (element) {
     case 1: return as(std::uint8_t{});
@@ -194,6 +214,12 @@ void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_
     case 16: return as(Wide{});
   }
   throw Failure("elements of " + std::to_string(element) + " bytes cannot be moved");
+}
+
+void finish_streams() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
 }
 
 void zero(std::byte* to, Strides to_stride, Strides counts, Index element) {

@@ -13,8 +13,15 @@ using Strides = std::array<Index, 4>;
 // What sums are made of.
 enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 
+// How memory is used around a copy. `stream`: what is written is not read again soon, and goes past the cache.
+// `ahead`: what follows in the source is needed next, and is fetched into the cache meanwhile.
+enum class Access { plain, stream, ahead };
+
 // Copies `counts` cells of `element` bytes (1, 2, 4, 8 or 16). Strides are in elements.
-void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element);
+void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element,
+          Access access = Access::plain);
+// To be called after copies with `Access::stream`, before others may read.
+void finish_streams();
 void zero(std::byte* to, Strides to_stride, Strides counts, Index element);
 void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Number number);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "mpi/program.h"
+#include "mpi/remote.h"
 #include "mpi/team.h"
 #include "mpi/workspace.h"
 #include "xla/ffi/api/ffi.h"
@@ -79,6 +80,7 @@ struct Site {
   std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
   std::optional<Program> program;
+  std::map<int, const std::byte*> shared;  // where the memory of other ranks is, while they share it
 
   // The first execution finds the mesh and compiles the plan for this rank's place in it.
   void prepare(Index batch, Index element, Number number) {
@@ -86,7 +88,7 @@ struct Site {
     if (program) return;
     mesh = mesh_of(communicator, plan.ranks);
     mesh->team.register_site(identity.fingerprint);
-    program = compile(plan, batch, element, number, mesh->team.rank());
+    program = compile(plan, batch, element, number, mesh->team.rank(), mesh->team.shares());
   }
 
   void run(const void* input, void* result) {
@@ -96,6 +98,7 @@ struct Site {
       if (buffer == kResult) return static_cast<std::byte*>(result);
       return mesh->workspace.get(buffer, program->bytes[buffer]);
     };
+    shared.clear();
     for (const Step& step : program->steps) {
       std::visit([&](const auto& step) { carry_out(step, resolve); }, step);
     }
@@ -118,37 +121,53 @@ struct Site {
         if (common.empty()) continue;
         const Piece from = clipped(pieces[i], common, step.element), part = clipped(to, common, step.element);
         std::byte* target = resolve(part.buffer) + part.offset;
+        if (from.peer >= 0) {
+          const std::byte* source = shared.at(from.peer) + from.offset;
+          copy_from(mesh->team.pid(from.peer), target, part.stride, source, from.stride, common.counts(), step.element);
+          mesh->team.count_transfer(common.volume() * step.element);
+          continue;
+        }
         const std::byte* source = resolve(from.buffer) + from.offset;
         if (step.sum && i > 0) {
           add(target, part.stride, source, from.stride, common.counts(), step.number);
         } else {
-          copy(target, part.stride, source, from.stride, common.counts(), step.element);
+          const Access access = step.stream ? Access::stream : Access::plain;
+          copy(target, part.stride, source, from.stride, common.counts(), step.element, access);
         }
       }
     }
+    finish_streams();
   }
 
   void carry_out(const Sweep& sweep, const Resolve& resolve) {
     auto pass_over = [&](const Region& region) {
       for (const auto& pass : sweep.passes) {
-        transform_lines(pass.lines, pass.from, pass.to, region, sweep.real_bytes, planning, resolve);
+        transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, planning, resolve);
       }
     };
     Region region = sweep.passes.front().from.region;
     for (const auto& pass : sweep.passes) {
       for (int axis = 0; axis < 4; ++axis) region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
     }
-    if (sweep.plane < 0) return pass_over(region);
-    for (Index batch = region.lo[0]; batch < region.hi[0]; ++batch) {
+    if (sweep.plane < 0) pass_over(region);
+    for (Index batch = region.lo[0]; sweep.plane >= 0 && batch < region.hi[0]; ++batch) {
       for (Index i = region.lo[sweep.plane]; i < region.hi[sweep.plane]; ++i) {
         pass_over(region.with(0, batch, batch + 1).with(sweep.plane, i, i + 1));
       }
     }
+    finish_streams();
   }
 
   void carry_out(const Exchange& exchange, const Resolve& resolve) {
     mesh->team.exchange(exchange, resolve(kSend), resolve(exchange.receive_buffer));
   }
+
+  void carry_out(const Share& share, const Resolve& resolve) {
+    const auto theirs = mesh->team.share(share.peers, resolve(share.buffer));
+    for (std::size_t i = 0; i < theirs.size(); ++i) shared[share.peers[i]] = theirs[i];
+  }
+
+  void carry_out(const Unshare& step, const Resolve&) { mesh->team.unshare(step.peers); }
 };
 
 ffi::TypeId Site::id = {};
@@ -264,18 +283,20 @@ DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
   return 0;
 }
 
-// How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.
+// How often this rank has sent to others or read from them so far and how many bytes, and its bytes of work space.
 DECOMPOPS_EXPORT void decompops_count(std::int64_t* counts) {
   std::lock_guard<std::mutex> lock(registry_mutex);
   counts[0] = counts[1] = counts[2] = 0;
   for (auto& [key, mesh] : meshes) {
-    counts[0] += mesh->team.messages();
-    counts[1] += mesh->team.sent_bytes();
+    counts[0] += mesh->team.transfers();
+    counts[1] += mesh->team.transferred_bytes();
     counts[2] += mesh->workspace.bytes();
   }
 }
 
 DECOMPOPS_EXPORT void decompops_set_timeout(double seconds) { set_timeout(seconds); }
+
+DECOMPOPS_EXPORT void decompops_allow_sharing(int allowed) { allow_sharing(allowed != 0); }
 
 DECOMPOPS_EXPORT void decompops_watch_signals() {
   struct sigaction action {};

@@ -150,7 +150,7 @@ void modify_spectrum(Real* line, Index cells, const Lines& lines, bool conjugate
 }
 
 template <class Real>
-void run(const Lines& lines, const Field& from, const Field& to, const Region& region, unsigned planning,
+void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, unsigned planning,
          const Resolve& resolve) {
   auto& tile = tile_for<Real>(lines, planning);
   const int along = lines.axis, across = along == 3 ? 2 : 3, third = 6 - along - across;
@@ -175,9 +175,9 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       std::byte* outside = resolve(part.buffer) + part.offset;
       std::byte* inside = memory + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
       if (load) {
-        copy(inside, stride, outside, part.stride, common.counts(), element);
+        copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
       } else {
-        copy(outside, part.stride, inside, stride, common.counts(), element);
+        copy(outside, part.stride, inside, stride, common.counts(), element, stream ? Access::stream : Access::plain);
       }
     }
   };
@@ -214,12 +214,12 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 
 }  // namespace
 
-void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, Index real_bytes,
+void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Index real_bytes,
                      unsigned planning, const Resolve& resolve) {
   if (real_bytes == 4) {
-    run<float>(lines, from, to, region, planning, resolve);
+    run<float>(lines, from, to, region, stream, planning, resolve);
   } else {
-    run<double>(lines, from, to, region, planning, resolve);
+    run<double>(lines, from, to, region, stream, planning, resolve);
   }
 }
 
@@ -238,7 +238,7 @@ unsigned planning_flag(int effort) {
 
 namespace decompops::mpi {
 
-void transform_lines(const Lines&, const Field&, const Field&, const Region&, Index, unsigned, const Resolve&) {
+void transform_lines(const Lines&, const Field&, const Field&, const Region&, bool, Index, unsigned, const Resolve&) {
   throw Failure("the kernels were built without FFTW");
 }
 

@@ -54,7 +54,7 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
 }
 
 Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order) {
-  Piece piece{buffer, offset, {}, region};
+  Piece piece{buffer, offset, {}, region, -1};
   Index stride = 1;
   for (int position = 2; position >= 0; --position) {
     piece.stride[order[position] + 1] = stride;
@@ -64,13 +64,27 @@ Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<
   return piece;
 }
 
-Piece clipped(const Piece& piece, const Region& region, Index element) {
+Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {
+  constexpr Index kSets = 4096, kLine = 64;  // bytes after which sets repeat in the first level; of a line
+  Piece piece = dense(buffer, offset, region);
+  if (piece.stride[1] * element % kSets == 0) piece.stride[1] += kLine / element;
+  piece.stride[0] = piece.stride[1] * region.count(1);
+  return piece;
+}
+
+Index span(const Piece& piece, Index element) { return piece.stride[0] * piece.region.count(0) * element; }
+
+Piece placed(const Piece& piece, const Region& region, Index element) {
   Piece part = piece;
-  part.region = intersection(piece.region, region);
+  part.region = region;
   for (int axis = 0; axis < 4; ++axis) {
     part.offset += element * piece.stride[axis] * (part.region.lo[axis] - piece.region.lo[axis]);
   }
   return part;
+}
+
+Piece clipped(const Piece& piece, const Region& region, Index element) {
+  return placed(piece, intersection(piece.region, region), element);
 }
 
 Field clipped(const Field& field, const Region& region, Index element) {

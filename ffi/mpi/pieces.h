@@ -34,6 +34,7 @@ struct Piece {
   Index offset;
   std::array<Index, 4> stride;  // in elements
   Region region;
+  int peer = -1;  // whose buffer it is: a rank of the mesh that shares it, or this one (-1)
 };
 
 // A block as a set of pieces. Cells of `region` that no piece has are zero.
@@ -44,7 +45,12 @@ struct Field {
 
 // A box of cells without gaps, stored in `order` of grid axes, last one fastest.
 Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order = {0, 1, 2});
-// The part of a piece that lies in `region`.
+// The same with a gap after each x where the next one would fall into the same cache set; with the bytes from its first
+// cell to the end of its last gap.
+Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
+Index span(const Piece& piece, Index element);
+// Other cells, `region`, of the memory that a piece lies in; the part of a piece that lies in `region`.
+Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
 // The same cells, counted from another origin.

@@ -12,11 +12,11 @@
 namespace decompops::mpi {
 
 // Moves the cells of `from` to `to`; what `from` does not have becomes zero. With `sum`, pieces of `from` may overlap
-// and are added up.
+// and are added up. With `stream`, the result bypasses the cache.
 struct Copy {
   Field from, to;
   Index element;
-  bool sum;
+  bool sum, stream;
   Number number;
 };
 
@@ -26,20 +26,33 @@ struct Sweep {
   struct Pass {
     Lines lines;
     Field from, to;
+    bool stream;
   };
   std::vector<Pass> passes;
   int plane;  // -1: none
   Index real_bytes;
 };
 
-using Step = std::variant<Copy, Sweep, Exchange>;
+// Lets some other ranks of the mesh read a buffer of this one, and learns where theirs are.
+struct Share {
+  std::vector<int> peers;
+  Buffer buffer;
+};
+
+// Waits until all of them have read.
+struct Unshare {
+  std::vector<int> peers;
+};
+
+using Step = std::variant<Copy, Sweep, Exchange, Share, Unshare>;
 
 struct Program {
   std::vector<Step> steps;
   std::array<Index, kBuffers> bytes{};  // of each buffer that the program owns
 };
 
-// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.
-Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
+// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major. `shared`: the
+// ranks of the mesh can read each other's memory.
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place, bool shared);
 
 }  // namespace decompops::mpi

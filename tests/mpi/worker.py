@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 
 import decompops as dops
 import jax
@@ -21,7 +22,9 @@ from helpers import assert_close, random_field, tolerance
 
 
 MPI, XLA = dops.MPI(planning="estimate"), dops.XLA()
+ALL_PAIRS = list(itertools.permutations("xyz", 2))
 EVEN, UNEVEN, PRIMES, TINY = (8, 4, 12), (9, 10, 11), (13, 17, 19), (3, 5, 2)
+ONE, LONG = (1, 3, 2), (5, 6, 1030)  # ranks without cells; rows that are read one by one
 
 
 def make_mesh(sizes: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
@@ -68,6 +71,8 @@ def operators() -> None:
         check_transposes(mesh, shape, contiguous)
         if not contiguous:
             check_halos(mesh, shape)
+    for shape, contiguous in itertools.product((ONE, LONG), (False, True)):
+        check_transposes(slabs[0] if shape == LONG else grid, shape, contiguous, ["zx", "xz", "yz"])
     for dtype in (np.bool_, np.int8, np.float16, jnp.bfloat16, np.int32, np.complex128):
         u = random_field(EVEN).astype(dtype)
         move = [dops.Transpose(meshes()[-1], "z", "x", backend=backend) for backend in (MPI, XLA)]
@@ -106,8 +111,8 @@ def check_fft(mesh: Mesh, shape: tuple, contiguous: bool) -> None:
             assert_close(ours(x).addressable_data(0), np.asarray(theirs(x).addressable_data(0)))
 
 
-def check_transposes(mesh: Mesh, shape: tuple, contiguous: bool) -> None:
-    for pair in itertools.permutations("xyz", 2):
+def check_transposes(mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
+    for pair in pairs:
         options = {"shape": shape, "axis_contiguous": contiguous}
         ours, theirs = (dops.Transpose(mesh, *pair, **options, backend=backend) for backend in (MPI, XLA))
         layout = ours.plan(shape).source
@@ -316,7 +321,7 @@ TASKS = {task.__name__: task for task in (operators, transformations, order, lea
 
 
 def main() -> None:
-    dops.MPI.initialize(timeout=10)
+    dops.MPI.initialize(timeout=10, single_copy=os.environ.get("SINGLE_COPY") != "0")
     dops.MPI.initialize()  # does nothing
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
