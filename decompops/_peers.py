@@ -225,7 +225,7 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     from mpi4py import MPI
     from mpi4py_fft import PFFT, newDistArray  # pyright: ignore[reportMissingImports]  (the extra `bench` installs it)
 
-    fft = PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=task.mesh.devices.shape, collapse=True)
+    fft = PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=list(task.mesh.devices.shape), collapse=True)
     field, spectrum, back = newDistArray(fft, False), newDistArray(fft, True), newDistArray(fft, False)
     field[:] = u[field.local_slice()]
     modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())

@@ -17,7 +17,7 @@ TARGET = "decompops_run_plan"
 
 @functools.cache
 def build() -> dict[str, str]:
-    """What the build found: `problem` (empty if the kernels were built), `mpi`, `fftw`."""
+    """What the build found: `problem` (empty if the kernels were built), `mpi`, `fftw`, `openmp`."""
     folder = _folder()
     if folder is None:
         return {"problem": "this copy of decompops was not installed with pip, which builds the kernels"}

@@ -32,12 +32,14 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator made known by `MPI.initialize`.
     - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". All but the first may round differently from one run to the next.
+    - `threads`: of each rank, within a kernel (OpenMP). Give them cores: see docs/cluster.md.
 
     Call `MPI.initialize()` first.
     """
 
     communicator: str = "world"
     planning: Planning = "measure"
+    threads: int = 1
 
     differentiable_block: ClassVar[bool] = False
 
@@ -46,6 +48,8 @@ class MPI(AbstractBackend):
             raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
         if self.planning not in get_args(Planning):
             raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {self.planning!r}.")
+        if not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1:
+            raise ValueError(f"`threads` must be a positive integer; got {self.threads!r}.")
 
     @staticmethod
     def initialize(
@@ -84,6 +88,8 @@ class MPI(AbstractBackend):
 
     def check(self, mesh) -> None:
         library.load()
+        if self.threads > 1 and library.build()["openmp"] != "yes":
+            raise ImportError(f"`threads` must be 1: the kernels were built without OpenMP; got {self.threads}.")
         if self.communicator not in launch.known:
             raise RuntimeError(
                 f"`MPI.initialize()` must be called before an operator is built with `backend={self}`; known "
@@ -136,6 +142,7 @@ class MPI(AbstractBackend):
             label=_label(plan, lead, block.dtype),
             communicator=np.int64(launch.known[self.communicator].number),
             planning=np.int64(get_args(Planning).index(self.planning)),
+            threads=np.int64(self.threads),
         )
 
 

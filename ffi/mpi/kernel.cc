@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unistd.h>
 
+#include "mpi/parallel.h"
 #include "mpi/program.h"
 #include "mpi/remote.h"
 #include "mpi/team.h"
@@ -75,7 +76,7 @@ struct Site {
 
   Plan plan;
   unsigned planning;
-  int communicator;
+  int communicator, threads;
   Identity identity;
   std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
@@ -93,19 +94,21 @@ struct Site {
 
   void run(const void* input, void* result) {
     Label label(plan.label);
-    auto resolve = [&](Buffer buffer) {
-      if (buffer == kInput) return static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
-      if (buffer == kResult) return static_cast<std::byte*>(result);
-      return mesh->workspace.get(buffer, program->bytes[buffer]);
-    };
+    Memory memory;
+    for (int i = 0; i < kBuffers; ++i) {
+      const auto buffer = static_cast<Buffer>(i);
+      memory[i] = mesh->workspace.get(buffer, program->bytes[i] * (buffer == kPlane ? threads : 1));
+    }
+    memory[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
+    memory[kResult] = static_cast<std::byte*>(result);
     shared.clear();
     for (const Step& step : program->steps) {
-      std::visit([&](const auto& step) { carry_out(step, resolve); }, step);
+      std::visit([&](const auto& step) { carry_out(step, memory); }, step);
     }
   }
 
  private:
-  void carry_out(const Copy& step, const Resolve& resolve) {
+  void carry_out(const Copy& step, const Memory& memory) {
     const auto& pieces = step.from.pieces;
     for (const Piece& to : step.to.pieces) {
       std::vector<Region> copied;
@@ -114,60 +117,71 @@ struct Site {
       }
       for (const Region& gap : difference(to.region, copied)) {
         const Piece part = clipped(to, gap, step.element);
-        zero(resolve(part.buffer) + part.offset, part.stride, gap.counts(), step.element);
+        zero(memory[part.buffer] + part.offset, part.stride, gap.counts(), step.element);
       }
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         const Region common = intersection(pieces[i].region, to.region);
         if (common.empty()) continue;
-        const Piece from = clipped(pieces[i], common, step.element), part = clipped(to, common, step.element);
-        std::byte* target = resolve(part.buffer) + part.offset;
-        if (from.peer >= 0) {
-          const std::byte* source = shared.at(from.peer) + from.offset;
-          copy_from(mesh->team.pid(from.peer), target, part.stride, source, from.stride, common.counts(), step.element);
-          mesh->team.count_transfer(common.volume() * step.element);
-          continue;
-        }
-        const std::byte* source = resolve(from.buffer) + from.offset;
-        if (step.sum && i > 0) {
-          add(target, part.stride, source, from.stride, common.counts(), step.number);
-        } else {
-          const Access access = step.stream ? Access::stream : Access::plain;
-          copy(target, part.stride, source, from.stride, common.counts(), step.element, access);
-        }
+        if (pieces[i].peer >= 0) mesh->team.count_transfer(common.volume() * step.element);
+        const int axis = common.count(1) >= threads ? 1 : 2;
+        in_parallel(threads, common, axis, [&](const Region& share, int) {
+          copy_piece(step, clipped(pieces[i], share, step.element), clipped(to, share, step.element), i > 0, memory);
+        });
       }
     }
+  }
+
+  void copy_piece(const Copy& step, const Piece& from, const Piece& to, bool further, const Memory& memory) const {
+    std::byte* target = memory[to.buffer] + to.offset;
+    const Strides counts = from.region.counts();
+    if (from.peer >= 0) {
+      const std::byte* source = shared.at(from.peer) + from.offset;
+      return copy_from(mesh->team.pid(from.peer), target, to.stride, source, from.stride, counts, step.element);
+    }
+    const std::byte* source = memory[from.buffer] + from.offset;
+    if (step.sum && further) return add(target, to.stride, source, from.stride, counts, step.number);
+    copy(target, to.stride, source, from.stride, counts, step.element, step.stream ? Access::stream : Access::plain);
     finish_streams();
   }
 
-  void carry_out(const Sweep& sweep, const Resolve& resolve) {
-    auto pass_over = [&](const Region& region) {
-      for (const auto& pass : sweep.passes) {
-        transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, planning, resolve);
-      }
+  void carry_out(const Sweep& sweep, const Memory& memory) {
+    auto pass_over = [&](const Sweep::Pass& pass, const Region& region, const Memory& memory) {
+      transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, planning, memory);
     };
     Region region = sweep.passes.front().from.region;
     for (const auto& pass : sweep.passes) {
       for (int axis = 0; axis < 4; ++axis) region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
     }
-    if (sweep.plane < 0) pass_over(region);
-    for (Index batch = region.lo[0]; sweep.plane >= 0 && batch < region.hi[0]; ++batch) {
-      for (Index i = region.lo[sweep.plane]; i < region.hi[sweep.plane]; ++i) {
-        pass_over(region.with(0, batch, batch + 1).with(sweep.plane, i, i + 1));
-      }
+    if (sweep.plane < 0) {
+      const auto& pass = sweep.passes.front();
+      return in_parallel(threads, region, pass.lines.axis == 1 ? 2 : 1, [&](const Region& part, int) {
+        pass_over(pass, part, memory);
+        finish_streams();
+      });
     }
-    finish_streams();
+    in_parallel(threads, region, sweep.plane, [&](const Region& part, int thread) {
+      Memory own = memory;
+      own[kPlane] += thread * program->bytes[kPlane];
+      for (Index batch = part.lo[0]; batch < part.hi[0]; ++batch) {
+        for (Index i = part.lo[sweep.plane]; i < part.hi[sweep.plane]; ++i) {
+          const Region plane = part.with(0, batch, batch + 1).with(sweep.plane, i, i + 1);
+          for (const auto& pass : sweep.passes) pass_over(pass, plane, own);
+        }
+      }
+      finish_streams();
+    });
   }
 
-  void carry_out(const Exchange& exchange, const Resolve& resolve) {
-    mesh->team.exchange(exchange, resolve(kSend), resolve(exchange.receive_buffer));
+  void carry_out(const Exchange& exchange, const Memory& memory) {
+    mesh->team.exchange(exchange, memory[kSend], memory[exchange.receive_buffer]);
   }
 
-  void carry_out(const Share& share, const Resolve& resolve) {
-    const auto theirs = mesh->team.share(share.peers, resolve(share.buffer));
+  void carry_out(const Share& share, const Memory& memory) {
+    const auto theirs = mesh->team.share(share.peers, memory[share.buffer]);
     for (std::size_t i = 0; i < theirs.size(); ++i) shared[share.peers[i]] = theirs[i];
   }
 
-  void carry_out(const Unshare& step, const Resolve&) { mesh->team.unshare(step.peers); }
+  void carry_out(const Unshare& step, const Memory&) { mesh->team.unshare(step.peers); }
 };
 
 ffi::TypeId Site::id = {};
@@ -177,7 +191,7 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
                                                 ffi::Span<const std::int64_t> mesh,
                                                 ffi::Span<const std::int64_t> ranks, double scale,
                                                 std::string_view label, std::int64_t communicator,
-                                                std::int64_t planning) {
+                                                std::int64_t planning, std::int64_t threads) {
   try {
     auto site = std::make_unique<Site>();
     site->plan = decode(numbers.begin(), numbers.size());
@@ -187,6 +201,7 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
     site->plan.label = std::string(label);
     site->planning = planning_flag(static_cast<int>(planning));
     site->communicator = static_cast<int>(communicator);
+    site->threads = static_cast<int>(threads);
     const auto fingerprint = site->plan.fingerprint();
     std::lock_guard<std::mutex> lock(registry_mutex);
     site->identity = {fingerprint, occurrences[fingerprint]++};
@@ -256,7 +271,8 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
                            .Attr<double>("scale")
                            .Attr<std::string_view>("label")
                            .Attr<std::int64_t>("communicator")
-                           .Attr<std::int64_t>("planning"));
+                           .Attr<std::int64_t>("planning")
+                           .Attr<std::int64_t>("threads"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, execute,
                        ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());

@@ -151,7 +151,7 @@ void modify_spectrum(Real* line, Index cells, const Lines& lines, bool conjugate
 
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, unsigned planning,
-         const Resolve& resolve) {
+         const Memory& memory) {
   auto& tile = tile_for<Real>(lines, planning);
   const int along = lines.axis, across = along == 3 ? 2 : 3, third = 6 - along - across;
   const Index in_bytes = sizeof(Real) * (lines.transform == Transform::r2c ? 1 : 2);
@@ -164,7 +164,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
-  auto move = [&](const Field& field, const Region& cells, std::byte* memory, Index pitch, Index element, bool load) {
+  auto move = [&](const Field& field, const Region& cells, std::byte* lines, Index pitch, Index element, bool load) {
     Strides stride{};
     stride[along] = 1;
     stride[across] = pitch;
@@ -172,8 +172,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       const Region common = intersection(piece.region, cells);
       if (common.empty()) continue;
       const Piece part = clipped(piece, common, element);
-      std::byte* outside = resolve(part.buffer) + part.offset;
-      std::byte* inside = memory + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
+      std::byte* outside = memory[part.buffer] + part.offset;
+      std::byte* inside = lines + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
       if (load) {
         copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
       } else {
@@ -215,11 +215,11 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 }  // namespace
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Index real_bytes,
-                     unsigned planning, const Resolve& resolve) {
+                     unsigned planning, const Memory& memory) {
   if (real_bytes == 4) {
-    run<float>(lines, from, to, region, stream, planning, resolve);
+    run<float>(lines, from, to, region, stream, planning, memory);
   } else {
-    run<double>(lines, from, to, region, stream, planning, resolve);
+    run<double>(lines, from, to, region, stream, planning, memory);
   }
 }
 
@@ -238,7 +238,7 @@ unsigned planning_flag(int effort) {
 
 namespace decompops::mpi {
 
-void transform_lines(const Lines&, const Field&, const Field&, const Region&, bool, Index, unsigned, const Resolve&) {
+void transform_lines(const Lines&, const Field&, const Field&, const Region&, bool, Index, unsigned, const Memory&) {
   throw Failure("the kernels were built without FFTW");
 }
 

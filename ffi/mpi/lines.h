@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 
 #include "mpi/pieces.h"
 
@@ -22,12 +21,10 @@ struct Lines {
   Index cells_out() const { return transform == Transform::r2c ? length / 2 + 1 : length; }
 };
 
-using Resolve = std::function<std::byte*(Buffer)>;
-
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them
 // and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `planning` is FFTW's flag.
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Index real_bytes,
-                     unsigned planning, const Resolve& resolve);
+                     unsigned planning, const Memory& memory);
 
 // FFTW's flag for "estimate", "measure", "patient", "exhaustive", by number.
 unsigned planning_flag(int effort);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "common/plan.h"
@@ -27,6 +28,9 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
 
 // Where cells are found at run time.
 enum Buffer : int { kInput, kResult, kScratch, kScratch2, kPlane, kSend, kReceive, kReceive2, kBuffers };
+
+// Where the buffers are.
+using Memory = std::array<std::byte*, kBuffers>;
 
 // A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes into it.
 struct Piece {

@@ -52,6 +52,12 @@ def test_results(task, ranks):
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
+def test_messages_and_threads():
+    """Without reading each other's memory, which the tests above do where the system allows it, and with threads."""
+    done = run(WORKER, "operators", ranks=2, SINGLE_COPY="0", THREADS="3")
+    assert done.returncode == 0, done.stdout
+
+
 def test_no_leak_over_ten_thousand_calls():
     done = run(WORKER, "leak", ranks=2)
     assert done.returncode == 0, done.stdout

@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from helpers import assert_close, random_field, tolerance
 
 
-MPI, XLA = dops.MPI(planning="estimate"), dops.XLA()
+MPI, XLA = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1"))), dops.XLA()
 ALL_PAIRS = list(itertools.permutations("xyz", 2))
 EVEN, UNEVEN, PRIMES, TINY = (8, 4, 12), (9, 10, 11), (13, 17, 19), (3, 5, 2)
 ONE, LONG = (1, 3, 2), (5, 6, 1030)  # ranks without cells; rows that are read one by one
