@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include <algorithm>
+#include <utility>
 
 #include "mpi/copy.h"
 
@@ -15,12 +15,15 @@ struct Axis {
 // The axes of a copy from the outermost to the innermost of the result, without those of one cell, and with those
 // merged that lie one after the other on both sides. Returns how many there are.
 inline int simplify(std::array<Axis, 4>& axes, const Strides& to, const Strides& from, const Strides& counts) {
+  auto outside = [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; };
   int used = 0;
   for (int i = 0; i < 4; ++i) {
-    if (counts[i] != 1) axes[used++] = {counts[i], to[i], from[i]};
+    if (counts[i] == 1) continue;
+    axes[used] = {counts[i], to[i], from[i]};
+    for (int place = used++; place > 0 && outside(axes[place], axes[place - 1]); --place) {
+      std::swap(axes[place], axes[place - 1]);
+    }
   }
-  std::sort(axes.begin(), axes.begin() + used,
-            [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; });
   int last = 0;
   for (int i = 1; i < used; ++i) {
     Axis &outer = axes[last], &inner = axes[i];

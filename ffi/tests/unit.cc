@@ -1,0 +1,237 @@
+// Checks of the parts that move and transform cells, each against the most obvious way to do the same.
+
+#include <unistd.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "mpi/copy.h"
+#include "mpi/lines.h"
+#include "mpi/program.h"
+#include "mpi/remote.h"
+#include "mpi/team.h"
+
+using namespace decompops;
+using namespace decompops::mpi;
+
+namespace {
+
+std::mt19937 engine(0);
+
+Index random(Index low, Index high) { return std::uniform_int_distribution<Index>(low, high)(engine); }
+
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+// Strides of a box of `counts` cells stored in a random order of its axes, with random gaps; and the cells it spans.
+Strides random_strides(const Strides& counts, Index& span) {
+  std::array<int, 4> order{0, 1, 2, 3};
+  std::shuffle(order.begin(), order.end(), engine);
+  Strides strides;
+  span = 1;
+  for (int axis : order) {
+    strides[axis] = span;
+    span = span * counts[axis] + random(0, 3);
+  }
+  return strides;
+}
+
+void for_all(const Strides& counts, const std::function<void(const Strides&)>& body) {
+  Strides cell;
+  for (cell[0] = 0; cell[0] < counts[0]; ++cell[0])
+    for (cell[1] = 0; cell[1] < counts[1]; ++cell[1])
+      for (cell[2] = 0; cell[2] < counts[2]; ++cell[2])
+        for (cell[3] = 0; cell[3] < counts[3]; ++cell[3]) body(cell);
+}
+
+Index at(const Strides& cell, const Strides& stride) {
+  return std::inner_product(cell.begin(), cell.end(), stride.begin(), Index{0});
+}
+
+void test_copies() {
+  for (int trial = 0; trial < 400; ++trial) {
+    const Index element = Index{1} << random(0, 4);
+    const Strides counts{random(1, 3), random(1, 40), random(1, 20), random(1, 70)};
+    Index from_span, to_span;
+    const Strides from_stride = random_strides(counts, from_span), to_stride = random_strides(counts, to_span);
+    std::vector<std::byte> from(from_span * element), to(to_span * element), right;
+    for (auto& byte : from) byte = static_cast<std::byte>(random(0, 255));
+    for (auto& byte : to) byte = static_cast<std::byte>(random(0, 255));
+    right = to;
+    for_all(counts, [&](const Strides& cell) {
+      std::memcpy(&right[at(cell, to_stride) * element], &from[at(cell, from_stride) * element], element);
+    });
+    const int way = trial % 4;
+    if (way < 3) {
+      copy(to.data(), to_stride, from.data(), from_stride, counts, element, static_cast<Access>(way));
+      finish_streams();
+    } else {
+      copy_from(getpid(), to.data(), to_stride, from.data(), from_stride, counts, element);
+    }
+    expect(to == right, "copy " + std::to_string(trial));
+    for_all(counts, [&](const Strides& cell) { std::memset(&right[at(cell, to_stride) * element], 0, element); });
+    zero(to.data(), to_stride, counts, element);
+    expect(to == right, "zero " + std::to_string(trial));
+  }
+}
+
+void test_sums() {
+  const Strides counts{2, 5, 6, 7};
+  Index from_span, to_span;
+  const Strides from_stride = random_strides(counts, from_span), to_stride = random_strides(counts, to_span);
+  std::vector<double> from(from_span, 1.5), to(to_span, 2), right = to;
+  for_all(counts, [&](const Strides& cell) { right[at(cell, to_stride)] += from[at(cell, from_stride)]; });
+  add(reinterpret_cast<std::byte*>(to.data()), to_stride, reinterpret_cast<std::byte*>(from.data()), from_stride,
+      counts, Number::f64);
+  expect(to == right, "sum");
+}
+
+void test_regions() {
+  for (int trial = 0; trial < 200; ++trial) {
+    auto box = [] {
+      Region region;
+      for (int axis = 0; axis < 4; ++axis) {
+        region.lo[axis] = random(0, 4);
+        region.hi[axis] = region.lo[axis] + random(0, 4);
+      }
+      return region;
+    };
+    auto inside = [](const Region& region, const Strides& cell) {
+      for (int axis = 0; axis < 4; ++axis) {
+        if (cell[axis] < region.lo[axis] || cell[axis] >= region.hi[axis]) return 0;
+      }
+      return 1;
+    };
+    const Region whole = box();
+    const std::vector<Region> parts{box(), box()}, rest = difference(whole, parts);
+    for_all({8, 8, 8, 8}, [&](const Strides& cell) {
+      const bool right = inside(whole, cell) && !inside(parts[0], cell) && !inside(parts[1], cell);
+      int found = 0;
+      for (const Region& region : rest) found += inside(region, cell);
+      expect(found == right, "difference " + std::to_string(trial));
+    });
+  }
+}
+
+// A field in two pieces cut along the lines, as they arrive from two ranks.
+void test_lines() {
+  for (int trial = 0; trial < 60; ++trial) {
+    const int axis = static_cast<int>(random(1, 3));
+    Region region{{0, 0, 0, 0}, {random(1, 2), random(1, 9), random(1, 40), random(2, 40)}};
+    const Index length = region.count(axis), half = random(1, length - (length > 1));
+    const Region first = region.with(axis, 0, std::min(half, length)), second = region.with(axis, first.hi[axis], length);
+    using Cell = std::complex<double>;
+    const Index element = sizeof(Cell);
+    std::vector<Cell> input(2 * region.volume() + 4096), output(region.volume());
+    for (auto& cell : input) cell = {random(-9, 9) / 9.0, random(-9, 9) / 9.0};
+    const Piece piece = spaced(kInput, 0, first, element), other = spaced(kInput, span(piece, element), second, element);
+    input.resize((span(piece, element) + span(other, element)) / element + 1);
+    const Field from{region, {piece, other}}, to{region, {dense(kResult, 0, region, {2, 0, 1})}};
+    Memory memory{};
+    memory[kInput] = reinterpret_cast<std::byte*>(input.data());
+    memory[kResult] = reinterpret_cast<std::byte*>(output.data());
+    const Lines lines{axis, Transform::c2c, trial % 2 ? 1 : -1, length, false, 0.5};
+    transform_lines(lines, from, to, region, trial % 3 == 0, sizeof(double), planning_flag(0), memory);
+    finish_streams();
+    auto value = [&](Strides cell) {
+      const Piece& here = cell[axis] < first.hi[axis] ? piece : other;
+      for (int i = 0; i < 4; ++i) cell[i] -= here.region.lo[i];
+      return input[here.offset / element + at(cell, here.stride)];
+    };
+    for_all(region.counts(), [&](Strides cell) {
+      Cell sum = 0;
+      const Index k = cell[axis];
+      const Cell got = output[at(cell, to.pieces[0].stride)];
+      for (Index n = 0; n < length; ++n) {
+        cell[axis] = n;
+        sum += value(cell) * std::polar(0.5, lines.sign * 2 * M_PI * static_cast<double>(n * k) / length);
+      }
+      expect(std::abs(got - sum) < 1e-12 * length, "transform " + std::to_string(trial));
+    });
+  }
+}
+
+void test_lines_of_a_gap() {
+  // What a field does not have is zero.
+  const Region region{{0, 0, 0, 0}, {1, 1, 3, 8}};
+  std::vector<std::complex<float>> input(region.volume(), 1), output(region.volume());
+  const Field from{region, {clipped(dense(kInput, 0, region), region.with(3, 0, 1), 8)}};
+  const Field to{region, {dense(kResult, 0, region)}};
+  Memory memory{};
+  memory[kInput] = reinterpret_cast<std::byte*>(input.data());
+  memory[kResult] = reinterpret_cast<std::byte*>(output.data());
+  transform_lines({3, Transform::c2c, -1, 8, false, 1}, from, to, region, false, sizeof(float), planning_flag(0),
+                  memory);
+  for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
+}
+
+// On every rank: a ring of messages, and memory that the others read. `bytes` beyond 2^31 if the argument says so.
+void test_team(Index bytes) {
+  int size;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<int> ranks(size), peers;
+  std::iota(ranks.begin(), ranks.end(), 0);
+  Team team(MPI_COMM_WORLD, ranks, 1);
+  const int rank = team.rank(), to = (rank + 1) % size, from = (rank + size - 1) % size;
+  std::vector<std::byte> send(bytes + 3), receive(bytes + 3);
+  auto pattern = [](int rank, Index i) { return static_cast<std::byte>(7 * rank + i % 251 + (i >> 30)); };
+  for (Index i = 0; i < bytes; ++i) send[i + 3] = pattern(rank, i);
+  Exchange exchange{{{to, 3, bytes}}, {{from, 3, bytes}}, kReceive};
+  team.exchange(exchange, send.data(), receive.data());
+  auto expect_of = [&](int other, const std::byte* found, const std::string& what) {
+    for (Index i = 0; i < bytes; ++i) {
+      if (found[i] != pattern(other, i)) throw std::runtime_error(what + ", byte " + std::to_string(i));
+    }
+  };
+  expect_of(from, receive.data() + 3, "message");
+  if (!team.shares()) {
+    if (rank == 0) std::puts("  the ranks cannot read each other's memory here");
+    return;
+  }
+  for (int other : ranks) {
+    if (other != rank) peers.push_back(other);
+  }
+  const auto theirs = team.share(peers, send.data());
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    std::fill(receive.begin(), receive.end(), std::byte{});
+    copy_from(team.pid(peers[i]), receive.data(), {bytes, bytes, bytes, 1}, theirs[i] + 3, {bytes, bytes, bytes, 1},
+              {1, 1, 1, bytes}, 1);
+    expect_of(peers[i], receive.data(), "what was read");
+  }
+  team.unshare(peers);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  MPI_Init(&count, &arguments);
+  int failures = 0;
+  auto test = [&](const char* name, const std::function<void()>& body) {
+    try {
+      body();
+      std::printf("%s: passed\n", name);
+    } catch (const std::exception& error) {
+      std::printf("%s: FAILED: %s\n", name, error.what());
+      ++failures;
+    }
+  };
+  const bool large = count > 1 && std::string(arguments[1]) == "large";
+  test("team", [&] { test_team(large ? (Index{1} << 31) + 12345 : 100000); });
+  if (!large) {
+    test("copies", test_copies);
+    test("sums", test_sums);
+    test("regions", test_regions);
+#ifdef DECOMPOPS_FFTW
+    test("lines", test_lines);
+    test("lines of a gap", test_lines_of_a_gap);
+#endif
+  }
+  if (failures > 0) MPI_Abort(MPI_COMM_WORLD, 1);
+  MPI_Finalize();
+}
