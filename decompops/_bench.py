@@ -255,8 +255,8 @@ def _report(program: Program, compiled: Any, before: Counters, after: Counters) 
             {"kind": kind, "group_size": size, "count": count, "bytes": total}
             for (kind, size), (count, total) in _summed(found).items()
         ],
-        "kernel_transfers": after.transfers - before.transfers,
-        "communicated_bytes": sum(c.bytes for c in found) + after.transferred_bytes - before.transferred_bytes,
+        "kernel_messages": after.messages - before.messages,
+        "communicated_bytes": sum(c.bytes for c in found) + after.sent_bytes - before.sent_bytes,
         "least_communicated_bytes": least,
         "block_bytes": block,
         "temporary_bytes": temporary,

@@ -60,8 +60,8 @@ def _program_lines(program: dict[str, Any]) -> list[str]:
         f"{c['count']} {c['kind']}" + ("" if c["kind"] == "collective-permute" else f" (groups of {c['group_size']})")
         for c in program["collectives"]
     ]
-    if program["kernel_transfers"]:
-        found.append(f"{program['kernel_transfers']} transfers by compiled kernels")
+    if program["kernel_messages"]:
+        found.append(f"{program['kernel_messages']} messages of compiled kernels")
     lines = [f"  collectives   {', '.join(found) or 'none'}"]
     sent, least = program["communicated_bytes"], program["least_communicated_bytes"]
     lines.append(f"  communicated  {_bytes(sent)} per device, at least {_bytes(least)} needed")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """What compiled kernels have sent from this process or read from others so far, and the work space they hold."""
+    """What compiled kernels have sent from this process so far, and the work space that they hold now."""
 
-    transfers: int = 0
-    transferred_bytes: int = 0
+    messages: int = 0
+    sent_bytes: int = 0
     workspace_bytes: int = 0
 
 

@@ -26,7 +26,7 @@ class Communicator:
 known: dict[str, Communicator] = {}
 
 
-def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool, single_copy: bool) -> None:
+def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) -> None:
     library = load()
     from mpi4py import MPI
 
@@ -56,7 +56,6 @@ def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool, 
     if not known:
         register()
         library.decompops_set_timeout(timeout)
-        library.decompops_allow_sharing(single_copy)
         library.decompops_watch_signals()
         if reuse_memory:
             _reuse_memory()

@@ -58,7 +58,6 @@ class MPI(AbstractBackend):
         key: str = "world",
         timeout: float = 60.0,
         reuse_memory: bool = True,
-        single_copy: bool = True,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, one CPU device in each.
 
@@ -72,13 +71,11 @@ class MPI(AbstractBackend):
             another one, before all raise an error.
         - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
             the system each time, page by page, which costs more than moving the data.
-        - `single_copy`: where all ranks of a mesh are on one host, transposes read what they need from the others'
-            memory (Linux only, and only where the system allows it), instead of packing, sending and unpacking it.
 
         **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if JAX is
         in use already or the ranks do not agree with JAX's processes.
         """
-        launch.initialize(communicator, key, timeout, reuse_memory, single_copy)
+        launch.initialize(communicator, key, timeout, reuse_memory)
 
     def problem(self) -> str | None:
         return library.problem()

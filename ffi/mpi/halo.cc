@@ -54,6 +54,7 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
   auto runs_of = [&](Index part) { return runs(inner, extended, axis, stage.periodic, part); };
 
   Halo halo;
+  halo.exchange.element = element;
   halo.outgoing.region = current.region;
   halo.arrived.region = result;
   const std::vector<Run> own = runs_of(mine);
@@ -87,8 +88,11 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
       halo.arrived.pieces.push_back(dense(kReceive, halo.receive_bytes, region));
       halo.receive_bytes += region.volume() * element;
     }
-    if (halo.send_bytes > sent) halo.exchange.sends.push_back({peer, sent, halo.send_bytes - sent});
-    if (halo.receive_bytes > received) halo.exchange.receives.push_back({peer, received, halo.receive_bytes - received});
+    auto message = [&](Buffer buffer, Index from, Index to) {
+      return Message{peer, flat(buffer, from, (to - from) / element)};
+    };
+    if (halo.send_bytes > sent) halo.exchange.sends.push_back(message(kSend, sent, halo.send_bytes));
+    if (halo.receive_bytes > received) halo.exchange.receives.push_back(message(kReceive, received, halo.receive_bytes));
   }
   return halo;
 }

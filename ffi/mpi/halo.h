@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "mpi/pieces.h"
+#include "mpi/messages.h"
 
 namespace decompops::mpi {
 
@@ -19,17 +19,6 @@ class Place {
  private:
   std::vector<Index> strides_, coordinates_;
   int position_;
-};
-
-// `peer` is a position in the mesh. Offsets into the send and receive buffers, in bytes.
-struct Message {
-  int peer;
-  Index offset, bytes;
-};
-
-struct Exchange {
-  std::vector<Message> sends, receives;
-  Buffer receive_buffer = kReceive;
 };
 
 // The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that

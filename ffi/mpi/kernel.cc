@@ -9,7 +9,6 @@
 
 #include "mpi/parallel.h"
 #include "mpi/program.h"
-#include "mpi/remote.h"
 #include "mpi/team.h"
 #include "mpi/workspace.h"
 #include "xla/ffi/api/ffi.h"
@@ -81,7 +80,6 @@ struct Site {
   std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
   std::optional<Program> program;
-  std::map<int, const std::byte*> shared;  // where the memory of other ranks is, while they share it
 
   // The first execution finds the mesh and compiles the plan for this rank's place in it.
   void prepare(Index batch, Index element, Number number) {
@@ -89,7 +87,7 @@ struct Site {
     if (program) return;
     mesh = mesh_of(communicator, plan.ranks);
     mesh->team.register_site(identity.fingerprint);
-    program = compile(plan, batch, element, number, mesh->team.rank(), mesh->team.shares());
+    program = compile(plan, batch, element, number, mesh->team.rank());
   }
 
   void run(const void* input, void* result) {
@@ -101,7 +99,6 @@ struct Site {
     }
     memory[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
     memory[kResult] = static_cast<std::byte*>(result);
-    shared.clear();
     for (const Step& step : program->steps) {
       std::visit([&](const auto& step) { carry_out(step, memory); }, step);
     }
@@ -122,7 +119,6 @@ struct Site {
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         const Region common = intersection(pieces[i].region, to.region);
         if (common.empty()) continue;
-        if (pieces[i].peer >= 0) mesh->team.count_transfer(common.volume() * step.element);
         const int axis = common.count(1) >= threads ? 1 : 2;
         in_parallel(threads, common, axis, [&](const Region& share, int) {
           copy_piece(step, clipped(pieces[i], share, step.element), clipped(to, share, step.element), i > 0, memory);
@@ -134,10 +130,6 @@ struct Site {
   void copy_piece(const Copy& step, const Piece& from, const Piece& to, bool further, const Memory& memory) const {
     std::byte* target = memory[to.buffer] + to.offset;
     const Strides counts = from.region.counts();
-    if (from.peer >= 0) {
-      const std::byte* source = shared.at(from.peer) + from.offset;
-      return copy_from(mesh->team.pid(from.peer), target, to.stride, source, from.stride, counts, step.element);
-    }
     const std::byte* source = memory[from.buffer] + from.offset;
     if (step.sum && further) return add(target, to.stride, source, from.stride, counts, step.number);
     copy(target, to.stride, source, from.stride, counts, step.element, step.stream ? Access::stream : Access::plain);
@@ -172,16 +164,7 @@ struct Site {
     });
   }
 
-  void carry_out(const Exchange& exchange, const Memory& memory) {
-    mesh->team.exchange(exchange, memory[kSend], memory[exchange.receive_buffer]);
-  }
-
-  void carry_out(const Share& share, const Memory& memory) {
-    const auto theirs = mesh->team.share(share.peers, memory[share.buffer]);
-    for (std::size_t i = 0; i < theirs.size(); ++i) shared[share.peers[i]] = theirs[i];
-  }
-
-  void carry_out(const Unshare& step, const Memory&) { mesh->team.unshare(step.peers); }
+  void carry_out(const Exchange& exchange, const Memory& memory) { mesh->team.exchange(exchange, memory); }
 };
 
 ffi::TypeId Site::id = {};
@@ -299,20 +282,18 @@ DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
   return 0;
 }
 
-// How often this rank has sent to others or read from them so far and how many bytes, and its bytes of work space.
+// How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.
 DECOMPOPS_EXPORT void decompops_count(std::int64_t* counts) {
   std::lock_guard<std::mutex> lock(registry_mutex);
   counts[0] = counts[1] = counts[2] = 0;
   for (auto& [key, mesh] : meshes) {
-    counts[0] += mesh->team.transfers();
-    counts[1] += mesh->team.transferred_bytes();
+    counts[0] += mesh->team.messages();
+    counts[1] += mesh->team.sent_bytes();
     counts[2] += mesh->workspace.bytes();
   }
 }
 
 DECOMPOPS_EXPORT void decompops_set_timeout(double seconds) { set_timeout(seconds); }
-
-DECOMPOPS_EXPORT void decompops_allow_sharing(int allowed) { allow_sharing(allowed != 0); }
 
 DECOMPOPS_EXPORT void decompops_watch_signals() {
   struct sigaction action {};

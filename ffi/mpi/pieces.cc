@@ -54,7 +54,7 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
 }
 
 Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order) {
-  Piece piece{buffer, offset, {}, region, -1};
+  Piece piece{buffer, offset, {}, region};
   Index stride = 1;
   for (int position = 2; position >= 0; --position) {
     piece.stride[order[position] + 1] = stride;
@@ -62,6 +62,10 @@ Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<
   }
   piece.stride[0] = stride;
   return piece;
+}
+
+Piece flat(Buffer buffer, Index offset, Index cells) {
+  return {buffer, offset, {cells, cells, cells, 1}, {{0, 0, 0, 0}, {1, 1, 1, cells}}};
 }
 
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {

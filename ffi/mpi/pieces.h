@@ -38,7 +38,6 @@ struct Piece {
   Index offset;
   std::array<Index, 4> stride;  // in elements
   Region region;
-  int peer = -1;  // whose buffer it is: a rank of the mesh that shares it, or this one (-1)
 };
 
 // A block as a set of pieces. Cells of `region` that no piece has are zero.
@@ -49,7 +48,9 @@ struct Field {
 
 // A box of cells without gaps, stored in `order` of grid axes, last one fastest.
 Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order = {0, 1, 2});
-// The same with a gap after each x where the next one would fall into the same cache set; with the bytes from its first
+// `cells` cells, one after the other.
+Piece flat(Buffer buffer, Index offset, Index cells);
+// A dense box with a gap after each x where the next one would fall into the same cache set; with the bytes from its first
 // cell to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);

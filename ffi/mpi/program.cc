@@ -8,18 +8,13 @@ namespace {
 constexpr std::array<int, 3> natural = {0, 1, 2};
 // More than this does not stay in cache until it is read again.
 constexpr Index kStreamBytes = Index{1} << 22;
-// Rows shorter than this are put in order before other ranks read them: each costs them about half a microsecond.
-constexpr Index kShortestRow = 2048;
 // What of a plane of intermediate results stays in cache (a share of the second level's size on today's processors).
 constexpr Index kPlaneBytes = Index{1} << 20;
 
 class Compiler {
  public:
-  Compiler(const Plan& plan, Index batch, Index element, Number number, int place, bool shared)
-      : plan_(plan), batch_(batch), element_(element), number_(number), place_(plan.mesh, place) {
-    // Transforms read their lines piece by piece, which only memory of this process is fast enough for.
-    shared_ = shared && std::none_of(plan.stages.begin(), plan.stages.end(),
-                                     [](const Stage& stage) { return stage.kind == Stage::Kind::fourier; });
+  Compiler(const Plan& plan, Index batch, Index element, Number number, int place)
+      : plan_(plan), batch_(batch), element_(element), number_(number), place_(plan.mesh, place), order_(plan.source.order) {
     current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
   }
 
@@ -35,7 +30,7 @@ class Compiler {
         case Stage::Kind::fourier: fourier(stage); break;
         case Stage::Kind::extend: stage.transposed ? reduce(i) : extend(i); break;
         case Stage::Kind::crop: crop(stage); break;
-        case Stage::Kind::clear: clear(stage); break;
+        case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); break;
       }
     }
     finish();
@@ -62,12 +57,6 @@ class Compiler {
   void copy(const Field& to, bool sum = false) {
     const bool stream = to.region.volume() * element_ >= kStreamBytes;
     program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
-  }
-
-  // Everything of the other ranks' that `current_` consists of has been read.
-  void unshare() {
-    if (!sharing_.empty()) program_.steps.push_back(Unshare{std::move(sharing_)});
-    sharing_.clear();
   }
 
   // --- Fourier transforms: collected until it is known where their results go.
@@ -163,140 +152,128 @@ class Compiler {
       if (stage.before.parts[axis] == 1 && stage.after.parts[axis] > 1) divided = axis;
     }
     if (gathered < 0) return;  // only the order of storage changes, and that is free until the result is written
-    const int line = stage.before.mesh_axis[gathered];
-    const Index mine = place_.coordinate(line), parts = stage.before.parts[gathered];
-    if (shared_) return share(stage, gathered, divided);
-    const Region before = result_region();
-    const Index element = result_element();
+    if (pending_.empty()) {
+      move_cells(stage, gathered, divided);
+    } else {
+      move_transformed(stage, gathered, divided);
+    }
+    gathered_ = gathered;
+  }
 
-    auto box = [&](Index sender, Index receiver) {
-      return handed_over(stage, before, gathered, divided, sender, receiver);
-    };
+  // What a rank hands to another, the same on both: cells `divided` of the receiver, `gathered` of the sender, in blocks
+  // that have `region` otherwise.
+  static Region handed_over(const Stage& stage, const Region& region, int gathered, int divided, Index sender,
+                            Index receiver) {
+    const Index start = receiver * stage.after.core(divided);
+    return region.with(gathered + 1, 0, stage.before.valid(gathered, sender))
+        .with(divided + 1, start, start + stage.after.valid(divided, receiver));
+  }
+
+  // Where in the block after a move that lies.
+  static Region arrived(const Region& region, const Stage& stage, int gathered, int divided, Index sender) {
+    const Index by = sender * stage.before.core(gathered) - region.lo[gathered + 1];
+    return region.shifted(gathered + 1, by).shifted(divided + 1, -region.lo[divided + 1]);
+  }
+
+  // The results of transforms are written as messages, and the next transforms read what arrives.
+  void move_transformed(const Stage& stage, int gathered, int divided) {
+    const int line = stage.before.mesh_axis[gathered];
+    const Index mine = place_.coordinate(line), element = result_element();
+    const Region before = result_region();
     // Two exchanges in a row: the second receives elsewhere than what it still reads from.
     receiving_ = receiving_ == kReceive ? kReceive2 : kReceive;
-    Exchange exchange;
-    exchange.receive_buffer = receiving_;
+    Exchange exchange{{}, {}, element, natural};
     Field out{before, {}}, in{block(stage.after), {}};
-    // The input lasts until it is needed: what stays here need not be moved yet.
-    const bool direct = pending_.empty() && std::all_of(current_.pieces.begin(), current_.pieces.end(),
-                                                        [](const Piece& piece) { return piece.buffer == kInput; });
     Index sent = 0, received = 0;
-    for (Index part = 0; part < parts; ++part) {
+    for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
       // What stays here is written where it would arrive.
       const bool stays = part == mine;
-      const Piece outgoing = spaced(stays ? receiving_ : kSend, stays ? received : sent, box(mine, part), element);
-      const Piece incoming = spaced(receiving_, received, box(part, mine), element);
+      const Region leaving = handed_over(stage, before, gathered, divided, mine, part);
+      const Piece outgoing = spaced(stays ? receiving_ : kSend, stays ? received : sent, leaving, element);
+      Piece incoming = spaced(receiving_, received, handed_over(stage, before, gathered, divided, part, mine), element);
       const Index out_bytes = span(outgoing, element), in_bytes = span(incoming, element);
-      if (stays && direct) {
-        for (const Piece& piece : clipped(current_, box(mine, mine), element).pieces) {
-          in.pieces.push_back(gathered_at(piece, stage, gathered, divided, mine));
-        }
-        continue;
-      }
+      incoming.region = arrived(incoming.region, stage, gathered, divided, part);
       if (out_bytes > 0) out.pieces.push_back(outgoing);
-      if (in_bytes > 0) in.pieces.push_back(gathered_at(incoming, stage, gathered, divided, part));
+      if (in_bytes > 0) in.pieces.push_back(incoming);
       if (!stays) {
-        int peer = place_.moved(line, part);
-        if (out_bytes > 0) exchange.sends.push_back({peer, sent, out_bytes});
-        if (in_bytes > 0) exchange.receives.push_back({peer, received, in_bytes});
+        const int peer = place_.moved(line, part);
+        if (out_bytes > 0) exchange.sends.push_back({peer, flat(kSend, sent, out_bytes / element)});
+        if (in_bytes > 0) exchange.receives.push_back({peer, flat(receiving_, received, in_bytes / element)});
         sent += round_up(out_bytes);
       }
       received += round_up(in_bytes);
     }
     reserve(kSend, sent);
     reserve(receiving_, received);
-    if (pending_.empty()) {
-      copy(out);
-    } else {
-      flush(out);
-    }
-    unshare();
+    flush(out);
     program_.steps.push_back(exchange);
     current_ = in;
-    gathered_ = gathered;
-    alike_ = false;
+    order_ = natural;
   }
 
-  // What a rank hands to another, the same on both: cells `divided` of the receiver, `gathered` of the sender.
-  static Region handed_over(const Stage& stage, const Region& block, int gathered, int divided, Index sender,
-                            Index receiver) {
-    const Index start = receiver * stage.after.core(divided);
-    return block.with(gathered + 1, 0, stage.before.valid(gathered, sender))
-        .with(divided + 1, start, start + stage.after.valid(divided, receiver));
-  }
-
-  // Where in the block after a move that lies.
-  static Piece gathered_at(Piece piece, const Stage& stage, int gathered, int divided, Index sender) {
-    const Index by = sender * stage.before.core(gathered) - piece.region.lo[gathered + 1];
-    piece.region = piece.region.shifted(gathered + 1, by).shifted(divided + 1, -piece.region.lo[divided + 1]);
-    return piece;
-  }
-
-  // A move where the ranks read each other's memory: whoever needs cells next fetches them from where they are, or, if
-  // they lie there in short rows, from where they have been put in order for it.
-  void share(const Stage& stage, int gathered, int divided) {
-    if (!alike_) {
-      const Field copied{current_.region, {dense(scratch(current_.region), 0, current_.region)}};
-      copy(copied);
-      unshare();
-      current_ = copied;
-      alike_ = true;
-    }
-    const Piece here = current_.pieces[0];
-    const int line = stage.before.mesh_axis[gathered];
-    const Index mine = place_.coordinate(line), parts = stage.before.parts[gathered];
-    auto box = [&](Index sender, Index receiver) {
-      return handed_over(stage, here.region, gathered, divided, sender, receiver);
+  // Messages go from where cells are to where they are needed. Only where one side is stored in an order in which rows of
+  // the message would be scattered they are put together there.
+  void move_cells(const Stage& stage, int gathered, int divided) {
+    const int line = stage.before.mesh_axis[gathered], fastest = order_[2] + 1;
+    const Index mine = place_.coordinate(line);
+    const bool last = &stage == &plan_.stages.back();
+    const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
+    const Piece target = last ? dense(kResult, 0, after, plan_.target.order) : dense(scratch(after), 0, after, order_);
+    const bool places = target.stride[fastest] == 1;
+    auto sends_from = [&](const Region& region) {
+      return current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
+             intersection(current_.pieces[0].region, region).volume() == region.volume();
     };
-    // Where `sender` has what it puts in order for `receiver`.
-    auto offset = [&](Index sender, Index receiver) {
-      Index sum = 0;
-      for (Index part = 0; part < receiver; ++part) {
-        if (part != sender) sum += round_up(box(sender, part).volume() * element_);
-      }
-      return sum;
-    };
-    const bool ordered = row_bytes(here, stage, gathered, divided) < kShortestRow;
-    Field out{here.region, {}}, in{block(stage.after), {}};
-    for (Index part = 0; part < parts; ++part) {
-      // Blocks look alike on all ranks, so theirs are laid out as this one's.
-      Piece piece = placed(here, box(part, mine), element_);
-      if (part != mine) {
-        if (ordered) {
-          piece = dense(kSend, offset(part, mine), box(part, mine));
-          out.pieces.push_back(dense(kSend, offset(mine, part), box(mine, part)));
+    Exchange exchange{{}, {}, element_, order_};
+    Field packed{before, {}}, own{after, {}}, in{after, {}};
+    std::vector<Region> filled;
+    Index sent = 0, received = 0;
+    for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
+      const Region leaving = handed_over(stage, before, gathered, divided, mine, part);
+      const Region coming = handed_over(stage, before, gathered, divided, part, mine);
+      const Region place = arrived(coming, stage, gathered, divided, part);
+      if (part == mine) {
+        for (Piece piece : clipped(current_, leaving, element_).pieces) {
+          piece.region = arrived(piece.region, stage, gathered, divided, part);
+          own.pieces.push_back(piece);
         }
-        piece.peer = place_.moved(line, part);
-        sharing_.push_back(piece.peer);
+        continue;
       }
-      in.pieces.push_back(gathered_at(piece, stage, gathered, divided, part));
-    }
-    if (ordered) {
-      reserve(kSend, offset(mine, parts));
-      copy(out);
-    }
-    program_.steps.push_back(Share{sharing_, ordered ? kSend : here.buffer});
-    current_ = in;
-    gathered_ = gathered;
-    alike_ = false;
-  }
-
-  // How many bytes lie one after the other, on all ranks, in a piece of what is handed over.
-  Index row_bytes(const Piece& here, const Stage& stage, int gathered, int divided) const {
-    std::array<int, 4> axes{0, 1, 2, 3};
-    std::sort(axes.begin(), axes.end(), [&](int a, int b) { return here.stride[a] < here.stride[b]; });
-    Index row = 1;
-    for (int axis : axes) {
-      if (here.stride[axis] != row) break;
-      if (axis == gathered + 1) {
-        row *= stage.before.core(gathered);
-      } else if (axis == divided + 1) {
-        return row * stage.after.core(divided) * element_;
-      } else {
-        row *= here.region.count(axis);
+      const int peer = place_.moved(line, part);
+      if (!leaving.empty()) {
+        const bool direct = sends_from(leaving);
+        const Piece piece = direct ? placed(current_.pieces[0], leaving, element_) : dense(kSend, sent, leaving, order_);
+        if (!direct) {
+          packed.pieces.push_back(piece);
+          sent += round_up(leaving.volume() * element_);
+        }
+        exchange.sends.push_back({peer, piece});
+      }
+      if (!coming.empty()) {
+        Piece piece = places ? placed(target, place, element_) : dense(kReceive, received, coming, order_);
+        piece.region = place;
+        if (!places) received += round_up(coming.volume() * element_);
+        exchange.receives.push_back({peer, piece});
+        in.pieces.push_back(piece);
+        filled.push_back(place);
       }
     }
-    return row * element_;
+    reserve(kSend, sent);
+    reserve(kReceive, received);
+    if (!packed.pieces.empty()) copy(packed);
+    if (!places) {
+      program_.steps.push_back(exchange);
+      in.pieces.insert(in.pieces.end(), own.pieces.begin(), own.pieces.end());
+      current_ = in;
+      return;
+    }
+    // What stays here, and zeros where nothing arrives.
+    Field rest{after, {}};
+    for (const Region& region : difference(after, filled)) rest.pieces.push_back(clipped(target, region, element_));
+    current_ = own;
+    copy(rest);
+    program_.steps.push_back(exchange);
+    current_ = {after, {target}};
   }
 
   static Index round_up(Index bytes) { return ceil_div(bytes, 64) * 64; }
@@ -339,9 +316,8 @@ class Compiler {
     program_.steps.push_back(halo.exchange);
     current_ = halo.arrived;
     copy(to, stage.transposed);
-    unshare();
     current_ = to;
-    alike_ = true;
+    order_ = natural;
   }
 
   void crop(const Stage& stage) {
@@ -360,44 +336,33 @@ class Compiler {
     current_.region = block(stage.after);
   }
 
-  void clear(const Stage& stage) {
-    // Also where nothing is left: what ranks share must look alike.
-    for (Piece& piece : current_.pieces) piece = clipped(piece, valid(stage.before), element_);
-  }
-
   // --- The result.
 
   void finish() {
     Region region = block(plan_.target);
     Field result{region, {dense(kResult, 0, region, plan_.target.order)}};
     const bool there = current_.pieces.size() == 1 && current_.pieces[0].buffer == kResult;
-    if (!pending_.empty()) {
-      flush(result);
-    } else if (!there) {
-      copy(result);
-    }
-    unshare();
+    if (!pending_.empty()) return flush(result);
+    if (!there) copy(result);
   }
 
   const Plan& plan_;
   Index batch_, element_;
   Number number_;
   Place place_;
-  bool shared_;
   Field current_;
+  std::array<int, 3> order_;  // what it is mostly stored in; the same on all ranks
   std::vector<Lines> pending_;
   bool scaled_ = false;
   int gathered_ = -1;
   Buffer receiving_ = kReceive2;
-  bool alike_ = true;         // `current_` is one piece that is laid out alike on all ranks
-  std::vector<int> sharing_;  // the ranks whose memory `current_` lies in
   Program program_;
 };
 
 }  // namespace
 
-Program compile(const Plan& plan, Index batch, Index element, Number number, int place, bool shared) {
-  return Compiler(plan, batch, element, number, place, shared).run();
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place) {
+  return Compiler(plan, batch, element, number, place).run();
 }
 
 }  // namespace decompops::mpi

@@ -33,26 +33,14 @@ struct Sweep {
   Index real_bytes;
 };
 
-// Lets some other ranks of the mesh read a buffer of this one, and learns where theirs are.
-struct Share {
-  std::vector<int> peers;
-  Buffer buffer;
-};
-
-// Waits until all of them have read.
-struct Unshare {
-  std::vector<int> peers;
-};
-
-using Step = std::variant<Copy, Sweep, Exchange, Share, Unshare>;
+using Step = std::variant<Copy, Sweep, Exchange>;
 
 struct Program {
   std::vector<Step> steps;
   std::array<Index, kBuffers> bytes{};  // of each buffer that the program owns
 };
 
-// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major. `shared`: the
-// ranks of the mesh can read each other's memory.
-Program compile(const Plan& plan, Index batch, Index element, Number number, int place, bool shared);
+// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
 
 }  // namespace decompops::mpi

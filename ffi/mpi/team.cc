@@ -4,22 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <sched.h>
 #include <unistd.h>
-
-#include "mpi/remote.h"
 
 namespace decompops::mpi {
 namespace {
 
-constexpr int kData = 1, kAnnouncement = 2, kGaveUp = 3, kLeft = 4, kAddress = 5, kRead = 6;
-// MPI counts in ints: longer messages go in parts.
-constexpr Index kLongest = Index{1} << 30;
+constexpr int kData = 1, kAnnouncement = 2, kGaveUp = 3, kLeft = 4;
 // A call that no program of this rank contains yet can only come from one that is still to be compiled.
 constexpr double kUnknownSeconds = 5;
 std::atomic<double> timeout{60};
-std::atomic<bool> sharing_allowed{true};
 
 using Clock = std::chrono::steady_clock;
 
@@ -30,16 +24,6 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 void set_timeout(double seconds) { timeout = seconds; }
-
-void allow_sharing(bool allowed) { sharing_allowed = allowed; }
-
-void check(int code, const char* what) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw Failure(std::string(what) + ": " + std::string(text, length));
-}
 
 Team::Team(MPI_Comm base, const std::vector<int>& ranks, int tag) {
   MPI_Group all, group;
@@ -54,30 +38,6 @@ Team::Team(MPI_Comm base, const std::vector<int>& ranks, int tag) {
   MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
   check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
-  find_out_who_shares();
-}
-
-void Team::find_out_who_shares() {
-  struct Probe {
-    std::int64_t address, value;
-    int pid;
-  };
-  // A number that only this process has: whoever reads it under this process's number reads from this process.
-  static std::int64_t value = 0;
-  value = std::random_device{}() + (std::int64_t{rank_} << 32);
-  const Probe own{reinterpret_cast<std::int64_t>(&value), value, getpid()};
-  std::vector<Probe> probes(size_);
-  check(MPI_Allgather(&own, sizeof(Probe), MPI_BYTE, probes.data(), sizeof(Probe), MPI_BYTE, data_), "MPI_Allgather");
-  int can = sharing_allowed;
-  for (const Probe& probe : probes) {
-    std::int64_t found = 0;
-    can = can && read_memory(probe.pid, reinterpret_cast<const void*>(probe.address), &found, sizeof(found)) &&
-          found == probe.value;
-    pids_.push_back(probe.pid);
-  }
-  int all = 0;
-  check(MPI_Allreduce(&can, &all, 1, MPI_INT, MPI_MIN, data_), "MPI_Allreduce");
-  shares_ = all != 0;
 }
 
 Team::~Team() { stop_helper(); }
@@ -259,55 +219,19 @@ Team::Announcement Team::receive_announcement() {
 
 // --- Messages.
 
-void Team::exchange(const Exchange& exchange, std::byte* send, std::byte* receive) {
+void Team::exchange(const Exchange& exchange, const Memory& memory) {
   std::vector<MPI_Request> requests;
-  auto parts = [&](const std::vector<Message>& messages, auto&& post) {
-    for (const Message& message : messages) {
-      for (Index start = 0; start < message.bytes; start += kLongest) {
-        const int count = static_cast<int>(std::min(kLongest, message.bytes - start));
-        requests.emplace_back();
-        post(message.offset + start, count, message.peer, &requests.back());
-      }
-    }
-  };
-  parts(exchange.receives, [&](Index offset, int count, int peer, MPI_Request* request) {
-    check(MPI_Irecv(receive + offset, count, MPI_BYTE, peer, kData, data_, request), "MPI_Irecv");
-  });
-  parts(exchange.sends, [&](Index offset, int count, int peer, MPI_Request* request) {
-    check(MPI_Isend(send + offset, count, MPI_BYTE, peer, kData, data_, request), "MPI_Isend");
-    count_transfer(count);
-  });
-  wait_for_all(requests);
-}
-
-std::vector<const std::byte*> Team::share(const std::vector<int>& peers, const std::byte* memory) {
-  std::vector<const std::byte*> theirs(peers.size());
-  std::vector<MPI_Request> requests;
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    check(MPI_Irecv(&theirs[i], sizeof(memory), MPI_BYTE, peers[i], kAddress, data_, &requests.emplace_back()),
-          "MPI_Irecv");
-    check(MPI_Isend(&memory, sizeof(memory), MPI_BYTE, peers[i], kAddress, data_, &requests.emplace_back()),
-          "MPI_Isend");
+  auto start = [&](const Piece& piece) { return memory[piece.buffer] + piece.offset; };
+  for (const Message& message : exchange.receives) {
+    const Datatype type(message.piece, exchange.element, exchange.order);
+    check(MPI_Irecv(start(message.piece), 1, type, message.peer, kData, data_, &requests.emplace_back()), "MPI_Irecv");
   }
-  wait_for_all(requests);
-  return theirs;
-}
-
-void Team::unshare(const std::vector<int>& peers) {
-  std::vector<MPI_Request> requests;
-  for (int peer : peers) {
-    check(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, kRead, data_, &requests.emplace_back()), "MPI_Irecv");
-    check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, kRead, data_, &requests.emplace_back()), "MPI_Isend");
+  for (const Message& message : exchange.sends) {
+    const Datatype type(message.piece, exchange.element, exchange.order);
+    check(MPI_Isend(start(message.piece), 1, type, message.peer, kData, data_, &requests.emplace_back()), "MPI_Isend");
+    ++messages_;
+    sent_bytes_ += message.piece.region.volume() * exchange.element;
   }
-  wait_for_all(requests);
-}
-
-void Team::count_transfer(Index bytes) {
-  ++transfers_;
-  transferred_bytes_ += bytes;
-}
-
-void Team::wait_for_all(std::vector<MPI_Request>& requests) {
   wait([&] {
     int all = 0;
     check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");

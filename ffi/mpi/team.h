@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "mpi/halo.h"
+#include "mpi/messages.h"
 
 namespace decompops::mpi {
 
@@ -43,18 +43,11 @@ class Team {
   ~Team();
 
   int rank() const { return rank_; }
-  // The ranks can read each other's memory.
-  bool shares() const { return shares_; }
-  int pid(int rank) const { return pids_[rank]; }
-  Index transfers() const { return transfers_; }
-  Index transferred_bytes() const { return transferred_bytes_; }
-  void count_transfer(Index bytes);
+  Index messages() const { return messages_; }
+  Index sent_bytes() const { return sent_bytes_; }
   // Runs the call at once if it is next, else later, in a thread of its own. Never blocks for a call not yet submitted.
   void submit(std::shared_ptr<Call> call);
-  void exchange(const Exchange& exchange, std::byte* send, std::byte* receive);
-  // Lets other ranks read `memory`; returns where theirs is, in their order. Afterwards all wait until all have read.
-  std::vector<const std::byte*> share(const std::vector<int>& peers, const std::byte* memory);
-  void unshare(const std::vector<int>& peers);
+  void exchange(const Exchange& exchange, const Memory& memory);
   // Tells all other ranks that this one cannot go on, and why.
   void give_up(const std::string& reason);
   // Tells all others that this rank ends, and waits until they do, too. Nothing runs after it.
@@ -75,8 +68,6 @@ class Team {
   void stop_helper();
   void fail_waiting(const std::string& reason);
   std::string mismatch(const Call& call) const;
-  void find_out_who_shares();
-  void wait_for_all(std::vector<MPI_Request>& requests);
   // Polls `ready` until it is true; throws if another rank gives up.
   template <class Ready>
   void wait(const Ready& ready);
@@ -84,9 +75,7 @@ class Team {
 
   MPI_Comm data_ = MPI_COMM_NULL, control_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
-  bool shares_ = false;
-  std::vector<int> pids_;
-  std::atomic<Index> transfers_{0}, transferred_bytes_{0};
+  std::atomic<Index> messages_{0}, sent_bytes_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -107,11 +96,5 @@ class Team {
 
 // Seconds until ranks that wait for different operators are told so.
 void set_timeout(double seconds);
-
-// Whether ranks on one host may read each other's memory.
-void allow_sharing(bool allowed);
-
-// Throws `Failure` with MPI's text.
-void check(int code, const char* what);
 
 }  // namespace decompops::mpi

@@ -1,7 +1,5 @@
 // Checks of the parts that move and transform cells, each against the most obvious way to do the same.
 
-#include <unistd.h>
-
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -13,7 +11,6 @@
 #include "mpi/copy.h"
 #include "mpi/lines.h"
 #include "mpi/program.h"
-#include "mpi/remote.h"
 #include "mpi/team.h"
 
 using namespace decompops;
@@ -67,13 +64,8 @@ void test_copies() {
     for_all(counts, [&](const Strides& cell) {
       std::memcpy(&right[at(cell, to_stride) * element], &from[at(cell, from_stride) * element], element);
     });
-    const int way = trial % 4;
-    if (way < 3) {
-      copy(to.data(), to_stride, from.data(), from_stride, counts, element, static_cast<Access>(way));
-      finish_streams();
-    } else {
-      copy_from(getpid(), to.data(), to_stride, from.data(), from_stride, counts, element);
-    }
+    copy(to.data(), to_stride, from.data(), from_stride, counts, element, static_cast<Access>(trial % 3));
+    finish_streams();
     expect(to == right, "copy " + std::to_string(trial));
     for_all(counts, [&](const Strides& cell) { std::memset(&right[at(cell, to_stride) * element], 0, element); });
     zero(to.data(), to_stride, counts, element);
@@ -171,40 +163,28 @@ void test_lines_of_a_gap() {
   for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
 }
 
-// On every rank: a ring of messages, and memory that the others read. `bytes` beyond 2^31 if the argument says so.
-void test_team(Index bytes) {
+// On every rank: a ring of messages from a box stored one way to a box stored another way.
+void test_messages(const Region& region) {
   int size;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  std::vector<int> ranks(size), peers;
+  std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   Team team(MPI_COMM_WORLD, ranks, 1);
-  const int rank = team.rank(), to = (rank + 1) % size, from = (rank + size - 1) % size;
-  std::vector<std::byte> send(bytes + 3), receive(bytes + 3);
-  auto pattern = [](int rank, Index i) { return static_cast<std::byte>(7 * rank + i % 251 + (i >> 30)); };
-  for (Index i = 0; i < bytes; ++i) send[i + 3] = pattern(rank, i);
-  Exchange exchange{{{to, 3, bytes}}, {{from, 3, bytes}}, kReceive};
-  team.exchange(exchange, send.data(), receive.data());
-  auto expect_of = [&](int other, const std::byte* found, const std::string& what) {
-    for (Index i = 0; i < bytes; ++i) {
-      if (found[i] != pattern(other, i)) throw std::runtime_error(what + ", byte " + std::to_string(i));
-    }
-  };
-  expect_of(from, receive.data() + 3, "message");
-  if (!team.shares()) {
-    if (rank == 0) std::puts("  the ranks cannot read each other's memory here");
-    return;
-  }
-  for (int other : ranks) {
-    if (other != rank) peers.push_back(other);
-  }
-  const auto theirs = team.share(peers, send.data());
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    std::fill(receive.begin(), receive.end(), std::byte{});
-    copy_from(team.pid(peers[i]), receive.data(), {bytes, bytes, bytes, 1}, theirs[i] + 3, {bytes, bytes, bytes, 1},
-              {1, 1, 1, bytes}, 1);
-    expect_of(peers[i], receive.data(), "what was read");
-  }
-  team.unshare(peers);
+  const int rank = team.rank();
+  const Index element = 8;
+  const Piece sent = spaced(kSend, 16, region, element), received = dense(kReceive, 8, region, {1, 0, 2});
+  auto cells = [&](const Piece& piece) { return std::vector<std::int64_t>((piece.offset + span(piece, element)) / 8); };
+  std::vector<std::int64_t> send = cells(sent), receive = cells(received);
+  auto number = [](int rank, const Strides& cell) { return at(cell, {1, 1 << 4, 1 << 16, Index{1} << 32}) + rank; };
+  for_all(region.counts(), [&](const Strides& cell) { send[2 + at(cell, sent.stride)] = number(rank, cell); });
+  Memory memory{};
+  memory[kSend] = reinterpret_cast<std::byte*>(send.data());
+  memory[kReceive] = reinterpret_cast<std::byte*>(receive.data());
+  team.exchange({{{(rank + 1) % size, sent}}, {{(rank + size - 1) % size, received}}, element, {0, 1, 2}}, memory);
+  for_all(region.counts(), [&](const Strides& cell) {
+    if (receive[1 + at(cell, received.stride)] != number((rank + size - 1) % size, cell)) throw Failure("wrong cell");
+  });
+  team.leave();
 }
 
 }  // namespace
@@ -221,9 +201,12 @@ int main(int count, char** arguments) {
       ++failures;
     }
   };
-  const bool large = count > 1 && std::string(arguments[1]) == "large";
-  test("team", [&] { test_team(large ? (Index{1} << 31) + 12345 : 100000); });
-  if (!large) {
+  if (count > 1 && std::string(arguments[1]) == "large") {  // more than 2^31 bytes, scattered and in one row
+    test("long message in pieces", [] { test_messages({{0, 0, 0, 0}, {1, 3, 512, Index{1} << 18}}); });
+    test("long message", [] { test_messages({{0, 0, 0, 0}, {1, 1, 1, (Index{1} << 28) + 1234}}); });
+  } else {
+    test("messages", [] { test_messages({{0, 0, 0, 0}, {2, 5, 6, 700}}); });
+    test("short messages", [] { test_messages({{0, 0, 0, 0}, {1, 1, 3, 1}}); });
     test("copies", test_copies);
     test("sums", test_sums);
     test("regions", test_regions);

@@ -1,5 +1,6 @@
 """The compiled kernels under `mpiexec`. What each rank runs: worker.py."""
 
+import json
 import os
 import re
 import shutil
@@ -52,9 +53,8 @@ def test_results(task, ranks):
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
-def test_messages_and_threads():
-    """Without reading each other's memory, which the tests above do where the system allows it, and with threads."""
-    done = run(WORKER, "operators", ranks=2, SINGLE_COPY="0", THREADS="3")
+def test_threads():
+    done = run(WORKER, "operators", ranks=2, THREADS="3")
     assert done.returncode == 0, done.stdout
 
 
@@ -98,6 +98,41 @@ def test_different_programs_are_reported_on_every_rank():
     done = run(WORKER, "differs", ranks=2)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("caught") == 2, done.stdout
+
+
+def test_benchmark():
+    operators = ("fft", "rfft+inverse", "fft-gradient", "transpose", "halo")
+    command = ("-m", "decompops", "bench", "--backend", "mpi", "--shape", "16x8x24", "--repeats", "1", "--json")
+    done = run(*command, "--mesh", "2x1", "--operator", *operators, ranks=2)
+    assert done.returncode == 0, done.stdout
+    results = json.loads(done.stdout[done.stdout.index("{\n") : done.stdout.rindex("}") + 1])
+    assert results["processes"] == results["devices"] == 2
+    for case, messages in zip(results["cases"], (1, 2, 2, 1, 1), strict=True):
+        rows = {row["name"]: row for row in case["contestants"]}
+        assert {"decompops", "our XLA backend"} < set(rows)
+        assert ("our forward" in rows) == (case["operator"] in {"rfft+inverse", "fft-gradient"})
+        for row in rows.values():
+            if row["failure"] != "not installed":
+                assert row["failure"] is None
+                assert row["relative_error"] <= 1e-5
+                assert 0 < row["min_s"] <= row["median_s"]
+        program = case["program"]
+        assert program["collectives"] == []
+        assert program["kernel_messages"] == messages  # each rank has one other to send to
+        assert program["communicated_bytes"] == program["least_communicated_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mesh", "1x1"], "must use the devices of all 2 processes"),
+        (["--on-paper"], "needs --backend xla"),
+    ],
+)
+def test_benchmark_of_bad_arguments(arguments, message):
+    done = run("-m", "decompops", "bench", "--backend", "mpi", *arguments, ranks=2)
+    assert done.returncode != 0
+    assert message in done.stdout
 
 
 def test_use_without_initialize():

@@ -24,7 +24,7 @@ from helpers import assert_close, random_field, tolerance
 MPI, XLA = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1"))), dops.XLA()
 ALL_PAIRS = list(itertools.permutations("xyz", 2))
 EVEN, UNEVEN, PRIMES, TINY = (8, 4, 12), (9, 10, 11), (13, 17, 19), (3, 5, 2)
-ONE, LONG = (1, 3, 2), (5, 6, 1030)  # ranks without cells; rows that are read one by one
+ONE, LONG = (1, 3, 2), (5, 6, 1030)
 
 
 def make_mesh(sizes: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
@@ -321,7 +321,7 @@ TASKS = {task.__name__: task for task in (operators, transformations, order, lea
 
 
 def main() -> None:
-    dops.MPI.initialize(timeout=10, single_copy=os.environ.get("SINGLE_COPY") != "0")
+    dops.MPI.initialize(timeout=10)
     dops.MPI.initialize()  # does nothing
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling

@@ -1,0 +1,68 @@
+#include "mpi/messages.h"
+
+namespace decompops::mpi {
+namespace {
+
+// MPI counts in ints: longer rows are made of parts.
+constexpr Index kLongest = Index{1} << 30;
+
+MPI_Datatype row_of(Index bytes) {
+  const int whole = static_cast<int>(bytes / kLongest), rest = static_cast<int>(bytes % kLongest);
+  MPI_Datatype row;
+  if (whole == 0) {
+    check(MPI_Type_contiguous(rest, MPI_BYTE, &row), "MPI_Type_contiguous");
+    return row;
+  }
+  MPI_Datatype part;
+  check(MPI_Type_contiguous(static_cast<int>(kLongest), MPI_BYTE, &part), "MPI_Type_contiguous");
+  const int counts[] = {whole, rest};
+  const MPI_Aint places[] = {0, static_cast<MPI_Aint>(whole * kLongest)};
+  const MPI_Datatype types[] = {part, MPI_BYTE};
+  const int code = MPI_Type_create_struct(2, counts, places, types, &row);
+  MPI_Type_free(&part);
+  check(code, "MPI_Type_create_struct");
+  return row;
+}
+
+}  // namespace
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Failure(std::string(what) + ": " + std::string(text, length));
+}
+
+Datatype::Datatype(const Piece& piece, Index element, const std::array<int, 3>& order) {
+  const std::array<int, 4> axes{order[2] + 1, order[1] + 1, order[0] + 1, 0};  // from the fastest
+  Index row = 1;
+  std::size_t i = 0;
+  // Axes that lie one after the other are one row.
+  for (; i < axes.size(); ++i) {
+    const Index count = piece.region.count(axes[i]);
+    if (count > 1 && piece.stride[axes[i]] != row) break;
+    row *= count;
+  }
+  become(row_of(row * element));
+  for (; i < axes.size(); ++i) {
+    const Index count = piece.region.count(axes[i]);
+    if (count == 1) continue;
+    MPI_Datatype outer;
+    check(MPI_Type_create_hvector(static_cast<int>(count), 1, piece.stride[axes[i]] * element, type_, &outer),
+          "MPI_Type_create_hvector");
+    become(outer);
+  }
+  check(MPI_Type_commit(&type_), "MPI_Type_commit");
+}
+
+Datatype::~Datatype() {
+  if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+}
+
+void Datatype::become(MPI_Datatype next) {
+  if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+  type_ = next;
+}
+
+}  // namespace decompops::mpi
