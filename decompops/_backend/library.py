@@ -18,10 +18,10 @@ TARGET = "decompops_run_plan"
 @functools.cache
 def build() -> dict[str, str]:
     """What the build found: `problem` (empty if the kernels were built), `mpi`, `fftw`, `openmp`."""
-    folder = _folder()
-    if folder is None:
+    where = folder()
+    if where is None:
         return {"problem": "this copy of decompops was not installed with pip, which builds the kernels"}
-    return json.loads((folder / "build.json").read_text())
+    return json.loads((where / "build.json").read_text())
 
 
 def problem() -> str | None:
@@ -48,9 +48,9 @@ def load() -> ctypes.CDLL:
     """The library. Raises `ImportError` with what to do where it does not work."""
     if found := problem():
         raise ImportError(f"`backend=MPI()` does not work here: {found}.")
-    folder = _folder()
-    assert folder is not None
-    (path,) = folder.glob("libdecompops_mpi.*")
+    where = folder()
+    assert where is not None
+    (path,) = where.glob("libdecompops_mpi.*")
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -83,7 +83,7 @@ def _pointer(name: str) -> Any:
     return jax.ffi.pycapsule(ctypes.c_void_p(function()))
 
 
-def _folder() -> Path | None:
+def folder() -> Path | None:
     """Where the kernels were installed: beside this package, or in site-packages for an editable install."""
     candidates = [Path(__file__).parents[1] / "_kernels"]
     try:
@@ -91,4 +91,4 @@ def _folder() -> Path | None:
         candidates.append(Path(str(distribution.locate_file("decompops/_kernels"))))
     except importlib.metadata.PackageNotFoundError:
         pass
-    return next((folder for folder in candidates if (folder / "build.json").exists()), None)
+    return next((path for path in candidates if (path / "build.json").exists()), None)
