@@ -36,10 +36,10 @@ def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) 
         if MPI.Comm.Compare(known[key].handle, communicator) != MPI.IDENT:
             raise ValueError(f"`key` must be new for another communicator; {key!r} is known already.")
         return
-    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError(
-            "MPI must be initialised with thread level MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, which is mpi4py's "
-            f"default; got level {MPI.Query_thread()}."
+            "MPI must be initialised with thread level MPI_THREAD_MULTIPLE, which is mpi4py's default; got level "
+            f"{MPI.Query_thread()}."
         )
     if not known:
         _start_jax(communicator)

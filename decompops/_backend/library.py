@@ -13,6 +13,8 @@ from .base import Counters
 
 
 TARGET = "decompops_run_plan"
+# What mpi4py calls the libraries that share MPICH's binary interface, and its header's name in the build.
+_MPICH_ABI = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
 
 @functools.cache
@@ -35,6 +37,7 @@ def problem() -> str | None:
     except RuntimeError as error:  # it did not find an MPI library
         return f"mpi4py does not work: {str(error).strip().splitlines()[0]}"
     loaded, _ = MPI.get_vendor()
+    loaded = _MPICH_ABI.get(loaded, loaded)
     if loaded != build()["mpi"]:
         return (
             f"the kernels were built for {build()['mpi']}, but mpi4py has loaded {loaded}: reinstall decompops where "

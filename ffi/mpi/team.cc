@@ -17,6 +17,18 @@ std::atomic<double> timeout{60};
 
 using Clock = std::chrono::steady_clock;
 
+// Calls `body` without the lock, and takes it again in any case.
+template <class Body>
+auto unlocked(std::unique_lock<std::mutex>& lock, const Body& body) {
+  struct Guard {
+    std::unique_lock<std::mutex>& lock;
+    ~Guard() { lock.lock(); }
+  };
+  lock.unlock();
+  Guard guard{lock};
+  return body();
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -40,15 +52,15 @@ Team::Team(MPI_Comm base, const std::vector<int>& ranks, int tag) {
   check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
 }
 
-Team::~Team() { stop_helper(); }
+Team::~Team() { stop(); }
 
-void Team::stop_helper() {
+void Team::stop() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  if (helper_.joinable()) helper_.join();
+  if (worker_.joinable()) worker_.join();
 }
 
 void Team::register_site(std::uint64_t fingerprint) {
@@ -60,113 +72,82 @@ void Team::register_site(std::uint64_t fingerprint) {
 
 void Team::submit(std::shared_ptr<Call> call) {
   std::unique_lock<std::mutex> lock(mutex_);
-  bool next = false;
-  try {
-    next = is_next(*call, lock);
-  } catch (const std::exception& error) {
-    if (failure_.empty()) failure_ = error.what();
-  }
   if (!failure_.empty()) {
     const std::string reason = failure_;
-    fail_waiting(reason);
     lock.unlock();
     return call->done(call->label + ": " + reason);
   }
-  if (next) {
-    execute(*call, lock);
-  } else {
-    waiting_.push_back(std::move(call));
-    if (!helper_.joinable()) helper_ = std::thread([this] { work_off(); });
-  }
+  waiting_.push_back(std::move(call));
+  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   lock.unlock();
   changed_.notify_all();
 }
 
-bool Team::is_next(const Call& call, std::unique_lock<std::mutex>& lock) {
-  if (!failure_.empty() || busy_) return false;
-  if (rank_ == 0) {
-    if (!waiting_.empty()) return false;
-    announce(call);
-    return true;
-  }
-  if (!next_) {
-    busy_ = true;
-    lock.unlock();
-    std::optional<Announcement> received;
-    std::string reason;
-    try {
-      received = receive_announcement();
-    } catch (const std::exception& error) {
-      reason = error.what();
-    }
-    lock.lock();
-    busy_ = false;
-    if (!received) throw Failure(reason);
-    next_ = received;
-    next_since_ = Clock::now();
-  }
-  return next_->identity == call.identity;
-}
-
-void Team::execute(Call& call, std::unique_lock<std::mutex>& lock) {
-  busy_ = true;
-  next_.reset();
-  lock.unlock();
-  std::string reason;
-  try {
-    call.run();
-  } catch (const std::exception& error) {
-    reason = error.what();
-  }
-  if (!reason.empty()) {
-    reason = call.label + ": " + reason;
-    give_up(reason);
-  }
-  call.done(reason);
-  lock.lock();
-  busy_ = false;
-}
-
-void Team::work_off() {
+void Team::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return stopping_ || (!busy_ && !waiting_.empty()); });
+    changed_.wait_for(lock, std::chrono::milliseconds(5), [&] { return stopping_ || !waiting_.empty(); });
     if (stopping_) return;
-    if (busy_ || waiting_.empty()) continue;
-    if (!failure_.empty()) {
-      fail_waiting(failure_);
+    if (waiting_.empty()) {
+      // MPI may still have to send what others wait for, and does so within calls to it only.
+      int arrived;
+      MPI_Iprobe(MPI_ANY_SOURCE, kGaveUp, control_, &arrived, MPI_STATUS_IGNORE);
       continue;
     }
-    auto found = waiting_.begin();
-    try {
-      if (rank_ == 0) {
-        announce(**found);
-      } else {
-        is_next(**found, lock);  // so that there is an announcement
-        found = std::find_if(waiting_.begin(), waiting_.end(),
-                             [&](const auto& call) { return call->identity == next_->identity; });
+    if (failure_.empty()) {
+      try {
+        if (std::shared_ptr<Call> call = next(lock)) {
+          execute(*call, lock);
+        } else {
+          changed_.wait_for(lock, std::chrono::milliseconds(20));
+        }
+      } catch (const std::exception& error) {
+        if (failure_.empty()) failure_ = error.what();
       }
-    } catch (const std::exception& error) {
-      if (failure_.empty()) failure_ = error.what();
-      continue;
     }
-    if (found != waiting_.end()) {
-      std::shared_ptr<Call> call = *found;
-      waiting_.erase(found);
-      execute(*call, lock);
-      continue;
+    if (!failure_.empty()) fail_waiting();
+  }
+}
+
+// Takes the call that is to be run now; none if it has not been submitted yet.
+std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
+  auto found = waiting_.begin();
+  if (rank_ == 0) {
+    announce(**found);
+  } else {
+    if (!next_) {
+      next_ = unlocked(lock, [&] { return receive_announcement(); });
+      next_since_ = Clock::now();
     }
+    found = std::find_if(waiting_.begin(), waiting_.end(),
+                         [&](const auto& call) { return call->identity == next_->identity; });
+  }
+  if (found == waiting_.end()) {
     const bool known = std::count(sites_.begin(), sites_.end(), next_->identity.fingerprint) > 0;
     const double limit = known ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
     if (seconds_since(next_since_) > limit) {
       const std::string reason = mismatch(*waiting_.front());
-      lock.unlock();
-      give_up(reason);
-      lock.lock();
-      continue;
+      unlocked(lock, [&] { give_up(reason); });
     }
-    changed_.wait_for(lock, std::chrono::milliseconds(20));
+    return nullptr;
   }
+  std::shared_ptr<Call> call = *found;
+  waiting_.erase(found);
+  next_.reset();
+  return call;
+}
+
+void Team::execute(Call& call, std::unique_lock<std::mutex>& lock) {
+  unlocked(lock, [&] {
+    std::string reason;
+    try {
+      call.run();
+    } catch (const std::exception& error) {
+      reason = call.label + ": " + error.what();
+      give_up(reason);
+    }
+    call.done(reason);
+  });
 }
 
 std::string Team::mismatch(const Call& call) const {
@@ -175,10 +156,10 @@ std::string Team::mismatch(const Call& call) const {
          ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
 }
 
-void Team::fail_waiting(const std::string& reason) {
+void Team::fail_waiting() {
   auto calls = std::move(waiting_);
   waiting_.clear();
-  for (auto& call : calls) call->done(call->label + ": " + reason);
+  for (auto& call : calls) call->done(call->label + ": " + failure_);
 }
 
 void Team::announce(const Call& call) {
@@ -287,7 +268,7 @@ void Team::give_up(const std::string& reason) {
 }
 
 void Team::leave() {
-  stop_helper();
+  stop();
   std::vector<MPI_Request> requests;
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;

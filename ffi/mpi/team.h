@@ -45,7 +45,8 @@ class Team {
   int rank() const { return rank_; }
   Index messages() const { return messages_; }
   Index sent_bytes() const { return sent_bytes_; }
-  // Runs the call at once if it is next, else later, in a thread of its own. Never blocks for a call not yet submitted.
+  // Has the call run when it is its turn, in a thread of the team's own: XLA's must be free to go on to what other ranks
+  // may be waiting for, a collective of XLA's for example.
   void submit(std::shared_ptr<Call> call);
   void exchange(const Exchange& exchange, const Memory& memory);
   // Tells all other ranks that this one cannot go on, and why.
@@ -60,13 +61,13 @@ class Team {
     char label[240];
   };
 
-  bool is_next(const Call& call, std::unique_lock<std::mutex>& lock);
+  void work();
+  std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock);
   void execute(Call& call, std::unique_lock<std::mutex>& lock);
   void announce(const Call& call);
   Announcement receive_announcement();
-  void work_off();
-  void stop_helper();
-  void fail_waiting(const std::string& reason);
+  void stop();
+  void fail_waiting();
   std::string mismatch(const Call& call) const;
   // Polls `ready` until it is true; throws if another rank gives up.
   template <class Ready>
@@ -79,12 +80,12 @@ class Team {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool busy_ = false, stopping_ = false;
+  bool stopping_ = false;
   std::optional<Announcement> next_;
   std::chrono::steady_clock::time_point next_since_;
   std::deque<std::shared_ptr<Call>> waiting_;
   std::vector<std::uint64_t> sites_;
-  std::thread helper_;
+  std::thread worker_;
 
   struct Sent {
     Announcement announcement;
