@@ -54,7 +54,7 @@ def test_results(task, ranks):
 
 
 def test_threads():
-    done = run(WORKER, "operators", ranks=2, THREADS="3")
+    done = run(WORKER, "threads", ranks=2, THREADS="3")
     assert done.returncode == 0, done.stdout
 
 

@@ -85,6 +85,14 @@ def operators() -> None:
         assert_same(h[0].T(u), h[1].T(u))
 
 
+def threads() -> None:
+    """The same with several threads in each rank, if THREADS says so."""
+    grid = meshes()[-1]
+    check_fft(grid, UNEVEN, True)
+    check_transposes(grid, UNEVEN, True, ["zx", "yz"])
+    check_halos(grid, UNEVEN)
+
+
 def check_fft(mesh: Mesh, shape: tuple, contiguous: bool) -> None:
     for real, dtype, norm in (
         (False, np.complex128, "ortho"),
@@ -317,7 +325,9 @@ def differs() -> None:
     print("caught", flush=True)
 
 
-TASKS = {task.__name__: task for task in (operators, transformations, order, leak, raises, leaves, dies, differs)}
+TASKS = {
+    task.__name__: task for task in (operators, threads, transformations, order, leak, raises, leaves, dies, differs)
+}
 
 
 def main() -> None:
