@@ -227,7 +227,9 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
 
     library: Any = importlib.import_module("mpi4py_fft")  # in no extra: it is built for an MPI and a FFTW of the user's
     newDistArray = library.newDistArray
-    fft = library.PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=list(task.mesh.devices.shape), collapse=True)
+    grid = list(task.mesh.devices.shape)
+    together = grid[1:] in ([], [1])  # y and z in one call; otherwise its option for that fails
+    fft = library.PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=grid, collapse=together)
     field, spectrum, back = newDistArray(fft, False), newDistArray(fft, True), newDistArray(fft, False)
     field[:] = u[field.local_slice()]
     modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())
