@@ -226,7 +226,7 @@ void Team::wait(const Ready& ready) {
     if (spins % 256 == 0) look_for_notices();
     // Others may need this core, above all where there are more ranks than cores.
     if (spins > 200) sched_yield();
-    if (spins > 200000) usleep(50);
+    if (spins > 3000) usleep(50);
   }
 }
 

@@ -19,7 +19,10 @@ WORKER = HERE / "worker.py"
 DOCS = HERE.parents[1] / "docs" / "cluster.md"
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
 # On a machine that is meant to have the kernels, their absence is a failure.
-pytestmark = pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM))
+pytestmark = [
+    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
+    pytest.mark.xdist_group("mpi"),  # one after the other: ranks poll, and need their cores
+]
 
 
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
