@@ -14,7 +14,7 @@ from .base import Counters
 
 TARGET = "decompops_run_plan"
 # What mpi4py calls the libraries that share MPICH's binary interface, and its header's name in the build.
-_MPICH_ABI = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
+_MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
 
 @functools.cache
