@@ -1,11 +1,13 @@
 """The compiled kernels under `mpiexec`. What each rank runs: worker.py."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,7 +23,7 @@ PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there i
 # On a machine that is meant to have the kernels, their absence is a failure.
 pytestmark = [
     pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
-    pytest.mark.xdist_group("mpi"),  # one after the other: ranks poll, and need their cores
+    pytest.mark.timeout(600),  # with waiting for another one of these tests
 ]
 
 
@@ -33,15 +35,18 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
         start.append("--oversubscribe")
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.run(
-        [*start, sys.executable, *map(str, command)],
-        env=environment,
-        timeout=limit,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    # One after the other, also in parallel runs of pytest: ranks poll, and need their cores.
+    with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return subprocess.run(
+            [*start, sys.executable, *map(str, command)],
+            env=environment,
+            timeout=limit,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
 
 
 def test_kernels_are_there():
