@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import decompops as dops
@@ -85,19 +84,15 @@ FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on m
     ],
 )
 def test_job_ends_where_one_rank_does(task, messages):
-    start = time.monotonic()
-    done = run(WORKER, task, ranks=2)
+    done = run(WORKER, task, ranks=2, limit=60)
     assert done.returncode != 0
-    assert time.monotonic() - start < 60
     for message in messages:
         assert re.search(message, done.stdout), done.stdout
 
 
 def test_job_ends_where_one_rank_is_killed():
-    start = time.monotonic()
-    done = run(WORKER, "dies", ranks=2)
+    done = run(WORKER, "dies", ranks=2, limit=60)
     assert done.returncode != 0
-    assert time.monotonic() - start < 60
     if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
         assert re.search("decompops: terminated in " + FFT, done.stdout), done.stdout
 
