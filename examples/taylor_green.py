@@ -3,6 +3,7 @@
     python examples/taylor_green.py                  # 64³ on 8 virtual CPU devices, or on all GPUs
     python examples/taylor_green.py --n 256 --dt 0.005 --mesh 2x4
     python examples/taylor_green.py --gradient       # differentiate through a whole (small) simulation
+    mpiexec -n 4 python examples/taylor_green.py --backend mpi    # on a CPU cluster (docs/cluster.md)
 
 Incompressible Navier–Stokes on [0, 2π]³ in rotational form. The pressure and the gradient part of u × ω drop out by the
 projection P onto divergence-free fields:
@@ -251,6 +252,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dt", type=number(float), help="time step (0.025; with --gradient 0.05)")
     parser.add_argument("--dtype", choices=["float32", "float64"], help="precision (float32; with --gradient float64)")
     parser.add_argument("--mesh", type=mesh_shape, help="devices along x and y, such as 2x4 (all along x)")
+    parser.add_argument("--backend", choices=["xla", "mpi"], default="xla", help="mpi: compiled kernels, under mpiexec")
     parser.add_argument("--re", type=number(float), default=1600.0, help="Reynolds number (1600)")
     parser.add_argument("--out", type=Path, default=Path("taylor_green.png"), help="the figure (taylor_green.png)")
     parser.add_argument("--no-plot", action="store_true", help="draw no figure")
@@ -268,18 +270,25 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
             parser.error("the figure needs matplotlib: pip install matplotlib, or leave it out by --no-plot")
 
     jax.config.update("jax_enable_x64", args.dtype == "float64")
-    with contextlib.suppress(RuntimeError):  # where JAX runs already, its devices are what they are
-        jax.config.update("jax_num_cpu_devices", math.prod(args.mesh or (8, 1)))
+    if args.backend == "mpi":
+        dops.MPI.initialize()
+    else:
+        with contextlib.suppress(RuntimeError):  # where JAX runs already, its devices are what they are
+            jax.config.update("jax_num_cpu_devices", math.prod(args.mesh or (8, 1)))
     devices = jax.device_count()
     args.mesh = args.mesh or (devices, 1)
-    if math.prod(args.mesh) > devices:
-        parser.error(f"argument --mesh: must not exceed the {devices} devices; got '{args.mesh[0]}x{args.mesh[1]}'")
+    least = jax.process_count()  # each has a device to take part with
+    if not least <= math.prod(args.mesh) <= devices:
+        rule = f"must have {least} to {devices} devices"
+        parser.error(f"argument --mesh: {rule}; got '{args.mesh[0]}x{args.mesh[1]}'")
     return args
 
 
 def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
     """Run the example. Returns its history or, with `--gradient`, each gradient and central difference."""
-    args, console = parse(argv), Console()
+    args = parse(argv)
+    first = jax.process_index() == 0
+    console = Console(quiet=not first)
     mesh = jax.make_mesh(args.mesh, ("x", "y"), devices=jax.devices()[: math.prod(args.mesh)])
     steps = max(1, round(args.t_end / args.dt))
     dt = args.t_end / steps
@@ -288,7 +297,9 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
     console.print(f"{title}, {steps} steps, {grid} {jax.default_backend()} devices", highlight=False)
 
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True, norm="forward", axis_contiguous=True)
+        fft = dops.FFT3D(
+            mesh, shape=(args.n,) * 3, real=True, norm="forward", axis_contiguous=True, backend=args.backend
+        )
         solver = NavierStokes(fft, jnp.asarray(1 / args.re, args.dtype))
         u = initial_spectrum(fft, args.n, args.dtype)
         if args.gradient:
@@ -298,7 +309,7 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
         history = run(solver, u, dt, steps, reference, console)
     report(history, reference, 1 / args.re, console)
     console.print(f"{time.perf_counter() - start:.1f} s, compilation included.", highlight=False)
-    if not args.no_plot:
+    if first and not args.no_plot:
         plot(history, reference, 1 / args.re, title, args.out)
         console.print(f"Figure: {args.out}", highlight=False)
     return history

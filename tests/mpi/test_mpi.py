@@ -18,6 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 WORKER = HERE / "worker.py"
 DOCS = HERE.parents[1] / "docs" / "cluster.md"
+EXAMPLE = HERE.parents[1] / "examples" / "taylor_green.py"
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
 # On a machine that is meant to have the kernels, their absence is a failure.
 pytestmark = [
@@ -153,3 +154,17 @@ def test_documented_script(tmp_path):
     u = np.random.default_rng(0).standard_normal((64, 64, 64))
     (printed,) = re.findall(r"^\d\.\d+e\+\d+$", done.stdout, flags=re.MULTILINE)
     np.testing.assert_allclose(float(printed), np.sum(np.abs(np.fft.rfftn(u)) ** 2), rtol=1e-5)
+
+
+def test_example():
+    options = ("--backend", "mpi", "--n", "24", "--dt", "0.05", "--t-end", "0.2", "--dtype", "float64", "--no-plot")
+    done = run(EXAMPLE, *options, ranks=2)
+    assert done.returncode == 0, done.stdout
+    (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # printed once, not by every rank
+    assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # the published solution
+
+
+def test_example_that_leaves_a_rank_out():
+    done = run(EXAMPLE, "--backend", "mpi", "--mesh", "1x1", ranks=2, limit=60)
+    assert done.returncode != 0
+    assert "argument --mesh: must have 2 to 2 devices; got '1x1'" in done.stdout
