@@ -13,12 +13,32 @@
 namespace decompops::mpi {
 namespace {
 
-struct Wide {
-  double first, second;
+template <class Real>
+struct ComplexOf {
+  using type __attribute__((vector_size(2 * sizeof(Real)), aligned(sizeof(Real)))) = Real;
+};
+using ComplexSingle = ComplexOf<float>::type;
+using ComplexDouble = ComplexOf<double>::type;
+
+// What becomes of a cell on the way.
+struct Unchanged {
+  template <class T>
+  T operator()(T cell) const {
+    return cell;
+  }
+};
+
+template <class Real>
+struct Times {
+  Real factor;
+  template <class T>
+  T operator()(T cell) const {
+    return cell * factor;
+  }
 };
 
 constexpr Index kBlock = 8;  // cells that are transposed at a time, in both directions
-constexpr Index kLine = 64;  // bytes of the cache
+constexpr Index kLine = 64, kPage = 4096;  // bytes; rows a page apart share a set of the cache
 
 void stream_row(void* to_start, const void* from_start, Index bytes) {
 #ifdef __SSE2__
@@ -40,33 +60,43 @@ void stream_row(void* to_start, const void* from_start, Index bytes) {
 }
 
 // Two by two elements of 8 bytes, in vector registers.
-inline void transpose_pair(double* to, Index to_stride, const double* from, Index from_stride) {
-  using Pair = double __attribute__((vector_size(16), aligned(8)));
+template <class T, class Change>
+inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
+  using Pair = double __attribute__((vector_size(16), aligned(8), may_alias));
+  using Numbers [[gnu::vector_size(16)]] = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const Pair a = *reinterpret_cast<const Pair*>(from), b = *reinterpret_cast<const Pair*>(from + from_stride);
-  *reinterpret_cast<Pair*>(to) = Pair{a[0], b[0]};
-  *reinterpret_cast<Pair*>(to + to_stride) = Pair{a[1], b[1]};
+  *reinterpret_cast<Pair*>(to) = (Pair)change((Numbers)Pair{a[0], b[0]});
+  *reinterpret_cast<Pair*>(to + to_stride) = (Pair)change((Numbers)Pair{a[1], b[1]});
+}
+
+// Fetches what lies behind the next block of columns of this tile, where they all fall into a few sets of the cache,
+// which would not keep more; else the same of the next tile, for which there is more time.
+template <class T>
+void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
+  const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
+  const T* next = from + (few_sets ? 2 * kBlock * columns.from : rows.count);
+  for (Index c = first; c < last; ++c) {
+    for (Index r = 0; r < rows.count; r += kLine / static_cast<Index>(sizeof(T))) {
+      __builtin_prefetch(next + c * columns.from + r, 0, 2);
+    }
+  }
 }
 
 // Rows of one side are columns of the other: `to` is contiguous along `columns`, `from` mostly along `rows`. In blocks,
 // so that both sides use whole cache lines.
-template <class T>
-void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead) {
-  const bool pairs = std::is_same_v<T, double> && columns.to == 1 && rows.from == 1;
+template <class T, class Change>
+void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
+  const bool pairs = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
   for (Index j = 0; j < columns.count; j += kBlock) {
     const Index j_end = std::min(j + kBlock, columns.count);
-    if (ahead && rows.from == 1) {
-      for (Index c = j; c < j_end; ++c) {
-        const T* next = from + rows.count + c * columns.from;
-        for (Index r = 0; r < rows.count; r += kLine / static_cast<Index>(sizeof(T))) __builtin_prefetch(next + r, 0, 2);
-      }
-    }
+    if (ahead && rows.from == 1) fetch_ahead(from, rows, columns, j, j_end);
     for (Index i = 0; i < rows.count; i += kBlock) {
       const Index i_end = std::min(i + kBlock, rows.count);
-      if constexpr (std::is_same_v<T, double>) {
+      if constexpr (sizeof(T) == 8) {
         if (pairs && j_end - j == kBlock && i_end - i == kBlock) {
           for (Index c = j; c < j_end; c += 2) {
             for (Index r = i; r < i_end; r += 2) {
-              transpose_pair(to + r * rows.to + c, rows.to, from + r + c * columns.from, columns.from);
+              transpose_pair(to + r * rows.to + c, rows.to, from + r + c * columns.from, columns.from, change);
             }
           }
           continue;
@@ -74,7 +104,7 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
       }
       for (Index r = i; r < i_end; ++r) {
         for (Index c = j; c < j_end; ++c) {
-          to[r * rows.to + c * columns.to] = from[r * rows.from + c * columns.from];
+          to[r * rows.to + c * columns.to] = change(from[r * rows.from + c * columns.from]);
         }
       }
     }
@@ -82,8 +112,8 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
 }
 
 // The same past the cache: some rows at a time are put together in it.
-template <class T>
-void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns) {
+template <class T, class Change>
+void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
   constexpr Index kWide = 1024 / sizeof(T);
   T staged[kBlock * kWide];
   for (Index j = 0; j < columns.count; j += kWide) {
@@ -91,7 +121,7 @@ void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& column
     for (Index i = 0; i < rows.count; i += kBlock) {
       const Index high = std::min(kBlock, rows.count - i);
       transpose(staged, from + i * rows.from + j * columns.from, Axis{high, kWide, rows.from},
-                Axis{wide, 1, columns.from}, false);
+                Axis{wide, 1, columns.from}, false, change);
       for (Index r = 0; r < high; ++r) {
         stream_row(to + (i + r) * rows.to + j, staged + r * kWide, wide * static_cast<Index>(sizeof(T)));
       }
@@ -99,14 +129,14 @@ void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& column
   }
 }
 
-template <class T>
-void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count, Access access) {
+template <class T, class Change>
+void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count, Access access, Change change) {
   if (count == 0) {
-    *to = *from;
+    *to = change(*from);
     return;
   }
   const Axis inner = axes[count - 1];
-  if (inner.to == 1 && inner.from == 1) {
+  if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
     // Whole rows are left to `memcpy` in any case: it knows best when to bypass the cache.
     auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
     return for_each(axes.data(), count - 1, 0, 0, row);
@@ -116,7 +146,7 @@ void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count
                                 [](const Axis& a, const Axis& b) { return a.from < b.from; });
   if (count == 1 || inner.from < other->from) {
     auto row = [&](Index t, Index f) {
-      for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] = from[f + i * inner.from];
+      for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] = change(from[f + i * inner.from]);
     };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
@@ -126,8 +156,8 @@ void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count
     if (axis != other) outer[outer_count++] = *axis;
   }
   auto plane = [&](Index t, Index f) {
-    if (access == Access::stream && inner.to == 1) return stream_transpose(to + t, from + f, *other, inner);
-    transpose(to + t, from + f, *other, inner, access == Access::ahead);
+    if (access == Access::stream && inner.to == 1) return stream_transpose(to + t, from + f, *other, inner, change);
+    transpose(to + t, from + f, *other, inner, access == Access::ahead, change);
   };
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
@@ -163,24 +193,6 @@ struct Bfloat {
   }
 };
 
-struct ComplexSingle {
-  float real, imag;
-  ComplexSingle& operator+=(const ComplexSingle& other) {
-    real += other.real;
-    imag += other.imag;
-    return *this;
-  }
-};
-
-struct ComplexDouble {
-  double real, imag;
-  ComplexDouble& operator+=(const ComplexDouble& other) {
-    real += other.real;
-    imag += other.imag;
-    return *this;
-  }
-};
-
 template <class T>
 void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const std::array<Axis, 4>& axes, int count) {
   auto to = reinterpret_cast<T*>(to_bytes);
@@ -197,21 +209,28 @@ bool has_none(const Strides& counts) { return std::any_of(counts.begin(), counts
 }  // namespace
 
 void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts,
-          Index element, Access access) {
+          Index element, Access access, const Scale& scale) {
   if (has_none(counts)) return;
-  if (to == from && to_stride == from_stride) return;
+  if (to == from && to_stride == from_stride && scale.factor == 1) return;
   std::array<Axis, 4> axes{};
   int count = simplify(axes, to_stride, from_stride, counts);
-  auto as = [&](auto type) {
+  auto as = [&](auto type, auto change) {
     using T = decltype(type);
-    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count, access);
+    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count, access, change);
   };
+  if (scale.factor != 1) {
+    const bool single = scale.real_bytes == 4, complex = element == 2 * scale.real_bytes;
+    if (single && complex) return as(ComplexSingle{}, Times<float>{static_cast<float>(scale.factor)});
+    if (single) return as(float{}, Times<float>{static_cast<float>(scale.factor)});
+    if (complex) return as(ComplexDouble{}, Times<double>{scale.factor});
+    return as(double{}, Times<double>{scale.factor});
+  }
   switch (element) {
-    case 1: return as(std::uint8_t{});
-    case 2: return as(std::uint16_t{});
-    case 4: return as(float{});
-    case 8: return as(double{});
-    case 16: return as(Wide{});
+    case 1: return as(std::uint8_t{}, Unchanged{});
+    case 2: return as(std::uint16_t{}, Unchanged{});
+    case 4: return as(float{}, Unchanged{});
+    case 8: return as(double{}, Unchanged{});
+    case 16: return as(ComplexDouble{}, Unchanged{});
   }
   throw Failure("elements of " + std::to_string(element) + " bytes cannot be moved");
 }

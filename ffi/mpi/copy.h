@@ -17,9 +17,15 @@ enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 // `ahead`: what follows in the source is needed next, and is fetched into the cache meanwhile.
 enum class Access { plain, stream, ahead };
 
+// A factor for real or complex numbers of this precision.
+struct Scale {
+  double factor = 1;
+  Index real_bytes = 0;
+};
+
 // Copies `counts` cells of `element` bytes (1, 2, 4, 8 or 16). Strides are in elements.
 void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element,
-          Access access = Access::plain);
+          Access access = Access::plain, const Scale& scale = {});
 // To be called after copies with `Access::stream`, before others may read.
 void finish_streams();
 void zero(std::byte* to, Strides to_stride, Strides counts, Index element);

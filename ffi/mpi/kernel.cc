@@ -99,9 +99,13 @@ struct Site {
     }
     memory[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
     memory[kResult] = static_cast<std::byte*>(result);
+    std::string out;
     for (const Step& step : program->steps) {
+      auto t0 = std::chrono::steady_clock::now();
       std::visit([&](const auto& step) { carry_out(step, memory); }, step);
+      out += " " + std::to_string(step.index()) + ":" + std::to_string(std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count() * 1e3);
     }
+    if (getenv("TIMES")) fprintf(stderr, "%d%s\n", mesh->team.rank(), out.c_str());
   }
 
  private:

@@ -137,15 +137,18 @@ Tile<Real>& tile_for(const Lines& lines, unsigned planning) {
   return *tile;
 }
 
-// Multiplies (or divides) the modes of a half spectrum by how often they stand in the full one; conjugates; scales.
+// Multiplies (or divides) the modes of half spectra by how often they stand in the full one; conjugates.
 template <class Real>
-void modify_spectrum(Real* line, Index cells, const Lines& lines, bool conjugate, bool divide) {
+void modify_spectra(std::byte* first, Index count, Index pitch, Index cells, const Lines& lines, bool conjugate, bool divide) {
   const Real sign = conjugate ? Real(-1) : Real(1);
-  for (Index k = 0; k < cells; ++k) {
-    Real factor = 1;
-    if (lines.weighted && k > 0 && 2 * k != lines.length) factor = divide ? Real(0.5) : Real(2);
-    line[2 * k] *= factor;
-    line[2 * k + 1] *= sign * factor;
+  for (Index i = 0; i < count; ++i) {
+    Real* line = reinterpret_cast<Real*>(first) + 2 * i * pitch;
+    for (Index k = 0; k < cells; ++k) {
+      Real factor = 1;
+      if (lines.weighted && k > 0 && 2 * k != lines.length) factor = divide ? Real(0.5) : Real(2);
+      line[2 * k] *= factor;
+      line[2 * k + 1] *= sign * factor;
+    }
   }
 }
 
@@ -164,7 +167,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
-  auto move = [&](const Field& field, const Region& cells, std::byte* lines, Index pitch, Index element, bool load) {
+  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element, bool load) {
     Strides stride{};
     stride[along] = 1;
     stride[across] = pitch;
@@ -173,11 +176,12 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       if (common.empty()) continue;
       const Piece part = clipped(piece, common, element);
       std::byte* outside = memory[part.buffer] + part.offset;
-      std::byte* inside = lines + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
+      std::byte* inside = tile_lines + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
       if (load) {
         copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
       } else {
-        copy(outside, part.stride, inside, stride, common.counts(), element, stream ? Access::stream : Access::plain);
+        const Access access = stream ? Access::stream : Access::plain;
+        copy(outside, part.stride, inside, stride, common.counts(), element, access, {lines.scale, sizeof(Real)});
       }
     }
   };
@@ -190,21 +194,11 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
         if (has_gaps) tile.clear();
         move(from, lines_here.with(along, 0, lines.cells_in()), tile.input(), tile.in_pitch(), in_bytes, true);
         if (modify_in) {
-          for (Index i = 0; i < end - v; ++i) {
-            modify_spectrum(reinterpret_cast<Real*>(tile.input()) + 2 * i * tile.in_pitch(), lines.cells_in(), lines,
-                            conjugate_in, true);
-          }
+          modify_spectra<Real>(tile.input(), end - v, tile.in_pitch(), lines.cells_in(), lines, conjugate_in, true);
         }
         tile.run();
-        auto result = reinterpret_cast<Real*>(tile.output());
-        const Index reals = out_bytes / static_cast<Index>(sizeof(Real));
-        for (Index i = 0; i < end - v; ++i) {
-          Real* line = result + reals * i * tile.out_pitch();
-          if (modify_out) modify_spectrum(line, lines.cells_out(), lines, conjugate_out, false);
-          if (lines.scale != 1) {
-            const Real scale = static_cast<Real>(lines.scale);
-            for (Index k = 0; k < reals * lines.cells_out(); ++k) line[k] *= scale;
-          }
+        if (modify_out) {
+          modify_spectra<Real>(tile.output(), end - v, tile.out_pitch(), lines.cells_out(), lines, conjugate_out, false);
         }
         move(to, lines_here.with(along, 0, lines.cells_out()), tile.output(), tile.out_pitch(), out_bytes, false);
       }

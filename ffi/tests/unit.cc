@@ -73,6 +73,28 @@ void test_copies() {
   }
 }
 
+// Numbers are small integers and the factor a power of two: nothing is rounded.
+template <class Real>
+void test_scaled_copies() {
+  for (int trial = 0; trial < 200; ++trial) {
+    const Index reals = random(1, 2);
+    Strides counts{random(1, 2), random(1, 20), random(1, 20), random(1, 40)};
+    Index from_span, to_span;
+    const Strides from_stride = random_strides(counts, from_span), to_stride = random_strides(counts, to_span);
+    std::vector<Real> from(from_span * reals), to(to_span * reals, 7), right = to;
+    for (Real& number : from) number = static_cast<Real>(random(-9, 9));
+    for_all(counts, [&](const Strides& cell) {
+      for (Index i = 0; i < reals; ++i) {
+        right[at(cell, to_stride) * reals + i] = from[at(cell, from_stride) * reals + i] * Real(0.25);
+      }
+    });
+    copy(reinterpret_cast<std::byte*>(to.data()), to_stride, reinterpret_cast<const std::byte*>(from.data()), from_stride,
+         counts, reals * static_cast<Index>(sizeof(Real)), static_cast<Access>(trial % 3), {0.25, sizeof(Real)});
+    finish_streams();
+    expect(to == right, "scaled copy " + std::to_string(trial));
+  }
+}
+
 void test_sums() {
   const Strides counts{2, 5, 6, 7};
   Index from_span, to_span;
@@ -208,6 +230,8 @@ int main(int count, char** arguments) {
     test("messages", [] { test_messages({{0, 0, 0, 0}, {2, 5, 6, 700}}); });
     test("short messages", [] { test_messages({{0, 0, 0, 0}, {1, 1, 3, 1}}); });
     test("copies", test_copies);
+    test("scaled copies, single precision", test_scaled_copies<float>);
+    test("scaled copies, double precision", test_scaled_copies<double>);
     test("sums", test_sums);
     test("regions", test_regions);
 #ifdef DECOMPOPS_FFTW
