@@ -1,6 +1,7 @@
 #include "mpi/copy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -14,11 +15,15 @@ namespace decompops::mpi {
 namespace {
 
 template <class Real>
-struct ComplexOf {
-  using type __attribute__((vector_size(2 * sizeof(Real)), aligned(sizeof(Real)))) = Real;
+struct Complex {
+  Real real, imag;
+  Complex operator*(Real factor) const { return {real * factor, imag * factor}; }
+  Complex& operator+=(const Complex& other) {
+    real += other.real;
+    imag += other.imag;
+    return *this;
+  }
 };
-using ComplexSingle = ComplexOf<float>::type;
-using ComplexDouble = ComplexOf<double>::type;
 
 // What becomes of a cell on the way.
 struct Unchanged {
@@ -62,11 +67,14 @@ void stream_row(void* to_start, const void* from_start, Index bytes) {
 // Two by two elements of 8 bytes, in vector registers.
 template <class T, class Change>
 inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
-  using Pair = double __attribute__((vector_size(16), aligned(8), may_alias));
+  using Pair [[gnu::vector_size(16)]] = double;
   using Numbers [[gnu::vector_size(16)]] = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const Pair a = *reinterpret_cast<const Pair*>(from), b = *reinterpret_cast<const Pair*>(from + from_stride);
-  *reinterpret_cast<Pair*>(to) = (Pair)change((Numbers)Pair{a[0], b[0]});
-  *reinterpret_cast<Pair*>(to + to_stride) = (Pair)change((Numbers)Pair{a[1], b[1]});
+  Pair a, b;
+  std::memcpy(&a, from, sizeof(Pair));
+  std::memcpy(&b, from + from_stride, sizeof(Pair));
+  const Numbers first = change((Numbers)Pair{a[0], b[0]}), second = change((Numbers)Pair{a[1], b[1]});
+  std::memcpy(to, &first, sizeof(Pair));
+  std::memcpy(to + to_stride, &second, sizeof(Pair));
 }
 
 // Fetches what lies behind the next block of columns of this tile, where they all fall into a few sets of the cache,
@@ -162,36 +170,65 @@ void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
 
-// Sums in single precision of the two 16-bit types.
-float widen_bf16(std::uint16_t bits) {
-  std::uint32_t wide = std::uint32_t{bits} << 16;
+// Sums in single precision of the two 16-bit types. C++17 has neither, and not every compiler has one of its own.
+float from_bits(std::uint32_t bits) {
   float value;
-  std::memcpy(&value, &wide, sizeof(value));
+  std::memcpy(&value, &bits, sizeof(value));
   return value;
 }
 
-std::uint16_t narrow_bf16(float value) {
+std::uint32_t to_bits(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);  // NaN
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);  // to nearest, ties to even
+  return bits;
 }
 
-struct Half {
-  _Float16 value;
-  Half& operator+=(const Half& other) {
-    value = static_cast<_Float16>(static_cast<float>(value) + static_cast<float>(other.value));
-    return *this;
-  }
-};
+// Without the last `count` bits: to the nearest, of two to the even one.
+std::uint32_t round_off(std::uint32_t bits, int count) {
+  return (bits + (1u << (count - 1)) - 1 + ((bits >> count) & 1u)) >> count;
+}
 
 struct Bfloat {
   std::uint16_t bits;
-  Bfloat& operator+=(const Bfloat& other) {
-    bits = narrow_bf16(widen_bf16(bits) + widen_bf16(other.bits));
-    return *this;
+
+  float wide() const { return from_bits(std::uint32_t{bits} << 16); }
+  static std::uint16_t narrow(float value) {
+    const std::uint32_t wide = to_bits(value);
+    return static_cast<std::uint16_t>(std::isnan(value) ? (wide >> 16) | 0x40u : round_off(wide, 16));
   }
 };
+
+struct Half {
+  std::uint16_t bits;
+
+  float wide() const {
+    const std::uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+    if (rest < 0x0400u) return std::copysign(static_cast<float>(rest) * 0x1p-24f, from_bits(sign));
+    const std::uint32_t bias = rest < 0x7c00u ? 112 : 224;  // the exponents' difference; from the largest to the largest
+    return from_bits(sign | ((rest << 13) + (bias << 23)));
+  }
+  static std::uint16_t narrow(float value) {
+    const std::uint32_t sign = (to_bits(value) >> 16) & 0x8000u;
+    const float size = std::fabs(value);
+    std::uint32_t rest;
+    if (std::isnan(value)) {
+      rest = 0x7e00u;
+    } else if (size >= 65520) {
+      rest = 0x7c00u;
+    } else if (size < 0x1p-14f) {
+      rest = static_cast<std::uint32_t>(std::nearbyint(size * 0x1p24f));  // in units of the smallest number
+    } else {
+      rest = round_off(to_bits(size * 0x1p-112f), 13);
+    }
+    return static_cast<std::uint16_t>(sign | rest);
+  }
+};
+
+template <class T>
+auto operator+=(T& sum, const T& other) -> decltype(sum.bits, sum) {
+  sum.bits = T::narrow(sum.wide() + other.wide());
+  return sum;
+}
 
 template <class T>
 void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const std::array<Axis, 4>& axes, int count) {
@@ -220,9 +257,9 @@ void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_
   };
   if (scale.factor != 1) {
     const bool single = scale.real_bytes == 4, complex = element == 2 * scale.real_bytes;
-    if (single && complex) return as(ComplexSingle{}, Times<float>{static_cast<float>(scale.factor)});
+    if (single && complex) return as(Complex<float>{}, Times<float>{static_cast<float>(scale.factor)});
     if (single) return as(float{}, Times<float>{static_cast<float>(scale.factor)});
-    if (complex) return as(ComplexDouble{}, Times<double>{scale.factor});
+    if (complex) return as(Complex<double>{}, Times<double>{scale.factor});
     return as(double{}, Times<double>{scale.factor});
   }
   switch (element) {
@@ -230,7 +267,7 @@ void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_
     case 2: return as(std::uint16_t{}, Unchanged{});
     case 4: return as(float{}, Unchanged{});
     case 8: return as(double{}, Unchanged{});
-    case 16: return as(ComplexDouble{}, Unchanged{});
+    case 16: return as(Complex<double>{}, Unchanged{});
   }
   throw Failure("elements of " + std::to_string(element) + " bytes cannot be moved");
 }
@@ -260,8 +297,8 @@ void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_s
     case Number::bf16: return add_typed<Bfloat>(to, from, axes, count);
     case Number::f32: return add_typed<float>(to, from, axes, count);
     case Number::f64: return add_typed<double>(to, from, axes, count);
-    case Number::c64: return add_typed<ComplexSingle>(to, from, axes, count);
-    case Number::c128: return add_typed<ComplexDouble>(to, from, axes, count);
+    case Number::c64: return add_typed<Complex<float>>(to, from, axes, count);
+    case Number::c128: return add_typed<Complex<double>>(to, from, axes, count);
     // Unsigned, so that overflow wraps around as XLA's does.
     case Number::i8: return add_typed<std::uint8_t>(to, from, axes, count);
     case Number::i16: return add_typed<std::uint16_t>(to, from, axes, count);

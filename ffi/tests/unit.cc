@@ -106,6 +106,40 @@ void test_sums() {
   expect(to == right, "sum");
 }
 
+// Half precision by its definition: the value of a number's bits.
+double half(unsigned bits) {
+  const double sign = bits & 0x8000u ? -1 : 1, mantissa = bits & 0x3ffu;
+  const int exponent = (bits >> 10) & 31;
+  if (exponent == 31) return mantissa == 0 ? sign * INFINITY : NAN;
+  return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25));
+}
+
+void test_sums_of_halves() {
+  auto sum = [](unsigned a, unsigned b) {
+    std::uint16_t to = static_cast<std::uint16_t>(a), from = static_cast<std::uint16_t>(b);
+    add(reinterpret_cast<std::byte*>(&to), {}, reinterpret_cast<std::byte*>(&from), {}, {1, 1, 1, 1}, Number::f16);
+    return unsigned{to};
+  };
+  for (unsigned a = 0; a < 65536; ++a) {
+    const bool number = !std::isnan(half(a));
+    expect(number ? half(sum(a, 0)) == half(a) : std::isnan(half(sum(a, 0))), "half " + std::to_string(a));
+    const auto b = static_cast<unsigned>(random(0, 65535));
+    const double exact = half(a) + half(b), found = half(sum(a, b));
+    const std::string what = "halves " + std::to_string(a) + " + " + std::to_string(b);
+    if (std::isnan(exact) || std::fabs(exact) >= 65520) {
+      expect(std::isnan(exact) ? std::isnan(found) : found == std::copysign(INFINITY, exact), what);
+      continue;
+    }
+    // No neighbour is nearer, nor as near if the number is odd.
+    const unsigned bits = sum(a, b);
+    for (unsigned other : {bits - 1, bits + 1}) {
+      if ((bits & 0x7fffu) == 0 || std::isinf(half(other & 0xffffu))) continue;
+      const double error = std::fabs(found - exact), theirs = std::fabs(half(other) - exact);
+      expect(bits % 2 == 0 ? error <= theirs : error < theirs, what);
+    }
+  }
+}
+
 void test_regions() {
   for (int trial = 0; trial < 200; ++trial) {
     auto box = [] {
@@ -233,6 +267,7 @@ int main(int count, char** arguments) {
     test("scaled copies, single precision", test_scaled_copies<float>);
     test("scaled copies, double precision", test_scaled_copies<double>);
     test("sums", test_sums);
+    test("sums of halves", test_sums_of_halves);
     test("regions", test_regions);
 #ifdef DECOMPOPS_FFTW
     test("lines", test_lines);
