@@ -60,9 +60,10 @@ def _info() -> int:
     lines.append(("devices", f"{len(devices)} ({kinds})"))
     for backend in (XLA(), MPI(), CuDecomp()):
         problem = backend.problem()
-        lines.append(
-            (f"backend {type(backend).__name__}", "available" if problem is None else f"not available: {problem}")
+        works = (
+            ", ".join(filter(None, ("available", backend.lacks()))) if problem is None else f"not available: {problem}"
         )
+        lines.append((f"backend {type(backend).__name__}", works))
     try:
         lines.append(("defaults", repr(config)))
     except ValueError as error:  # the environment names no backend

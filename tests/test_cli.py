@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import MPI, XLA, _bench, cli
+from decompops._backend import library
 from decompops._hlo import Collective, collectives
 from decompops._peers import Contestant
 from jax import lax
@@ -75,9 +76,24 @@ def test_info():
     assert lines["platform"].strip().startswith("cpu")
     assert lines["backend XLA"].strip() == "available"
     problem = MPI().problem()
-    assert lines["backend MPI"].strip() == ("available" if problem is None else f"not available: {problem}")
+    assert lines["backend MPI"].strip().startswith("available" if problem is None else f"not available: {problem}")
     assert "not available: its compiled kernels are not in this version" in lines["backend CuDecomp"]
     assert "backend=XLA()" in lines["defaults"]
+
+
+@pytest.mark.parametrize(
+    ("fftw", "openmp", "said"),
+    [("yes", "yes", []), ("no", "yes", ["without FFTW"]), ("no", "no", ["without FFTW", "without OpenMP"])],
+)
+def test_info_of_kernels_built_without_something(fftw, openmp, said, monkeypatch, capsys):
+    built = {"problem": "", "mpi": "some MPI", "fftw": fftw, "openmp": openmp}
+    monkeypatch.setattr(library, "build", lambda: built)
+    monkeypatch.setattr(library, "problem", lambda: None)
+    assert cli.main(["info"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend MPI"))
+    assert ("reinstall" in line) == (fftw == "no")
+    for text in ("without FFTW", "without OpenMP"):
+        assert (text in line) == (text in said)
 
 
 @pytest.mark.parametrize("operator", ["fft", "rfft"])

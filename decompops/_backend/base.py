@@ -30,6 +30,10 @@ class AbstractBackend(abc.ABC):
     def problem(self) -> str | None:
         """What keeps this backend from working in this installation, and what to do; `None` if nothing does."""
 
+    def lacks(self) -> str | None:
+        """What this backend works without in this installation, and what to do; `None` for nothing."""
+        return None
+
     @abc.abstractmethod
     def check(self, mesh: "Mesh | AbstractMesh") -> None:
         """Raise if this backend cannot serve operators on `mesh`."""

@@ -46,6 +46,16 @@ def problem() -> str | None:
     return None
 
 
+def lacks() -> str | None:
+    """What the kernels were built without, and what to do; `None` for nothing."""
+    missing = {
+        "fftw": "without FFTW, so that Fourier transforms stay with XLA: install its libraries in single and double "
+        "precision with their headers (Debian: libfftw3-dev), then reinstall decompops",
+        "openmp": "without OpenMP, so that `threads` must be 1",
+    }
+    return "; ".join(text for name, text in missing.items() if build()[name] == "no") or None
+
+
 @functools.cache
 def load() -> ctypes.CDLL:
     """The library. Raises `ImportError` with what to do where it does not work."""

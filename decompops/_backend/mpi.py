@@ -80,6 +80,9 @@ class MPI(AbstractBackend):
     def problem(self) -> str | None:
         return library.problem()
 
+    def lacks(self) -> str | None:
+        return library.lacks()
+
     def counters(self) -> Counters:
         return library.counters()
 
