@@ -78,9 +78,15 @@ def register() -> None:
     """Make the kernels known to XLA."""
     jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
     types: Any = {"type_id": _pointer("decompops_type_id"), "type_info": _pointer("decompops_type_info")}
-    jax.ffi.register_ffi_type("decompops_site", types, platform="cpu")
     stages = {"instantiate": _pointer("decompops_instantiate"), "execute": _pointer("decompops_execute")}
-    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    try:
+        jax.ffi.register_ffi_type("decompops_site", types, platform="cpu")
+        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    except jax.errors.JaxRuntimeError as error:
+        raise ImportError(
+            f"`backend=MPI()` does not work here: the kernels were built for another JAX than {jax.__version__} "
+            f"({error}). Reinstall decompops."
+        ) from error
 
 
 def counters() -> Counters:
