@@ -67,18 +67,18 @@ def _start_jax(communicator: Any) -> None:
     """One CPU device in each rank, and programs that run one after the other: the kernels of several programs in
     flight could not tell two runs of the same one apart."""
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if communicator.size == 1:
-        return
+    jax.config.update("jax_platforms", "cpu")
     try:
-        jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", 1)
+    except RuntimeError as error:  # JAX is in use: with one rank that may do
+        if communicator.size > 1:
+            raise RuntimeError("`MPI.initialize()` must be called before any JAX computation.") from error
+    if communicator.size > 1:
         jax.distributed.initialize(
             coordinator_address=_coordinator(communicator),
             num_processes=communicator.size,
             process_id=communicator.rank,
         )
-    except RuntimeError as error:
-        raise RuntimeError(f"`MPI.initialize()` must be called before any JAX computation: {error}") from error
 
 
 def _coordinator(communicator: Any) -> str:
@@ -90,9 +90,10 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        host = "127.0.0.1" if alone else socket.gethostbyname(socket.gethostname())
+        # By name, which the others look up: a host may know itself by an address that only it can use.
+        host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
-            free.bind((host, 0))
+            free.bind(("", 0))
             address = f"{host}:{free.getsockname()[1]}"
     return communicator.bcast(address)
 
@@ -103,7 +104,7 @@ def _end_together(library: ctypes.CDLL, communicator: Any) -> None:
 
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
         previous(kind, value, traceback)
-        library.decompops_give_up(f"{kind.__name__}: {value}".encode())
+        library.decompops_give_up(f"{kind.__name__}: {value}".encode(errors="replace"))
         sys.stdout.flush()
         sys.stderr.flush()
         if communicator.size > 1:

@@ -68,6 +68,11 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(f"`backend=MPI()` does not work here: {error}. Reinstall decompops.") from error
+    if not library.decompops_mpi_runs():
+        raise ImportError(
+            "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than the one that mpi4py has "
+            "initialised. Reinstall decompops where that one's mpicxx comes first on the PATH."
+        )
     library.decompops_set_timeout.argtypes = [ctypes.c_double]
     library.decompops_give_up.argtypes = [ctypes.c_char_p]
     return library

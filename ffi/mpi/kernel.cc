@@ -20,36 +20,49 @@ namespace {
 
 // --- The registry: communicators by key, teams by communicator and ranks. Freed before MPI is finalised.
 
+// How often each operator has been compiled in this process, by its fingerprint.
+std::mutex occurrences_mutex;
+std::map<std::uint64_t, std::uint64_t> occurrences;
+
+std::uint64_t count_occurrence(std::uint64_t fingerprint) {
+  std::lock_guard<std::mutex> lock(occurrences_mutex);
+  return occurrences[fingerprint]++;
+}
+
+bool is_compiled(std::uint64_t fingerprint) {
+  std::lock_guard<std::mutex> lock(occurrences_mutex);
+  return occurrences.count(fingerprint) > 0;
+}
+
+struct Communicator {
+  MPI_Comm base;
+  std::shared_ptr<Notices> notices;
+};
+
 struct Mesh {
-  Mesh(MPI_Comm base, const std::vector<int>& ranks, int tag) : team(base, ranks, tag) {}
+  Mesh(const Communicator& communicator, const std::vector<int>& ranks)
+      : team(communicator.base, communicator.notices, ranks, is_compiled) {}
   Workspace workspace;
   Team team;
 };
 
 std::mutex registry_mutex;
-std::map<int, MPI_Comm> communicators;
+std::map<int, Communicator> communicators;
 std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes;
-std::map<std::uint64_t, std::uint64_t> occurrences;
 
 std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks) {
   std::lock_guard<std::mutex> lock(registry_mutex);
-  auto communicator = communicators.find(key);
+  const auto communicator = communicators.find(key);
   if (communicator == communicators.end()) throw Failure("MPI has been finalised, or was never initialised");
-  auto& mesh = meshes[{key, ranks}];
-  if (!mesh) {
-    const auto hash = hash_bytes(ranks.data(), ranks.size() * sizeof(ranks[0]), 0);
-    mesh = std::make_shared<Mesh>(communicator->second, ranks, static_cast<int>(hash % 32000));
+  auto found = meshes.find({key, ranks});
+  if (found == meshes.end()) {
+    found = meshes.emplace(std::pair{key, ranks}, std::make_shared<Mesh>(communicator->second, ranks)).first;
   }
-  return mesh;
+  return found->second;
 }
 
-// What this rank is in, for a signal handler: it may not do more than read a pointer.
+// What this rank is in or waits for, for a signal handler: it may not do more than read a pointer.
 std::atomic<const char*> current_label{nullptr};
-
-struct Label {
-  explicit Label(const std::string& label) { current_label = label.c_str(); }
-  ~Label() { current_label = nullptr; }
-};
 
 // --- One operator of one compiled program.
 
@@ -86,12 +99,10 @@ struct Site {
     std::lock_guard<std::mutex> lock(mutex);
     if (program) return;
     mesh = mesh_of(communicator, plan.ranks);
-    mesh->team.register_site(identity.fingerprint);
     program = compile(plan, batch, element, number, mesh->team.rank());
   }
 
   void run(const void* input, void* result) {
-    Label label(plan.label);
     Memory memory;
     for (int i = 0; i < kBuffers; ++i) {
       const auto buffer = static_cast<Buffer>(i);
@@ -99,13 +110,9 @@ struct Site {
     }
     memory[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
     memory[kResult] = static_cast<std::byte*>(result);
-    std::string out;
     for (const Step& step : program->steps) {
-      auto t0 = std::chrono::steady_clock::now();
       std::visit([&](const auto& step) { carry_out(step, memory); }, step);
-      out += " " + std::to_string(step.index()) + ":" + std::to_string(std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count() * 1e3);
     }
-    if (getenv("TIMES")) fprintf(stderr, "%d%s\n", mesh->team.rank(), out.c_str());
   }
 
  private:
@@ -190,8 +197,7 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
     site->communicator = static_cast<int>(communicator);
     site->threads = static_cast<int>(threads);
     const auto fingerprint = site->plan.fingerprint();
-    std::lock_guard<std::mutex> lock(registry_mutex);
-    site->identity = {fingerprint, occurrences[fingerprint]++};
+    site->identity = {fingerprint, count_occurrence(fingerprint)};
     return site;
   } catch (const std::exception& error) {
     return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
@@ -205,7 +211,10 @@ Index element_of(const ffi::AnyBuffer& buffer) {
 ffi::Future execute(Site* site, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result, ffi::Dictionary) {
   ffi::Promise promise;
   ffi::Future future(promise);
-  auto done = [promise](const std::string& error) mutable {
+  const char* label = site->plan.label.c_str();
+  auto done = [promise, label](const std::string& error) mutable {
+    const char* current = label;  // of several calls, the last one is known
+    current_label.compare_exchange_strong(current, nullptr);
     if (error.empty()) {
       promise.SetAvailable();
     } else {
@@ -226,6 +235,7 @@ ffi::Future execute(Site* site, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer
     call->label = site->plan.label;
     call->run = [site, from = input.untyped_data(), to = result->untyped_data()] { site->run(from, to); };
     call->done = done;
+    current_label = label;
     site->mesh->team.submit(call);
   } catch (const std::exception& error) {
     done(site->plan.label + ": " + error.what());
@@ -276,13 +286,22 @@ DECOMPOPS_EXPORT void* decompops_execute() { return reinterpret_cast<void*>(mpi:
 DECOMPOPS_EXPORT void* decompops_type_id() { return &Site::id; }
 DECOMPOPS_EXPORT void* decompops_type_info() { return &Site::info; }
 
+// Whether the copy of MPI that these kernels are linked to is the one that has been initialised.
+DECOMPOPS_EXPORT int decompops_mpi_runs() {
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  return initialised;
+}
+
 // Takes the communicator of `key` by its Fortran handle. 0, or MPI's error code.
 DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
-  MPI_Comm copy;
-  if (int code = MPI_Comm_dup(MPI_Comm_f2c(handle), &copy)) return code;
-  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  MPI_Comm base, notices;
+  for (MPI_Comm* copy : {&base, &notices}) {
+    if (int code = MPI_Comm_dup(MPI_Comm_f2c(handle), copy)) return code;
+    MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
+  }
   std::lock_guard<std::mutex> lock(registry_mutex);
-  communicators[key] = copy;
+  communicators[key] = {base, std::make_shared<Notices>(notices)};
   return 0;
 }
 
@@ -309,14 +328,16 @@ DECOMPOPS_EXPORT void decompops_watch_signals() {
 // Tells the other ranks that this one cannot go on.
 DECOMPOPS_EXPORT void decompops_give_up(const char* reason) {
   std::lock_guard<std::mutex> lock(registry_mutex);
-  for (auto& [key, mesh] : meshes) mesh->team.give_up(reason);
+  for (auto& [key, communicator] : communicators) communicator.notices->give_up(0, reason);
 }
 
 // Ends everything. To be called by every rank, before MPI is finalised.
 DECOMPOPS_EXPORT void decompops_leave() {
   std::lock_guard<std::mutex> lock(registry_mutex);
-  for (auto& [key, mesh] : meshes) mesh->team.leave();
+  for (auto& [key, mesh] : meshes) mesh->team.stop();
+  for (auto& [key, communicator] : communicators) communicator.notices->leave();
+  for (auto& [key, mesh] : meshes) mesh->team.free();
   meshes.clear();
-  for (auto& [key, communicator] : communicators) MPI_Comm_free(&communicator);
+  for (auto& [key, communicator] : communicators) MPI_Comm_free(&communicator.base);
   communicators.clear();
 }

@@ -186,10 +186,12 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     }
   };
 
+  // Where another pass of the same sweep has more lines, as before a real transform.
+  const Index last = std::min(region.hi[across], to.region.hi[across]);
   for (Index batch = region.lo[0]; batch < region.hi[0]; ++batch) {
     for (Index t = region.lo[third]; t < region.hi[third]; ++t) {
-      for (Index v = region.lo[across]; v < region.hi[across]; v += tile.width()) {
-        const Index end = std::min(v + tile.width(), region.hi[across]);
+      for (Index v = region.lo[across]; v < last; v += tile.width()) {
+        const Index end = std::min(v + tile.width(), last);
         const Region lines_here = region.with(0, batch, batch + 1).with(third, t, t + 1).with(across, v, end);
         if (has_gaps) tile.clear();
         move(from, lines_here.with(along, 0, lines.cells_in()), tile.input(), tile.in_pitch(), in_bytes, true);

@@ -10,7 +10,7 @@
 namespace decompops::mpi {
 namespace {
 
-constexpr int kData = 1, kAnnouncement = 2, kGaveUp = 3, kLeft = 4;
+constexpr int kData = 1, kAnnouncement = 2;
 // A call that no program of this rank contains yet can only come from one that is still to be compiled.
 constexpr double kUnknownSeconds = 5;
 std::atomic<double> timeout{60};
@@ -37,22 +37,46 @@ double seconds_since(Clock::time_point start) {
 
 void set_timeout(double seconds) { timeout = seconds; }
 
-Team::Team(MPI_Comm base, const std::vector<int>& ranks, int tag) {
-  MPI_Group all, group;
-  check(MPI_Comm_group(base, &all), "MPI_Comm_group");
-  check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &group), "MPI_Group_incl");
-  // Collective over the ranks of this mesh only.
-  check(MPI_Comm_create_group(base, group, tag, &data_), "MPI_Comm_create_group");
-  check(MPI_Comm_dup(data_, &control_), "MPI_Comm_dup");
-  MPI_Group_free(&group);
-  MPI_Group_free(&all);
-  MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
-  MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
-  check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+// --- Threads.
+
+void Runner::submit(std::function<void()> function) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  waiting_.push_back(std::move(function));
+  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+  changed_.notify_one();
 }
 
-Team::~Team() { stop(); }
+void Runner::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    auto function = std::move(waiting_.front());
+    waiting_.pop_front();
+    unlocked(lock, function);
+  }
+}
+
+void Runner::stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (worker_.joinable()) worker_.join();
+}
+
+Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, IsCompiled is_compiled)
+    : base_(base),
+      notices_(std::move(notices)),
+      ranks_(std::move(ranks)),
+      hash_(hash_bytes(ranks_.data(), ranks_.size() * sizeof(ranks_[0]), 1) | 1),  // 0 means every mesh
+      size_(static_cast<int>(ranks_.size())),
+      is_compiled_(std::move(is_compiled)) {
+  const auto found = std::find(ranks_.begin(), ranks_.end(), notices_->rank());
+  if (found == ranks_.end()) throw Failure("this rank is not in the mesh");
+  rank_ = static_cast<int>(found - ranks_.begin());
+}
 
 void Team::stop() {
   {
@@ -61,25 +85,54 @@ void Team::stop() {
   }
   changed_.notify_all();
   if (worker_.joinable()) worker_.join();
+  finisher_.stop();
 }
 
-void Team::register_site(std::uint64_t fingerprint) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  sites_.push_back(fingerprint);
+void Team::free() {
+  // After a failure messages may still be under way: the communicator is left to MPI.
+  if (communicator_ == MPI_COMM_NULL || !failure_.empty()) return;
+  for (Sent& sent : sent_) {
+    MPI_Waitall(static_cast<int>(sent.requests.size()), sent.requests.data(), MPI_STATUSES_IGNORE);
+  }
+  sent_.clear();
+  MPI_Comm_free(&communicator_);
+}
+
+// A communicator of the mesh's own, for which all of its ranks must come together. They say first that they have come: who
+// waits for that, unlike who is in MPI_Comm_create_group, learns of notices.
+void Team::connect() {
+  const int tag = 16 + static_cast<int>(hash_ % 32000);
+  std::vector<MPI_Request> requests;
+  std::vector<int> peers;
+  for (bool receive : {true, false}) {
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank_) continue;
+      const int rank = ranks_[other];
+      MPI_Request& request = requests.emplace_back();
+      peers.push_back(other);
+      check(receive ? MPI_Irecv(nullptr, 0, MPI_CHAR, rank, tag, base_, &request)
+                    : MPI_Isend(nullptr, 0, MPI_CHAR, rank, tag, base_, &request), "the meeting of a mesh's ranks");
+    }
+  }
+  wait(requests, peers, static_cast<std::size_t>(size_ - 1));
+  MPI_Group all, group;
+  check(MPI_Comm_group(base_, &all), "MPI_Comm_group");
+  check(MPI_Group_incl(all, size_, ranks_.data(), &group), "MPI_Group_incl");
+  check(MPI_Comm_create_group(base_, group, tag, &communicator_), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&all);
+  MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
 }
 
 // --- Order.
 
 void Team::submit(std::shared_ptr<Call> call) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (!failure_.empty()) {
-    const std::string reason = failure_;
-    lock.unlock();
-    return call->done(call->label + ": " + reason);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) throw Failure("MPI has been finalised");
+    waiting_.push_back(std::move(call));
+    if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   }
-  waiting_.push_back(std::move(call));
-  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-  lock.unlock();
   changed_.notify_all();
 }
 
@@ -88,24 +141,23 @@ void Team::work() {
   while (true) {
     changed_.wait_for(lock, std::chrono::milliseconds(5), [&] { return stopping_ || !waiting_.empty(); });
     if (stopping_) return;
-    if (waiting_.empty()) {
-      // MPI may still have to send what others wait for, and does so within calls to it only.
-      int arrived;
-      MPI_Iprobe(MPI_ANY_SOURCE, kGaveUp, control_, &arrived, MPI_STATUS_IGNORE);
-      continue;
-    }
-    if (failure_.empty()) {
-      try {
+    try {
+      if (waiting_.empty()) {
+        unlocked(lock, [&] { notices_->look(); });
+      } else if (failure_.empty()) {
+        if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
         if (std::shared_ptr<Call> call = next(lock)) {
-          execute(*call, lock);
+          execute(call, lock);
         } else {
           changed_.wait_for(lock, std::chrono::milliseconds(20));
         }
-      } catch (const std::exception& error) {
-        if (failure_.empty()) failure_ = error.what();
       }
+    } catch (const std::exception& error) {
+      if (failure_.empty()) failure_ = error.what();
     }
-    if (!failure_.empty()) fail_waiting();
+    if (failure_.empty()) continue;
+    for (auto& call : waiting_) finish(call, call->label + ": " + failure_);
+    waiting_.clear();
   }
 }
 
@@ -123,11 +175,9 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
   if (found == waiting_.end()) {
-    const bool known = std::count(sites_.begin(), sites_.end(), next_->identity.fingerprint) > 0;
-    const double limit = known ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
+    const double limit = is_compiled_(next_->identity.fingerprint) ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
     if (seconds_since(next_since_) > limit) {
-      const std::string reason = mismatch(*waiting_.front());
-      unlocked(lock, [&] { give_up(reason); });
+      give_up(mismatch(*waiting_.front()));
     }
     return nullptr;
   }
@@ -137,29 +187,35 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
   return call;
 }
 
-void Team::execute(Call& call, std::unique_lock<std::mutex>& lock) {
+void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock) {
+  std::string error;
+  bool others_know = false;
   unlocked(lock, [&] {
-    std::string reason;
     try {
-      call.run();
-    } catch (const std::exception& error) {
-      reason = call.label + ": " + error.what();
-      give_up(reason);
+      call->run();
+    } catch (const std::exception& failure) {
+      error = call->label + ": " + failure.what();
+      others_know = dynamic_cast<const Notice*>(&failure) != nullptr;
     }
-    call.done(reason);
   });
+  if (others_know) failure_ = error;
+  if (!error.empty() && !others_know) give_up(error);
+  finish(call, error);
+}
+
+void Team::finish(std::shared_ptr<Call> call, const std::string& error) {
+  finisher_.submit([call, error] { call->done(error); });
+}
+
+void Team::give_up(const std::string& reason) {
+  failure_ = reason;
+  notices_->give_up(hash_, reason, ranks_);
 }
 
 std::string Team::mismatch(const Call& call) const {
   return "the ranks of the mesh run different programs: rank 0 is at " + std::string(next_->label) + ", rank " +
          std::to_string(rank_) + " at " + call.label +
          ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
-}
-
-void Team::fail_waiting() {
-  auto calls = std::move(waiting_);
-  waiting_.clear();
-  for (auto& call : calls) call->done(call->label + ": " + failure_);
 }
 
 void Team::announce(const Call& call) {
@@ -175,26 +231,16 @@ void Team::announce(const Call& call) {
   std::strncpy(sent.announcement.label, call.label.c_str(), sizeof(sent.announcement.label) - 1);
   sent.announcement.label[sizeof(sent.announcement.label) - 1] = 0;
   for (int other = 1; other < size_; ++other) {
-    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement, control_,
-                    &sent.requests.emplace_back()), "MPI_Isend");
+    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement,
+                    communicator_, &sent.requests.emplace_back()), "MPI_Isend");
   }
 }
 
 Team::Announcement Team::receive_announcement() {
   Announcement announcement;
-  MPI_Request request;
-  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, control_, &request), "MPI_Irecv");
-  try {
-    wait([&] {
-      int arrived = 0;
-      check(MPI_Test(&request, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
-      return arrived != 0;
-    });
-  } catch (...) {
-    MPI_Cancel(&request);
-    MPI_Request_free(&request);
-    throw;
-  }
+  std::vector<MPI_Request> requests(1);
+  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &requests[0]), "MPI_Irecv");
+  wait(requests, {0}, 1);
   return announcement;
 }
 
@@ -202,88 +248,76 @@ Team::Announcement Team::receive_announcement() {
 
 void Team::exchange(const Exchange& exchange, const Memory& memory) {
   std::vector<MPI_Request> requests;
+  std::vector<int> peers;
+  std::size_t receives = 0;
   auto start = [&](const Piece& piece) { return memory[piece.buffer] + piece.offset; };
-  for (const Message& message : exchange.receives) {
-    const Datatype type(message.piece, exchange.element, exchange.order);
-    check(MPI_Irecv(start(message.piece), 1, type, message.peer, kData, data_, &requests.emplace_back()), "MPI_Irecv");
+  try {
+    for (const Message& message : exchange.receives) {
+      const Datatype type(message.piece, exchange.element, exchange.order);
+      MPI_Request request;
+      check(MPI_Irecv(start(message.piece), 1, type, message.peer, kData, communicator_, &request), "MPI_Irecv");
+      requests.push_back(request);
+      peers.push_back(message.peer);
+      ++receives;
+    }
+    for (const Message& message : exchange.sends) {
+      const Datatype type(message.piece, exchange.element, exchange.order);
+      MPI_Request request;
+      check(MPI_Isend(start(message.piece), 1, type, message.peer, kData, communicator_, &request), "MPI_Isend");
+      requests.push_back(request);
+      peers.push_back(message.peer);
+      ++messages_;
+      sent_bytes_ += message.piece.region.volume() * exchange.element;
+    }
+  } catch (...) {
+    withdraw(requests, receives);
+    throw;
   }
-  for (const Message& message : exchange.sends) {
-    const Datatype type(message.piece, exchange.element, exchange.order);
-    check(MPI_Isend(start(message.piece), 1, type, message.peer, kData, data_, &requests.emplace_back()), "MPI_Isend");
-    ++messages_;
-    sent_bytes_ += message.piece.region.volume() * exchange.element;
-  }
-  wait([&] {
-    int all = 0;
-    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
-    return all != 0;
-  });
+  wait(requests, peers, receives);
 }
 
-template <class Ready>
-void Team::wait(const Ready& ready) {
-  for (Index spins = 1; !ready(); ++spins) {
-    if (spins % 256 == 0) look_for_notices();
-    // Others may need this core, above all where there are more ranks than cores.
-    if (spins > 200) sched_yield();
-    if (spins > 3000) usleep(50);
-  }
-}
-
-// --- Failures.
-
-void Team::look_for_notices() {
-  int arrived = 0;
-  MPI_Status status;
-  check(MPI_Iprobe(MPI_ANY_SOURCE, kGaveUp, control_, &arrived, &status), "MPI_Iprobe");
-  if (arrived) {
-    int length = 0;
-    MPI_Get_count(&status, MPI_CHAR, &length);
-    std::string reason(length, ' ');
-    check(MPI_Recv(reason.data(), length, MPI_CHAR, status.MPI_SOURCE, kGaveUp, control_, MPI_STATUS_IGNORE),
-          "MPI_Recv");
-    throw Failure("rank " + std::to_string(status.MPI_SOURCE) + " gave up: " + reason);
-  }
-  check(MPI_Iprobe(MPI_ANY_SOURCE, kLeft, control_, &arrived, &status), "MPI_Iprobe");
-  if (arrived) {
-    throw Failure("rank " + std::to_string(status.MPI_SOURCE) +
-                  " has ended its program, while this rank waits for it here");
+// After this nothing is written to what the requests were to receive. What was to be sent may still be read, but
+// only by a rank that asks for it, which after a failure none does.
+void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i] == MPI_REQUEST_NULL) continue;
+    if (i < receives) {
+      MPI_Cancel(&requests[i]);
+      MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+    } else {
+      MPI_Request_free(&requests[i]);
+    }
   }
 }
 
-void Team::give_up(const std::string& reason) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!failure_.empty()) return;
-    failure_ = reason;
-  }
-  for (int other = 0; other < size_; ++other) {
-    MPI_Request request;
-    if (other == rank_) continue;
-    // The text must outlive the message; there are few of these, and then no more.
-    auto text = new std::string(reason);
-    MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, other, kGaveUp, control_, &request);
-    MPI_Request_free(&request);
+void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives) {
+  const int count = static_cast<int>(requests.size());
+  try {
+    for (Index spins = 1;; ++spins) {
+      int all = 0;
+      check(MPI_Testall(count, requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+      if (all) return;
+      if (spins % 256 == 0) look_for_notices(requests, peers);
+      // Others may need this core, above all where there are more ranks than cores.
+      if (spins > 200) sched_yield();
+      if (spins > 3000) usleep(50);
+    }
+  } catch (...) {
+    withdraw(requests, receives);
+    throw;
   }
 }
 
-void Team::leave() {
-  stop();
-  std::vector<MPI_Request> requests;
-  for (int other = 0; other < size_; ++other) {
-    if (other == rank_) continue;
-    MPI_Isend(nullptr, 0, MPI_CHAR, other, kLeft, control_, &requests.emplace_back());
-    MPI_Irecv(nullptr, 0, MPI_CHAR, other, kLeft, control_, &requests.emplace_back());
+void Team::look_for_notices(std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
+  std::vector<int> needed;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    int done = 0;
+    if (requests[i] != MPI_REQUEST_NULL) {
+      check(MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+      if (!done) needed.push_back(ranks_[peers[i]]);
+    }
   }
-  for (Sent& sent : sent_) requests.insert(requests.end(), sent.requests.begin(), sent.requests.end());
-  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-  sent_.clear();
-  // After a failure messages may still be under way: these communicators are left to MPI.
-  if (failure_.empty()) {
-    MPI_Comm_free(&control_);
-    MPI_Comm_free(&data_);
-  }
-  failure_ = "MPI has been finalised";
+  notices_->check(hash_, ranks_, needed);
 }
 
 }  // namespace decompops::mpi

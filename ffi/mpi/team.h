@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "mpi/messages.h"
+#include "mpi/notices.h"
 
 namespace decompops::mpi {
 
@@ -36,11 +37,33 @@ struct Call {
   std::function<void(const std::string&)> done;
 };
 
+// Runs functions one after the other in a thread of its own.
+class Runner {
+ public:
+  ~Runner() { stop(); }
+  void submit(std::function<void()> function);
+  // Runs what has been submitted, and ends the thread.
+  void stop();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::deque<std::function<void()>> waiting_;
+  std::thread worker_;
+};
+
 // What every rank of a mesh does, in one order: the first rank tells the others what it does next (docs/kernels.md).
 class Team {
  public:
-  Team(MPI_Comm base, const std::vector<int>& ranks, int tag);
-  ~Team();
+  // Whether a program of this process has a call with this fingerprint.
+  using IsCompiled = std::function<bool(std::uint64_t)>;
+
+  // `ranks` are those of `base` that the mesh has, in its order.
+  Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, IsCompiled is_compiled);
+  ~Team() { stop(); }
 
   int rank() const { return rank_; }
   Index messages() const { return messages_; }
@@ -49,11 +72,10 @@ class Team {
   // may be waiting for, a collective of XLA's for example.
   void submit(std::shared_ptr<Call> call);
   void exchange(const Exchange& exchange, const Memory& memory);
-  // Tells all other ranks that this one cannot go on, and why.
-  void give_up(const std::string& reason);
-  // Tells all others that this rank ends, and waits until they do, too. Nothing runs after it.
-  void leave();
-  void register_site(std::uint64_t fingerprint);
+  // Ends the threads; nothing runs after it.
+  void stop();
+  // Frees the communicator, with all other ranks.
+  void free();
 
  private:
   struct Announcement {
@@ -62,20 +84,26 @@ class Team {
   };
 
   void work();
+  void connect();
   std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock);
-  void execute(Call& call, std::unique_lock<std::mutex>& lock);
+  void execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock);
   void announce(const Call& call);
   Announcement receive_announcement();
-  void stop();
-  void fail_waiting();
+  void finish(std::shared_ptr<Call> call, const std::string& error);
+  void give_up(const std::string& reason);
   std::string mismatch(const Call& call) const;
-  // Polls `ready` until it is true; throws if another rank gives up.
-  template <class Ready>
-  void wait(const Ready& ready);
-  void look_for_notices();
+  // Waits for requests to or from `peers`, positions in the mesh. If one of the ranks gives up, withdraws them and throws.
+  // The first `receives` of them are receives.
+  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives);
+  void withdraw(std::vector<MPI_Request>& requests, std::size_t receives);
+  void look_for_notices(std::vector<MPI_Request>& requests, const std::vector<int>& peers);
 
-  MPI_Comm data_ = MPI_COMM_NULL, control_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1;
+  MPI_Comm base_, communicator_ = MPI_COMM_NULL;
+  std::shared_ptr<Notices> notices_;
+  std::vector<int> ranks_;
+  std::uint64_t hash_;
+  int rank_, size_;
+  IsCompiled is_compiled_;
   std::atomic<Index> messages_{0}, sent_bytes_{0};
 
   std::mutex mutex_;
@@ -84,8 +112,9 @@ class Team {
   std::optional<Announcement> next_;
   std::chrono::steady_clock::time_point next_since_;
   std::deque<std::shared_ptr<Call>> waiting_;
-  std::vector<std::uint64_t> sites_;
   std::thread worker_;
+  // XLA goes on with its program in the thread that fulfils its promise; the worker must be free for MPI.
+  Runner finisher_;
 
   struct Sent {
     Announcement announcement;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <numeric>
 #include <random>
 
@@ -225,7 +226,10 @@ void test_messages(const Region& region) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  Team team(MPI_COMM_WORLD, ranks, 1);
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  auto notices = std::make_shared<Notices>(copy);
+  Team team(MPI_COMM_WORLD, notices, ranks, [](std::uint64_t) { return true; });
   const int rank = team.rank();
   const Index element = 8;
   const Piece sent = spaced(kSend, 16, region, element), received = dense(kReceive, 8, region, {1, 0, 2});
@@ -236,17 +240,27 @@ void test_messages(const Region& region) {
   Memory memory{};
   memory[kSend] = reinterpret_cast<std::byte*>(send.data());
   memory[kReceive] = reinterpret_cast<std::byte*>(receive.data());
-  team.exchange({{{(rank + 1) % size, sent}}, {{(rank + size - 1) % size, received}}, element, {0, 1, 2}}, memory);
+  const Exchange exchange{{{(rank + 1) % size, sent}}, {{(rank + size - 1) % size, received}}, element, {0, 1, 2}};
+  std::promise<std::string> ended;
+  auto call = std::make_shared<Call>();
+  call->run = [&] { team.exchange(exchange, memory); };
+  call->done = [&](const std::string& error) { ended.set_value(error); };
+  team.submit(call);
+  const std::string error = ended.get_future().get();
+  expect(error.empty(), error);
   for_all(region.counts(), [&](const Strides& cell) {
     if (receive[1 + at(cell, received.stride)] != number((rank + size - 1) % size, cell)) throw Failure("wrong cell");
   });
-  team.leave();
+  team.stop();
+  notices->leave();
+  team.free();
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  MPI_Init(&count, &arguments);
+  int threads;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &threads);
   int failures = 0;
   auto test = [&](const char* name, const std::function<void()>& body) {
     try {

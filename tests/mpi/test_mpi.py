@@ -81,7 +81,10 @@ FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on m
             "raises",
             ["ValueError: the victim's own error", FFT + ".*rank 1 gave up: ValueError: the victim's own error"],
         ),
+        ("raises_at_once", [FFT + ".*rank 1 gave up: ValueError: the victim's own error"]),
         ("leaves", [FFT + ".*rank 1 has ended its program"]),
+        ("leaves_at_once", [FFT + ".*rank 1 has ended its program"]),
+        ("leaves_one_of_two", [FFT + ".*rank 1 has ended its program"]),
     ],
 )
 def test_job_ends_where_one_rank_does(task, messages):
@@ -89,6 +92,11 @@ def test_job_ends_where_one_rank_does(task, messages):
     assert done.returncode != 0
     for message in messages:
         assert re.search(message, done.stdout), done.stdout
+
+
+def test_ranks_end_one_by_one():
+    done = run(WORKER, "ends_late", ranks=4, limit=60)
+    assert done.returncode == 0, done.stdout
 
 
 def test_job_ends_where_one_rank_is_killed():

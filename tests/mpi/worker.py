@@ -282,10 +282,13 @@ def resident() -> int:
 # --- Failures: what the others see when one rank does something else.
 
 
-def failing() -> tuple[dops.FFT3D, jax.Array]:
-    fft = dops.FFT3D(make_mesh((jax.device_count(),)), shape=(16, 16, 16), backend=MPI)
+def failing(first: bool = False, step: int = 1) -> tuple[dops.FFT3D, jax.Array]:
+    """An operator and what to apply it to; `first` if that is to be the first call of all."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[::step]), "x")
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16), backend=MPI)
     field = fft.decomposition.shard(random_field((16, 16, 16), np.complex128))
-    fft(field)
+    if not first:
+        fft(field)
     print("ready", flush=True)
     return fft, field
 
@@ -297,10 +300,42 @@ def raises() -> None:
     fft(field)
 
 
+def raises_at_once() -> None:
+    fft, field = failing(first=True)
+    if jax.process_index() == 1:
+        raise ValueError("the victim's own error")
+    fft(field)
+
+
 def leaves() -> None:
     fft, field = failing()
     if jax.process_index() != 1:
         fft(field)
+
+
+def leaves_at_once() -> None:
+    fft, field = failing(first=True)
+    if jax.process_index() != 1:
+        fft(field)
+
+
+def leaves_one_of_two() -> None:
+    """Of two meshes, those who end have to leave both before they wait for the others in either."""
+    failing(step=-1)
+    fft, field = failing()
+    if jax.process_index() != 1:
+        fft(field)
+
+
+def ends_late() -> None:
+    """The last rank comes to the last operator when others, who do not need it, have ended."""
+    mesh = make_mesh((2, 2))
+    transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=MPI)
+    field = transpose.decomposition.shard(random_field((8, 8, 8), np.float64))
+    transpose(field)
+    if jax.process_index() == 3:
+        time.sleep(6)
+    assert_block(transpose(field), random_field((8, 8, 8), np.float64))
 
 
 def dies() -> None:
@@ -325,9 +360,9 @@ def differs() -> None:
     print("caught", flush=True)
 
 
-TASKS = {
-    task.__name__: task for task in (operators, threads, transformations, order, leak, raises, leaves, dies, differs)
-}
+RESULTS = (operators, threads, transformations, order, leak, ends_late)
+FAILURES = (raises, raises_at_once, leaves, leaves_at_once, leaves_one_of_two, dies, differs)
+TASKS = {task.__name__: task for task in RESULTS + FAILURES}
 
 
 def main() -> None:
