@@ -70,8 +70,8 @@ def load() -> ctypes.CDLL:
         raise ImportError(f"`backend=MPI()` does not work here: {error}. Reinstall decompops.") from error
     if not library.decompops_mpi_runs():
         raise ImportError(
-            "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than the one that mpi4py has "
-            "initialised. Reinstall decompops where that one's mpicxx comes first on the PATH."
+            "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than mpi4py has loaded. "
+            "Reinstall decompops where that one's mpicxx comes first on the PATH."
         )
     library.decompops_set_timeout.argtypes = [ctypes.c_double]
     library.decompops_give_up.argtypes = [ctypes.c_char_p]
