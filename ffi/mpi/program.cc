@@ -145,12 +145,24 @@ class Compiler {
 
   // --- Moves.
 
-  void move(const Stage& stage) {
-    int gathered = -1, divided = -1;
+  // The axis that is divided in `before` only, or -1.
+  static int whole_after(const Layout& before, const Layout& after) {
     for (int axis = 0; axis < 3; ++axis) {
-      if (stage.before.parts[axis] > 1 && stage.after.parts[axis] == 1) gathered = axis;
-      if (stage.before.parts[axis] == 1 && stage.after.parts[axis] > 1) divided = axis;
+      if (before.parts[axis] > 1 && after.parts[axis] == 1) return axis;
     }
+    return -1;
+  }
+
+  // Whether the cells are where they must be after this stage, though others may follow.
+  bool is_last(const Stage& stage) const {
+    auto moves_nothing = [](const Stage& later) {
+      return later.kind == Stage::Kind::move && whole_after(later.before, later.after) < 0;
+    };
+    return std::all_of(&stage + 1, plan_.stages.data() + plan_.stages.size(), moves_nothing);
+  }
+
+  void move(const Stage& stage) {
+    const int gathered = whole_after(stage.before, stage.after), divided = whole_after(stage.after, stage.before);
     if (gathered < 0) return;  // only the order of storage changes, and that is free until the result is written
     if (pending_.empty()) {
       move_cells(stage, gathered, divided);
@@ -216,7 +228,7 @@ class Compiler {
   void move_cells(const Stage& stage, int gathered, int divided) {
     const int line = stage.before.mesh_axis[gathered], fastest = order_[2] + 1;
     const Index mine = place_.coordinate(line);
-    const bool last = &stage == &plan_.stages.back();
+    const bool last = is_last(stage);
     const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
     const Piece target = last ? dense(kResult, 0, after, plan_.target.order) : dense(scratch(after), 0, after, order_);
     const bool places = target.stride[fastest] == 1;
