@@ -5,6 +5,7 @@ import threading
 import decompops as dops
 import numpy as np
 import pytest
+from decompops._backend.xla import avoid_hanging_ffts
 
 from helpers import make_mesh
 
@@ -108,3 +109,19 @@ def test_bad_environment_names_the_variable(plain, monkeypatch):
     monkeypatch.setenv("DECOMPOPS_BACKEND", "cuda")
     with pytest.raises(ValueError, match=r"`DECOMPOPS_BACKEND` must be one of .*; got 'cuda'"):
         plain.FFT3D(make_mesh((2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "expected"),
+    [
+        ("0.11.1", None, "--xla_cpu_multi_thread_eigen=false"),
+        ("0.11.2", "--xla_dump_to=x", "--xla_dump_to=x --xla_cpu_multi_thread_eigen=false"),
+        ("0.11.2", "--xla_cpu_multi_thread_eigen=true", "--xla_cpu_multi_thread_eigen=true"),
+        ("0.10.2", None, None),
+        ("0.12.0", "--xla_dump_to=x", "--xla_dump_to=x"),
+    ],
+)
+def test_xla_flags_of_jaxlibs_whose_ffts_hang(version, flags, expected):
+    environment = {} if flags is None else {"XLA_FLAGS": flags}
+    avoid_hanging_ffts(environment, version)
+    assert environment.get("XLA_FLAGS") == expected

@@ -1,11 +1,14 @@
 """The default backend: XLA's collectives and FFTs."""
 
 import math
+import os
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import assert_never
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 from jax import Array, lax
 
@@ -19,6 +22,20 @@ from .xla_halo import clear, crop, embed, extend
 # 1.4 to 2 times faster at 256^3 (docs/performance.md). Bounded, so that the program stays small on long axes.
 _CHUNK = 8
 _MOST_CHUNKS = 64
+
+
+def avoid_hanging_ffts(environment: MutableMapping[str, str], version: str) -> None:
+    """With two versions of jaxlib, let XLA's FFTs on CPUs do without its threads, unless the user has decided.
+
+    There an FFT that follows other work occupies a thread of XLA's pool and waits in it for parts of its own, which no
+    thread may be left to run (openxla/xla#46347; `jnp.fft` hangs as well). XLA reads them at its first computation.
+    """
+    flags = environment.get("XLA_FLAGS", "")
+    if version in ("0.11.1", "0.11.2") and "xla_cpu_multi_thread_eigen" not in flags:
+        environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+avoid_hanging_ffts(os.environ, jaxlib.version.__version__)
 
 
 @dataclass(frozen=True)
