@@ -243,9 +243,10 @@ ffi::Future execute(Site* site, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer
   return future;
 }
 
-// --- Signals: a job that is ended from outside says what it was in.
+// --- Signals: a job that is ended from outside says what it was in. MPI's launcher sends SIGTERM when a rank has died; JAX
+// itself ends by SIGABRT when its coordinator, rank 0, has.
 
-struct sigaction previous_action;
+struct sigaction previous_actions[NSIG];
 
 void on_terminate(int signal, siginfo_t*, void*) {
   if (const char* label = current_label) {
@@ -254,7 +255,7 @@ void on_terminate(int signal, siginfo_t*, void*) {
     written = write(2, label, std::strlen(label));
     written = write(2, "\n", 1);
   }
-  sigaction(signal, &previous_action, nullptr);
+  sigaction(signal, &previous_actions[signal], nullptr);
   raise(signal);
 }
 
@@ -322,7 +323,7 @@ DECOMPOPS_EXPORT void decompops_watch_signals() {
   struct sigaction action {};
   action.sa_sigaction = on_terminate;
   action.sa_flags = SA_SIGINFO;
-  sigaction(SIGTERM, &action, &previous_action);
+  for (int signal : {SIGTERM, SIGABRT}) sigaction(signal, &action, &previous_actions[signal]);
 }
 
 // Tells the other ranks that this one cannot go on.

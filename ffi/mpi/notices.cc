@@ -10,7 +10,7 @@
 namespace decompops::mpi {
 namespace {
 
-constexpr int kGaveUp = 1, kLeft = 2;
+constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
 // A rank that has ended goes on sending what it has promised; this is time enough for it to arrive.
 constexpr std::chrono::seconds kLastMessages{3};
 
@@ -18,22 +18,40 @@ bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin
 
 }  // namespace
 
+std::string different_programs(const std::string& how) {
+  return "the ranks run different programs: " + how +
+         ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
+}
+
 Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
   MPI_Comm_rank(communicator_, &rank_);
   MPI_Comm_size(communicator_, &size_);
 }
 
-void Notices::give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks) {
-  for (int other = 0; ranks.empty() && other < size_; ++other) ranks.push_back(other);
+void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const std::vector<int>& ranks) {
   for (int other : ranks) {
     if (other == rank_) continue;
-    // The text must outlive the message; there are few of these, and then no more.
-    auto text = new std::string(reinterpret_cast<const char*>(&mesh), sizeof(mesh));
-    *text += reason;
+    // It must outlive the message; there are few of these, and after most of them no more.
+    auto message = new std::string(reinterpret_cast<const char*>(&mesh), sizeof(mesh));
+    *message += text;
     MPI_Request request;
-    MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, other, kGaveUp, communicator_, &request);
+    MPI_Isend(message->data(), static_cast<int>(message->size()), MPI_CHAR, other, tag, communicator_, &request);
     MPI_Request_free(&request);
   }
+}
+
+void Notices::give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks) {
+  for (int other = 0; ranks.empty() && other < size_; ++other) ranks.push_back(other);
+  send(kGaveUp, mesh, reason, ranks);
+}
+
+void Notices::wait(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed) {
+  send(kWaiting, mesh, label, needed);
+}
+
+void Notices::count(std::uint64_t mesh, int change) {
+  std::lock_guard<std::mutex> lock(calls_mutex_);
+  calls_[mesh] += change;
 }
 
 void Notices::look() {
@@ -50,9 +68,17 @@ void Notices::look() {
                "MPI_Recv");
     if (status.MPI_TAG == kLeft) {
       left_.emplace(status.MPI_SOURCE, Clock::now());
-    } else if (length >= static_cast<int>(sizeof(std::uint64_t))) {
-      GivenUp& notice = given_up_.emplace_back(GivenUp{status.MPI_SOURCE, 0, text.substr(sizeof(std::uint64_t))});
-      std::memcpy(&notice.mesh, text.data(), sizeof(notice.mesh));
+      continue;
+    }
+    std::uint64_t mesh;
+    std::memcpy(&mesh, text.data(), sizeof(mesh));
+    text.erase(0, sizeof(mesh));
+    if (status.MPI_TAG == kGaveUp) {
+      given_up_.push_back({status.MPI_SOURCE, mesh, text});
+    } else if (text.empty()) {
+      waiting_.erase({status.MPI_SOURCE, mesh});
+    } else {
+      waiting_[{status.MPI_SOURCE, mesh}] = text;
     }
   }
 }
@@ -68,6 +94,17 @@ void Notices::check(std::uint64_t mesh, const std::vector<int>& ranks, const std
   for (const auto& [rank, since] : left_) {
     if (has(needed, rank) && Clock::now() - since > kLastMessages) {
       throw Notice("rank " + std::to_string(rank) + " has ended its program, while this rank waits for it here");
+    }
+  }
+}
+
+void Notices::check_waiting(const std::vector<int>& needed) {
+  std::scoped_lock lock(mutex_, calls_mutex_);
+  for (const auto& [origin, label] : waiting_) {
+    const auto& [rank, mesh] = origin;
+    if (has(needed, rank) && calls_[mesh] == 0) {
+      const std::string other = std::to_string(rank);
+      throw Failure(different_programs("this one waits for rank " + other + ", and rank " + other + " for this one in " + label));
     }
   }
 }

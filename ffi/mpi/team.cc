@@ -33,6 +33,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
 }  // namespace
 
 void set_timeout(double seconds) { timeout = seconds; }
@@ -131,6 +137,7 @@ void Team::submit(std::shared_ptr<Call> call) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) throw Failure("MPI has been finalised");
     waiting_.push_back(std::move(call));
+    notices_->count(hash_, 1);
     if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   }
   changed_.notify_all();
@@ -145,6 +152,7 @@ void Team::work() {
       if (waiting_.empty()) {
         unlocked(lock, [&] { notices_->look(); });
       } else if (failure_.empty()) {
+        here_ = waiting_.front()->label;
         if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
         if (std::shared_ptr<Call> call = next(lock)) {
           execute(call, lock);
@@ -152,8 +160,10 @@ void Team::work() {
           changed_.wait_for(lock, std::chrono::milliseconds(20));
         }
       }
+    } catch (const Notice& notice) {
+      failure_ = notice.what();
     } catch (const std::exception& error) {
-      if (failure_.empty()) failure_ = error.what();
+      give_up(error.what());
     }
     if (failure_.empty()) continue;
     for (auto& call : waiting_) finish(call, call->label + ": " + failure_);
@@ -177,7 +187,8 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
   if (found == waiting_.end()) {
     const double limit = is_compiled_(next_->identity.fingerprint) ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
     if (seconds_since(next_since_) > limit) {
-      give_up(mismatch(*waiting_.front()));
+      give_up(different_programs("rank 0 of the mesh is at " + std::string(next_->label) + ", rank " + std::to_string(rank_) +
+                                 " at " + waiting_.front()->label));
     }
     return nullptr;
   }
@@ -188,34 +199,26 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
 }
 
 void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock) {
+  here_ = call->label;
   std::string error;
-  bool others_know = false;
-  unlocked(lock, [&] {
-    try {
-      call->run();
-    } catch (const std::exception& failure) {
-      error = call->label + ": " + failure.what();
-      others_know = dynamic_cast<const Notice*>(&failure) != nullptr;
-    }
-  });
-  if (others_know) failure_ = error;
-  if (!error.empty() && !others_know) give_up(error);
+  try {
+    unlocked(lock, [&] { call->run(); });
+  } catch (const Notice& notice) {
+    failure_ = error = call->label + ": " + notice.what();
+  } catch (const std::exception& failure) {
+    give_up(error = call->label + ": " + failure.what());
+  }
   finish(call, error);
 }
 
 void Team::finish(std::shared_ptr<Call> call, const std::string& error) {
+  notices_->count(hash_, -1);
   finisher_.submit([call, error] { call->done(error); });
 }
 
 void Team::give_up(const std::string& reason) {
   failure_ = reason;
   notices_->give_up(hash_, reason, ranks_);
-}
-
-std::string Team::mismatch(const Call& call) const {
-  return "the ranks of the mesh run different programs: rank 0 is at " + std::string(next_->label) + ", rank " +
-         std::to_string(rank_) + " at " + call.label +
-         ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
 }
 
 void Team::announce(const Call& call) {
@@ -292,12 +295,21 @@ void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) {
 
 void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives) {
   const int count = static_cast<int>(requests.size());
+  const auto start = Clock::now();
+  std::vector<int> told;
   try {
     for (Index spins = 1;; ++spins) {
       int all = 0;
       check(MPI_Testall(count, requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
-      if (all) return;
-      if (spins % 256 == 0) look_for_notices(requests, peers);
+      if (all) break;
+      if (spins % 256 == 0) {
+        const std::vector<int> needed = unfinished(requests, peers);
+        notices_->check(hash_, ranks_, needed);
+        if (seconds_since(start) > timeout) {
+          if (told.empty()) notices_->wait(hash_, here_ + " of ranks " + joined(ranks_), told = needed);
+          notices_->check_waiting(needed);
+        }
+      }
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
@@ -306,9 +318,11 @@ void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peer
     withdraw(requests, receives);
     throw;
   }
+  notices_->wait(hash_, "", told);
 }
 
-void Team::look_for_notices(std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
+// The ranks whose requests are not done.
+std::vector<int> Team::unfinished(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) const {
   std::vector<int> needed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     int done = 0;
@@ -317,7 +331,7 @@ void Team::look_for_notices(std::vector<MPI_Request>& requests, const std::vecto
       if (!done) needed.push_back(ranks_[peers[i]]);
     }
   }
-  notices_->check(hash_, ranks_, needed);
+  return needed;
 }
 
 }  // namespace decompops::mpi

@@ -91,12 +91,11 @@ class Team {
   Announcement receive_announcement();
   void finish(std::shared_ptr<Call> call, const std::string& error);
   void give_up(const std::string& reason);
-  std::string mismatch(const Call& call) const;
-  // Waits for requests to or from `peers`, positions in the mesh. If one of the ranks gives up, withdraws them and throws.
+  // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, withdraws them and throws.
   // The first `receives` of them are receives.
   void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives);
   void withdraw(std::vector<MPI_Request>& requests, std::size_t receives);
-  void look_for_notices(std::vector<MPI_Request>& requests, const std::vector<int>& peers);
+  std::vector<int> unfinished(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) const;
 
   MPI_Comm base_, communicator_ = MPI_COMM_NULL;
   std::shared_ptr<Notices> notices_;
@@ -121,6 +120,7 @@ class Team {
     std::vector<MPI_Request> requests;
   };
   std::deque<Sent> sent_;
+  std::string here_;  // the label of what the worker runs or waits to run
   std::string failure_;  // once set, nothing runs any more
 };
 

@@ -99,15 +99,17 @@ def test_ranks_end_one_by_one():
     assert done.returncode == 0, done.stdout
 
 
-def test_job_ends_where_one_rank_is_killed():
-    done = run(WORKER, "dies", ranks=2, limit=60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_job_ends_where_one_rank_is_killed(victim):
+    done = run(WORKER, "dies", ranks=2, limit=60, VICTIM=str(victim))
     assert done.returncode != 0
     if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
         assert re.search("decompops: terminated in " + FFT, done.stdout), done.stdout
 
 
-def test_different_programs_are_reported_on_every_rank():
-    done = run(WORKER, "differs", ranks=2)
+@pytest.mark.parametrize("task", ["differs", "differs_in_mesh", "differs_in_first_mesh"])
+def test_different_programs_are_reported_on_every_rank(task):
+    done = run(WORKER, task, ranks=2, limit=60)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("caught") == 2, done.stdout
 
