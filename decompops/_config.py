@@ -4,31 +4,27 @@ import contextlib
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 from ._backend.base import AbstractBackend
-from ._backend.cudecomp import CuDecomp
+from ._backend.cudecomp import CuDecomp, HaloBackend, TransposeBackend
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
 
 
 _BACKENDS = {"xla": XLA, "mpi": MPI, "cudecomp": CuDecomp}
-_TRANSPOSES = (
-    *("mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl"),
-    *("nvshmem", "nvshmem_pl", "nvshmem_sm"),
-)
-_HALOS = ("mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking")
 
 
 class Config:
     """The defaults that operators are built with: `dops.config`.
 
     - `backend`: an instance such as `dops.XLA()`, or its name: "xla", "mpi", "cudecomp".
-    - `transpose_backend`, `halo_backend`: how cuDecomp communicates, by cuDecomp's own names in lower case ("nccl",
-      "nvshmem_pl", ...). Kept for `CuDecomp()`, which this version does not have yet; nothing else reads them.
+    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, by cuDecomp's own names in lower case
+      ("nccl", "nvshmem_pl", ...).
 
     What is not set here is taken from the environment (`DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`,
-    `DECOMPOPS_HALO_BACKEND`), and else is `XLA()` and cuDecomp's own choice. An operator reads the defaults once, when
+    `DECOMPOPS_HALO_BACKEND`), and else is `XLA()` and NCCL. An operator reads the defaults once, when
     it is built; a later change does not alter it.
     """
 
@@ -84,8 +80,8 @@ config = Config()
 def _checked(options: dict[str, Any], source: str | None = None) -> dict[str, Any]:
     choices = {
         "backend": tuple(_BACKENDS),
-        "transpose_backend": _TRANSPOSES,
-        "halo_backend": _HALOS,
+        "transpose_backend": get_args(TransposeBackend),
+        "halo_backend": get_args(HaloBackend),
     }
     checked = {}
     for name, value in options.items():
@@ -106,4 +102,8 @@ def _checked(options: dict[str, Any], source: str | None = None) -> dict[str, An
 
 def resolve_backend(backend: AbstractBackend | str | None) -> AbstractBackend:
     """The backend to build an operator with: the argument, else the default."""
-    return _checked({"backend": backend})["backend"] or config.backend
+    chosen = _checked({"backend": backend})["backend"] or config.backend
+    if isinstance(chosen, CuDecomp):
+        transpose = chosen.transpose or config.transpose_backend or "nccl"
+        chosen = replace(chosen, transpose=transpose, halo=chosen.halo or config.halo_backend or "nccl")
+    return chosen

@@ -103,7 +103,7 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         backend = resolve_backend(options.backend)
         if options.on_paper and not isinstance(backend, XLA):
             raise ValueError("what is on paper are XLA's collectives; it needs --backend xla")
-        if isinstance(backend, MPI):
+        if isinstance(backend, MPI | CuDecomp):
             backend.initialize(key=backend.communicator)
     except (ValueError, ImportError, RuntimeError) as error:
         parser.error(str(error))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import MPI, XLA, _bench, cli
+from decompops import MPI, XLA, CuDecomp, _bench, cli
 from decompops._backend import library
 from decompops._hlo import Collective, collectives
 from decompops._peers import Contestant
@@ -77,7 +77,8 @@ def test_info():
     assert lines["backend XLA"].strip() == "available"
     problem = MPI().problem()
     assert lines["backend MPI"].strip().startswith("available" if problem is None else f"not available: {problem}")
-    assert "not available: its compiled kernels are not in this version" in lines["backend CuDecomp"]
+    problem = CuDecomp().problem()
+    assert lines["backend CuDecomp"].strip().startswith("available" if problem is None else f"not available: {problem}")
     assert "backend=XLA()" in lines["defaults"]
 
 
@@ -86,7 +87,7 @@ def test_info():
     [("yes", "yes", []), ("no", "yes", ["without FFTW"]), ("no", "no", ["without FFTW", "without OpenMP"])],
 )
 def test_info_of_kernels_built_without_something(fftw, openmp, said, monkeypatch, capsys):
-    built = {"problem": "", "mpi": "some MPI", "fftw": fftw, "openmp": openmp}
+    built = {"problem": "", "mpi": "some MPI", "fftw": fftw, "openmp": openmp, "cudecomp": "not found"}
     monkeypatch.setattr(library, "build", lambda: built)
     monkeypatch.setattr(library, "problem", lambda: None)
     assert cli.main(["info"]) == 0
@@ -169,7 +170,7 @@ def test_on_paper():
         (["--repeats", "0"], "--repeats: must be a positive integer"),
         (["--devices", "-1"], "--devices: must be a positive integer"),
         (["--backend", "smoke", "--json"], "`backend` must be one of"),
-        (["--backend", "cudecomp", "--json"], "its compiled kernels are not in this version"),
+        (["--backend", "cudecomp", "--json"], "`backend=CuDecomp()` does not work here"),
         (["--operator", "halo", "--shape", "9", "--json"], "the mesh must divide the shape"),
     ],
 )

@@ -65,9 +65,10 @@ def test_use_is_local_to_its_thread():
 
 
 def test_missing_backend_says_so():
-    with pytest.raises(ImportError, match=r"compiled kernels are not .* use `backend=XLA\(\)`"):
+    error = ImportError if dops.CuDecomp().problem() else RuntimeError
+    with pytest.raises(error, match=r"CuDecomp\(\)` does not work here|CuDecomp.initialize\(\)` must be called"):
         dops.FFT3D(make_mesh((2, 4)), backend="cudecomp")
-    with dops.config.use(backend="cudecomp"), pytest.raises(ImportError, match="compiled kernels"):
+    with dops.config.use(backend="cudecomp"), pytest.raises(error, match="CuDecomp"):
         dops.HaloExchange(make_mesh((2, 4)), 1)
 
 
@@ -78,15 +79,18 @@ def test_mpi_needs_kernels_or_its_initialization():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("backend", "options", "error", "message"),
     [
-        ({"communicator": 3}, TypeError, "`communicator` must be a key, a string; got 3"),
-        ({"planning": "lazy"}, ValueError, "`planning` must be one of .*; got 'lazy'"),
+        ("MPI", {"communicator": 3}, TypeError, "`communicator` must be a key, a string; got 3"),
+        ("MPI", {"planning": "lazy"}, ValueError, "`planning` must be one of .*; got 'lazy'"),
+        ("CuDecomp", {"transpose": "gloo"}, ValueError, "`transpose` must be one of .*'nccl'.*; got 'gloo'"),
+        ("CuDecomp", {"halo": "nccl_pl"}, ValueError, "`halo` must be one of .*'nccl'.*; got 'nccl_pl'"),
+        ("CuDecomp", {"communicator": 1}, TypeError, "`communicator` must be a key, a string; got 1"),
     ],
 )
-def test_bad_options_of_mpi(plain, options, error, message):
+def test_bad_options_of_backends(plain, backend, options, error, message):
     with pytest.raises(error, match=message):
-        plain.MPI(**options)
+        getattr(plain, backend)(**options)
 
 
 BAD = [

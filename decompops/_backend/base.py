@@ -7,6 +7,7 @@ from jax import Array
 
 
 if TYPE_CHECKING:
+    import numpy as np
     from jax.sharding import AbstractMesh, Mesh
 
     from .._stage import Plan
@@ -37,6 +38,9 @@ class AbstractBackend(abc.ABC):
     @abc.abstractmethod
     def check(self, mesh: "Mesh | AbstractMesh") -> None:
         """Raise if this backend cannot serve operators on `mesh`."""
+
+    def prepare(self, plan: "Plan", dtype: "np.dtype") -> None:  # noqa: B027 - most have nothing to do
+        """Called on every rank, in the same order, before a program with `plan` for inputs of `dtype` is made."""
 
     def counters(self) -> Counters:
         """For the benchmark. Without compiled kernels nothing is counted: XLA's programs say what they communicate."""

@@ -1,26 +1,266 @@
-"""The backend for GPU clusters: named here so that asking for it says what is missing."""
+"""The backend for GPU clusters: NVIDIA's cuDecomp moves the data (`ffi/cudecomp`), XLA does everything else."""
 
+import functools
+import itertools
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from jax import Array
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh
 
-from .._stage import Plan
+from .._pencil import AXES, Layout
+from .._stage import Extend, Move, Plan, Stage, result_dtype
+from . import grids, launch
 from .base import AbstractBackend
+from .xla import interpret, move, pad_end
+from .xla_halo import Message, messages_of, permute
+
+
+# By cuDecomp's own names and numbers; these are what they communicate with.
+TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
+HaloBackend = Literal["mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking"]
+_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 @dataclass(frozen=True)
 class CuDecomp(AbstractBackend):
-    """Compiled kernels over NVIDIA's cuDecomp, for GPU clusters. Not in this version."""
+    """NVIDIA's cuDecomp, for GPU clusters: one process for each GPU, started by `mpiexec`.
 
-    def problem(self) -> str:
-        return (
-            "its compiled kernels are not in this version of decompops; use `backend=XLA()`, which communicates "
-            "between GPUs through NCCL"
-        )
+    Fourier transforms stay with XLA (cuFFT), as does moving data of types that cuDecomp does not have: it has float32,
+    float64, complex64 and complex128.
 
-    def check(self, mesh) -> NoReturn:
-        raise ImportError(f"`backend={self}` does not work here: {self.problem()}.")
+    - `transpose`: how transposes communicate: "mpi_p2p", "mpi_p2p_pl", "mpi_a2a" (an MPI that knows GPUs), "nccl",
+        "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm"; `None` for `dops.config.transpose_backend`, else "nccl".
+    - `halo`: how halo exchanges do: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking"; `None` for
+        `dops.config.halo_backend`, else "nccl".
+    - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
+
+    Call `CuDecomp.initialize()` first.
+    """
+
+    transpose: TransposeBackend | None = None
+    halo: HaloBackend | None = None
+    communicator: str = "world"
+
+    differentiable_block: ClassVar[bool] = False
+
+    def __post_init__(self):
+        for name, choices in (("transpose", get_args(TransposeBackend)), ("halo", get_args(HaloBackend))):
+            if getattr(self, name) not in (None, *choices):
+                raise ValueError(f"`{name}` must be one of {choices}; got {getattr(self, name)!r}.")
+        if not isinstance(self.communicator, str):
+            raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
+
+    @staticmethod
+    def initialize(communicator: Any = None, *, key: str = "world", device: int | None = None) -> None:
+        """Start JAX over the ranks of an MPI communicator, one GPU in each.
+
+        To be called by every rank before any JAX computation; calling it again does nothing.
+
+        **Arguments:**
+
+        - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
+        - `key`: a name for it, for `CuDecomp(communicator=key)`.
+        - `device`: the number of this rank's GPU among those of its host; `None` deals them out in turn.
+
+        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if there
+        is no GPU, JAX is in use already or the ranks do not agree with JAX's processes.
+        """
+        launch.initialize_gpus(communicator, key, device)
+
+    def problem(self) -> str | None:
+        return grids.problem()
+
+    def check(self, mesh) -> None:
+        self._ranks_of(mesh)
+
+    def _ranks_of(self, mesh) -> list[int]:
+        platform = "cpu" if grids.platform() == "cpu" else "gpu"
+        return launch.ranks_of(mesh, self.communicator, platform, self)
+
+    def prepare(self, plan: Plan, dtype: np.dtype) -> None:
+        for stage in plan.stages:
+            if np.dtype(dtype).name in _DTYPES:
+                for use in self._uses(plan, stage):
+                    self._prepare(plan, use, np.dtype(dtype))
+            dtype = result_dtype(stage, dtype)
+
+    def _prepare(self, plan: Plan, use: "_Use", dtype: np.dtype) -> None:
+        known = launch.known[self.communicator]
+        number = grids.add(self.communicator, known.handle, self._ranks(plan), use.grid)
+        if self._allocates(use):
+            grids.reserve(number, grids.elements(number, use.width) * dtype.itemsize)
 
     def run(self, plan: Plan, block: Array) -> Array:
-        self.check(plan.mesh)
+        return interpret(plan, block, functools.partial(self._move, plan), functools.partial(self._exchange, plan))
+
+    def _allocates(self, use: "_Use") -> bool:
+        """Whether cuDecomp must allocate the work space itself."""
+        return str(self.halo if use.width else self.transpose).startswith("nvshmem")
+
+    def _ranks(self, plan: Plan) -> tuple[int, ...]:
+        """The ranks that share a grid with this one, rows of the mesh first."""
+        assert isinstance(plan.mesh, Mesh)
+        ranks = np.reshape(self._ranks_of(plan.mesh), plan.mesh.devices.shape)
+        names = [name for name in plan.axes if name is not None]
+        here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)[0]
+        part = ranks[tuple(slice(None) if name in names else i for name, i in zip(plan.mesh.axis_names, here))]
+        order = [name for name in plan.mesh.axis_names if name in names]
+        return tuple(int(rank) for rank in part.transpose([order.index(name) for name in names]).flat)
+
+    def _uses(self, plan: Plan, stage: Stage) -> list["_Use"]:
+        """What `stage` needs of cuDecomp."""
+        if isinstance(stage, Move) and stage.gathered is not None:
+            return [self._transpose(plan, stage)]
+        if isinstance(stage, Extend):
+            stage = stage.transpose() if stage.transposed else stage
+            return [self._halo(plan, stage, swap.width) for swap in _swaps(stage, messages_of(stage))]
+        return []
+
+    def _transpose(self, plan: Plan, stage: Move) -> "_Use":
+        """cuDecomp's X and Y are the two axes that take part: one descriptor serves a move and its transpose."""
+        gathered, divided = _exchanged(stage)
+        x, y = sorted((gathered, divided))
+        (z,) = {0, 1, 2} - {x, y}
+        x_pencil, y_pencil = (stage.before, stage.after) if divided == x else (stage.after, stage.before)
+        parts = y_pencil.parts[x], y_pencil.parts[z]
+        lengths = parts[0] * y_pencil.core(x), parts[0] * x_pencil.core(y), parts[1] * y_pencil.core(z)
+        orders = [_order((x, y, z), layout) for layout in (x_pencil, y_pencil)]
+        return _Use(self._grid(plan, lengths, parts, orders, y_pencil.names[x]))
+
+    def _halo(self, plan: Plan, stage: Extend, width: int) -> "_Use":
+        """cuDecomp's Y is the axis along which halos are exchanged: for it, a block is just what is to be sent."""
+        layout, y = stage.before, stage.axis
+        x, z = sorted({0, 1, 2} - {y}, key=lambda axis: layout.parts[axis])
+        parts = layout.parts[y], layout.parts[z]
+        lengths = layout.extent(x), parts[0] * 2 * width, parts[1] * layout.extent(z)
+        order = _order((x, y, z), layout)
+        return _Use(self._grid(plan, lengths, parts, [order, order], layout.names[y]), width)
+
+    def _grid(self, plan: Plan, lengths, parts, orders, name: str | None) -> grids.Grid:
+        transpose = get_args(TransposeBackend).index(self.transpose or "nccl") + 1
+        halo = get_args(HaloBackend).index(self.halo or "nccl") + 1
+        return grids.Grid(lengths, parts, (*orders, (0, 1, 2)), name != plan.axes[0], transpose, halo)
+
+    def _call(self, plan: Plan, use: "_Use", target: str, shape: tuple[int, ...], x: Array, label: str, **options):
+        number = grids.find(self.communicator, self._ranks(plan), use.grid)
+        work = 1 if self._allocates(use) else grids.elements(number, use.width)
+        results = jax.ShapeDtypeStruct(shape, x.dtype), jax.ShapeDtypeStruct((work,), x.dtype)
+        aliases = {0: 0} if use.width else None  # halos are updated in place
+        call = jax.ffi.ffi_call(target, results, input_output_aliases=aliases)
+        mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
+        return call(x, grid=np.int64(number), label=f"{label} {x.dtype} {x.shape} on mesh ({mesh})", **options)[0]
+
+    def _move(self, plan: Plan, stage: Move, block: Array) -> Array:
+        if stage.gathered is None or block.dtype.name not in _DTYPES:
+            return move(stage, block, chunked=False)
+        before, after, lead = stage.before, stage.after, block.ndim - 3
+        gathered, divided = _exchanged(stage)
+        # cuDecomp divides evenly what we pad: it moves the padding, too.
+        parts = after.parts[divided]
+        whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
+        shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
+        result = self._call(
+            plan,
+            self._transpose(plan, stage),
+            grids.TRANSPOSE,
+            (*block.shape[:lead], *shape),
+            pad_end(block, whole[divided], lead + before.order.index(divided)),
+            f"Transpose {AXES[divided]} -> {AXES[gathered]} of blocks",
+            forward=np.bool_(divided < gathered),
+        )
+        return lax.slice_in_dim(result, 0, after.lengths[gathered], axis=lead + after.order.index(gathered))
+
+    def _exchange(self, plan: Plan, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
+        """What each device gets of `messages`: by one update of halos from device to device on the way of each."""
+        if sent[0].dtype.name not in _DTYPES:
+            return permute(stage, messages, sent)
+        axis = sent[0].ndim + stage.before.position(stage.axis)
+        received = list(sent)
+        for swap in _swaps(stage, messages):
+
+            def step(_, pair, swap=swap):
+                return self._swap(plan, stage, swap.width, axis, *pair)
+
+            def step_back(_, pair, step=step):
+                return step(None, pair[::-1])[::-1]
+
+            # Where there is one message only, nothing of it goes the other way: zeros, but linear in it.
+            nothing = lax.slice_in_dim(next(sent[i] for i in (swap.down, swap.up) if i is not None), 0, 0, axis=axis)
+            both = (nothing if i is None else sent[i] for i in (swap.down, swap.up))
+            pair = tuple(pad_end(x, swap.width, axis) for x in both)
+            for _ in range(swap.distance):
+                pair = jax.custom_derivatives.linear_call(step, step_back, (), pair)
+            for i, x in zip((swap.down, swap.up), pair):
+                if i is not None:
+                    received[i] = lax.slice_in_dim(x, 0, messages[i].width, axis=axis)
+        return received
+
+    def _swap(self, plan: Plan, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
+        """Send `down` to the device before and `up` to the next, and return what comes in turn.
+
+        They are the layers at the two ends of a field whose halos cuDecomp updates.
+        """
+        field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)
+        field = self._call(
+            plan,
+            self._halo(plan, stage, width),
+            grids.HALO,
+            field.shape,
+            field,
+            f"HaloExchange along {AXES[stage.axis]} of layers",
+            width=np.int64(width),
+            periodic=np.bool_(stage.periodic),
+        )
+        first = lax.slice_in_dim(field, 0, width, axis=axis)
+        return lax.slice_in_dim(field, 3 * width, 4 * width, axis=axis), first
+
+
+class _Use(NamedTuple):
+    """One use of cuDecomp: a transpose, or an update of halos of `width` layers."""
+
+    grid: grids.Grid
+    width: int = 0
+
+
+class _Swap(NamedTuple):
+    """Two messages, by their numbers (`None`: none), that travel `distance` devices up and down the line together."""
+
+    up: int | None
+    down: int | None
+    distance: int
+    width: int
+
+
+def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
+    parts = stage.before.parts[stage.axis]
+    ways: dict[int, tuple[list[int], list[int]]] = {}
+    for i, message in enumerate(messages):
+        if message.pairs:
+            hop = message.hop
+            if stage.periodic:  # the shorter way round
+                hop = (hop + parts // 2) % parts - parts // 2
+                hop = abs(hop) if 2 * abs(hop) == parts else hop
+            ups_and_downs = ways.setdefault(abs(hop), ([], []))
+            ups_and_downs[hop < 0].append(i)
+    swaps = []
+    for distance, (ups, downs) in ways.items():
+        for pair in itertools.zip_longest(ups, downs):
+            width = max(messages[i].width for i in pair if i is not None)
+            swaps.append(_Swap(*pair, distance, width))
+    return swaps
+
+
+def _order(axes: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
+    """How `layout` stores cuDecomp's X, Y and Z, which are `axes` here, the fastest first."""
+    return tuple(axes.index(axis) for axis in reversed(layout.order))
+
+
+def _exchanged(stage: Move) -> tuple[int, int]:
+    """The axes that become whole and divided, of a stage that communicates."""
+    assert stage.gathered is not None
+    assert stage.divided is not None
+    return stage.gathered, stage.divided

@@ -1,16 +1,19 @@
-"""What `dops.MPI.initialize()` does: JAX over the ranks of an MPI communicator."""
+"""What `MPI.initialize()` and `CuDecomp.initialize()` do: start JAX over the ranks of an MPI communicator."""
 
 import atexit
 import ctypes
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
+from . import grids
 from .library import load, register
 
 
@@ -27,7 +30,47 @@ known: dict[str, Communicator] = {}
 
 
 def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) -> None:
+    """What `MPI.initialize` does."""
     library = load()
+    first = not known
+
+    def make_known(communicator: Any) -> int:
+        if library.decompops_add_communicator(len(known), communicator.py2f()) != 0:
+            raise RuntimeError(f"`communicator` could not be duplicated; got {communicator}.")
+        if first:
+            register()
+            library.decompops_set_timeout(timeout)
+            library.decompops_watch_signals()
+            if reuse_memory:
+                _reuse_memory()
+            _end_together(library, communicator)
+        return len(known)
+
+    # Programs run one after the other: the kernels of several in flight could not tell two runs of the same one apart.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    _start(communicator, key, "cpu", None, make_known)
+
+
+def initialize_gpus(communicator: Any, key: str, device: int | None) -> None:
+    """What `CuDecomp.initialize` does."""
+    platform = "cpu" if grids.platform() == "cpu" else "cuda"
+    from mpi4py import MPI
+
+    node = (communicator or MPI.COMM_WORLD).Split_type(MPI.COMM_TYPE_SHARED)
+    device = grids.use_device(-1 - node.rank if device is None else device)
+    node.Free()
+
+    def make_known(communicator: Any) -> int:
+        if not known:
+            grids.register()
+            _end_by_abort(communicator)
+        return len(known)
+
+    _start(communicator, key, platform, device, make_known)
+
+
+def _start(communicator: Any, key: str, platform: str, device: int | None, make_known: Callable[[Any], int]) -> None:
+    """Check the communicator, start JAX over it if it is the first one, and let `make_known` do the rest."""
     from mpi4py import MPI
 
     if communicator is None:
@@ -42,42 +85,53 @@ def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) 
             f"{MPI.Query_thread()}."
         )
     if not known:
-        _start_jax(communicator)
-    if jax.local_device_count() != 1 or jax.default_backend() != "cpu":
+        _start_jax(communicator, platform, device)
+    if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
         raise RuntimeError(
-            "`MPI.initialize()` needs one CPU device in each process; got "
+            f"`initialize()` needs one {_DEVICES[platform].upper()} device in each process; got "
             f"{jax.local_device_count()} of platform {jax.default_backend()!r}. Call it before any JAX computation."
         )
     indices = communicator.allgather(jax.process_index())
     if not known and indices != list(range(communicator.size)):
         raise RuntimeError(f"the processes of JAX must be the ranks of `communicator`; got {indices} in its order.")
-    if library.decompops_add_communicator(len(known), communicator.py2f()) != 0:
-        raise RuntimeError(f"`communicator` could not be duplicated; got {communicator}.")
-    if not known:
-        register()
-        library.decompops_set_timeout(timeout)
-        library.decompops_watch_signals()
-        if reuse_memory:
-            _reuse_memory()
-        _end_together(library, communicator)
-    known[key] = Communicator(len(known), communicator, {index: rank for rank, index in enumerate(indices)})
+    number = make_known(communicator)
+    known[key] = Communicator(number, communicator, {index: rank for rank, index in enumerate(indices)})
 
 
-def _start_jax(communicator: Any) -> None:
-    """One CPU device in each rank, and programs that run one after the other: the kernels of several programs in
-    flight could not tell two runs of the same one apart."""
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    jax.config.update("jax_platforms", "cpu")
+_DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # platforms, and what JAX's devices call them
+
+
+def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
+    """The ranks of the mesh's devices, in its order. Raises where `backend` cannot serve the mesh."""
+    if key not in known:
+        raise RuntimeError(
+            f"`{type(backend).__name__}.initialize()` must be called before an operator is built with "
+            f"`backend={backend}`; known communicators: {tuple(known)}."
+        )
+    ranks = known[key].ranks
+    if not isinstance(mesh, Mesh):
+        raise ValueError(f"`mesh` must have devices for `backend={backend}`, which are its ranks; got {mesh}.")
+    devices = list(mesh.devices.flat)
+    indices = [device.process_index for device in devices]
+    if any(device.platform != platform for device in devices) or not set(indices) <= ranks.keys():
+        raise ValueError(f"`mesh` must consist of {platform.upper()} devices of the ranks of `{key}`; got {mesh}.")
+    return [ranks[index] for index in indices]
+
+
+def _start_jax(communicator: Any, platform: str, device: int | None) -> None:
+    """One device in each rank."""
+    jax.config.update("jax_platforms", platform)
     try:
         jax.config.update("jax_num_cpu_devices", 1)
     except RuntimeError as error:  # JAX is in use: with one rank that may do
         if communicator.size > 1:
-            raise RuntimeError("`MPI.initialize()` must be called before any JAX computation.") from error
-    if communicator.size > 1:
+            raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
+    if communicator.size > 1 or platform == "cuda":
         jax.distributed.initialize(
             coordinator_address=_coordinator(communicator),
             num_processes=communicator.size,
             process_id=communicator.rank,
+            local_device_ids=device,
         )
 
 
@@ -113,6 +167,20 @@ def _end_together(library: ctypes.CDLL, communicator: Any) -> None:
 
     sys.excepthook = hook
     atexit.register(library.decompops_leave)
+
+
+def _end_by_abort(communicator: Any) -> None:
+    """A rank that raises ends the job: others may be waiting for it on their GPUs, where nothing can tell them."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        previous(kind, value, traceback)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if communicator.size > 1:
+            communicator.Abort(1)
+
+    sys.excepthook = hook
 
 
 def _reuse_memory() -> None:

@@ -19,17 +19,22 @@ _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", 
 
 @functools.cache
 def build() -> dict[str, str]:
-    """What the build found: `problem` (empty if the kernels were built), `mpi`, `fftw`, `openmp`."""
+    """What the build found: `problem` (empty if the MPI kernels were built), `mpi`, `fftw`, `openmp`, `cudecomp`
+    (like `problem`, for the kernels over cuDecomp)."""
     where = folder()
     if where is None:
-        return {"problem": "this copy of decompops was not installed with pip, which builds the kernels"}
+        missing = "this copy of decompops was not installed with pip, which builds the kernels"
+        return {"problem": missing, "cudecomp": missing}
     return json.loads((where / "build.json").read_text())
 
 
 def problem() -> str | None:
     """What keeps the MPI kernels from working in this process, and what to do; `None` if nothing does."""
-    if found := build()["problem"]:
-        return found
+    return build()["problem"] or mpi_problem()
+
+
+def mpi_problem() -> str | None:
+    """The same, where the kernels were built: what is wrong with MPI."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -61,13 +66,7 @@ def load() -> ctypes.CDLL:
     """The library. Raises `ImportError` with what to do where it does not work."""
     if found := problem():
         raise ImportError(f"`backend=MPI()` does not work here: {found}.")
-    where = folder()
-    assert where is not None
-    (path,) = where.glob("libdecompops_mpi.*")
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ImportError(f"`backend=MPI()` does not work here: {error}. Reinstall decompops.") from error
+    library = open_kernels("decompops_mpi", "MPI()")
     if not library.decompops_mpi_runs():
         raise ImportError(
             "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than mpi4py has loaded. "
@@ -78,19 +77,37 @@ def load() -> ctypes.CDLL:
     return library
 
 
+def open_kernels(name: str, backend: str) -> ctypes.CDLL:
+    """The library `name` of the build. Raises `ImportError` where it cannot be loaded."""
+    where = folder()
+    assert where is not None
+    (path,) = where.glob(f"lib{name}.*")
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"`backend={backend}` does not work here: {error}. Reinstall decompops.") from error
+
+
 @functools.cache
 def register() -> None:
     """Make the kernels known to XLA."""
     jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
-    types: Any = {"type_id": _pointer("decompops_type_id"), "type_info": _pointer("decompops_type_info")}
-    stages = {"instantiate": _pointer("decompops_instantiate"), "execute": _pointer("decompops_execute")}
+    library = load()
+    types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
+    stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
+    register_targets({TARGET: stages}, platform="cpu", types={"decompops_site": types})
+
+
+def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str, Any] | None = None) -> None:
     try:
-        jax.ffi.register_ffi_type("decompops_site", types, platform="cpu")
-        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+        for name, pointers in (types or {}).items():
+            jax.ffi.register_ffi_type(name, pointers, platform=platform)
+        for name, pointers in targets.items():
+            jax.ffi.register_ffi_target(name, pointers, platform=platform)
     except jax.errors.JaxRuntimeError as error:
         raise ImportError(
-            f"`backend=MPI()` does not work here: the kernels were built for another JAX than {jax.__version__} "
-            f"({error}). Reinstall decompops."
+            f"the kernels for {', '.join(targets)} were built for another JAX than {jax.__version__} ({error}). "
+            "Reinstall decompops."
         ) from error
 
 
@@ -101,8 +118,9 @@ def counters() -> Counters:
     return Counters(*numbers)
 
 
-def _pointer(name: str) -> Any:
-    function = getattr(load(), name)
+def pointer(library: ctypes.CDLL, name: str) -> Any:
+    """What a function without arguments returns, as JAX takes it."""
+    function = getattr(library, name)
     function.restype = ctypes.c_void_p
     return jax.ffi.pycapsule(ctypes.c_void_p(function()))
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, get_args
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 
 from .._pencil import AXES, Layout
 from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage, result_dtype
@@ -90,23 +89,10 @@ class MPI(AbstractBackend):
         library.load()
         if self.threads > 1 and library.build()["openmp"] != "yes":
             raise ImportError(f"`threads` must be 1: the kernels were built without OpenMP; got {self.threads}.")
-        if self.communicator not in launch.known:
-            raise RuntimeError(
-                f"`MPI.initialize()` must be called before an operator is built with `backend={self}`; known "
-                f"communicators: {tuple(launch.known)}."
-            )
         self._ranks(mesh)
 
     def _ranks(self, mesh) -> list[int]:
-        """The ranks of the mesh's devices, in its order."""
-        known = launch.known[self.communicator].ranks
-        if not isinstance(mesh, Mesh):
-            raise ValueError(f"`mesh` must have devices for `backend={self}`, which are its ranks; got {mesh}.")
-        devices = list(mesh.devices.flat)
-        indices = [device.process_index for device in devices]
-        if any(device.platform != "cpu" for device in devices) or not set(indices) <= known.keys():
-            raise ValueError(f"`mesh` must consist of CPU devices of the ranks of `{self.communicator}`; got {mesh}.")
-        return [known[index] for index in indices]
+        return launch.ranks_of(mesh, self.communicator, "cpu", self)
 
     def run(self, plan: Plan, block: Array) -> Array:
         if not plan.stages:

@@ -1,8 +1,9 @@
 """The default backend: XLA's collectives and FFTs."""
 
+import functools
 import math
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -14,7 +15,7 @@ from jax import Array, lax
 
 from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage
 from .base import AbstractBackend
-from .xla_halo import clear, crop, embed, extend
+from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
 
 # XLA's CPU transposes walk the output element by element; with a large (above all a power-of-two) input stride nearly
@@ -49,24 +50,28 @@ class XLA(AbstractBackend):
         del mesh  # XLA runs on every mesh.
 
     def run(self, plan: Plan, block: Array) -> Array:
-        chunked = _platform(plan.mesh) == "cpu"
-        scale = plan.scale * math.prod(map(normalisation, plan.stages))
-        for stage in plan.stages:
-            match stage:
-                case Move():
-                    block = move(stage, block, chunked)
-                case Fourier():
-                    # The whole scale at the first transform: there it fuses with the copy that follows.
-                    block, scale = scaled(fourier(stage, block), scale), 1.0
-                case Extend():
-                    block = _extend_or_transpose(stage, block)
-                case Crop():
-                    block = (embed if stage.transposed else crop)(stage, block)
-                case Clear():
-                    block = clear(stage, block)
-                case _:
-                    assert_never(stage)
-        return block
+        return interpret(plan, block, functools.partial(move, chunked=_platform(plan.mesh) == "cpu"))
+
+
+def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], exchange: Exchange = permute) -> Array:
+    """Apply `plan` with XLA, but for what `move` and `exchange` do."""
+    scale = plan.scale * math.prod(map(normalisation, plan.stages))
+    for stage in plan.stages:
+        match stage:
+            case Move():
+                block = move(stage, block)
+            case Fourier():
+                # The whole scale at the first transform: there it fuses with the copy that follows.
+                block, scale = scaled(fourier(stage, block), scale), 1.0
+            case Extend():
+                block = _extend_or_transpose(stage, block, exchange)
+            case Crop():
+                block = (embed if stage.transposed else crop)(stage, block)
+            case Clear():
+                block = clear(stage, block)
+            case _:
+                assert_never(stage)
+    return block
 
 
 def normalisation(stage: Stage) -> int:
@@ -88,13 +93,13 @@ def _platform(mesh) -> str:
     return jax.default_backend()
 
 
-def _extend_or_transpose(stage: Extend, block: Array) -> Array:
+def _extend_or_transpose(stage: Extend, block: Array, exchange: Exchange) -> Array:
     if not stage.transposed:
-        return extend(stage, block)
+        return extend(stage, block, exchange)
     forward = stage.transpose()
     shape = (*block.shape[:-3], *forward.before.block_shape)
     primal = jnp.zeros_like(block, shape=shape)
-    (result,) = jax.linear_transpose(lambda b: extend(forward, b), primal)(block)
+    (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange), primal)(block)
     return result
 
 
@@ -115,7 +120,7 @@ def move(stage: Move, block: Array, chunked: bool) -> Array:
     for part in range(parts):
         start = min(part * cells, before.lengths[divided])
         stop = min(start + cells, before.lengths[divided])
-        piece = _pad_end(lax.slice_in_dim(block, start, stop, axis=cut), cells, cut)
+        piece = pad_end(lax.slice_in_dim(block, start, stop, axis=cut), cells, cut)
         pieces.append(_reorder(piece, order, chunked))
     block = jnp.concatenate(pieces, axis=join)
     if (parts - 1) * cells >= before.lengths[divided]:
@@ -126,7 +131,7 @@ def move(stage: Move, block: Array, chunked: bool) -> Array:
     return lax.slice_in_dim(block, 0, after.lengths[gathered], axis=join)
 
 
-def _pad_end(block: Array, length: int, axis: int) -> Array:
+def pad_end(block: Array, length: int, axis: int) -> Array:
     missing = length - block.shape[axis]
     if missing == 0:
         return block

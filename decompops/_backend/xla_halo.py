@@ -1,4 +1,7 @@
-"""Halos with XLA: layers of neighbours' cells by collective permutes, between any two devices of a line."""
+"""Halos with XLA: layers of neighbours' cells, by collective permutes or another exchange between devices of a line."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,30 +13,61 @@ from .._stage import Clear, Crop, Extend
 Pairs = tuple[tuple[int, int], ...]
 
 
-def extend(stage: Extend, block: Array) -> Array:
-    """Extend one block along one grid axis.
+@dataclass(frozen=True)
+class Message:
+    """Layers that every device of a line sends to the one `hop` devices ahead: those of each parcel, laid side by side.
 
-    Only layers that somebody needs travel: one collective permute for each distance between owner and receiver.
+    `pairs` says who sends to whom; nobody if the device keeps them. A parcel is `(hop, first, last)`.
     """
-    axis = block.ndim + stage.before.position(stage.axis)
+
+    pairs: Pairs
+    parcels: tuple[tuple[int, int, int], ...]
+
+    @property
+    def hop(self) -> int:
+        return self.parcels[0][0]
+
+    @property
+    def width(self) -> int:
+        return sum(last - first for _, first, last in self.parcels)
+
+
+# Sends the messages of a stage: what each device gets of them.
+Exchange = Callable[[Extend, list[Message], list[Array]], list[Array]]
+
+
+def permute(stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
+    """Send each message by one collective permute. Who is sent nothing gets zeros."""
+    name = stage.before.names[stage.axis]
+    return [lax.ppermute(x, name, m.pairs) if m.pairs else x for m, x in zip(messages, sent)]
+
+
+def messages_of(stage: Extend) -> list[Message]:
+    """What travels for `stage`: one message for each distance between owner and receiver, of layers that are needed."""
     distance, offset, valid = _sources(stage)
-    # What is sent, by the pairs of devices that it goes between. On a ring of two devices both neighbours are the same
-    # one, and their layers go in one message: XLA would merge two such messages into one of the whole block.
-    messages: dict[Pairs, list[tuple[int, int, int]]] = {}
+    # By the pairs of devices: on a ring of two devices both neighbours are the same one, and their layers go in one
+    # message: XLA would merge two such messages into one of the whole block.
+    parcels: dict[Pairs, tuple[tuple[int, int, int], ...]] = {}
     for hop in sorted({int(h) for h in distance[valid]}, key=lambda h: (abs(h), h)):
         wanted = valid & (distance == hop)
-        layers = int(offset[wanted].min()), int(offset[wanted].max()) + 1
         pairs = _pairs(stage, hop, np.flatnonzero(wanted.any(axis=1)))
-        messages.setdefault(pairs, []).append((hop, *layers))
+        parcel = hop, int(offset[wanted].min()), int(offset[wanted].max()) + 1
+        parcels[pairs] = (*parcels.get(pairs, ()), parcel)
+    return [Message(pairs, several) for pairs, several in parcels.items()]
 
-    pool, filled, base = [], 0, {}
-    for pairs, parcels in messages.items():
-        parts = [lax.slice_in_dim(block, first, last, axis=axis) for _, first, last in parcels]
-        message = jnp.concatenate(parts, axis=axis)
-        pool.append(lax.ppermute(message, stage.before.names[stage.axis], pairs) if pairs else message)
-        for hop, first, last in parcels:
+
+def extend(stage: Extend, block: Array, exchange: Exchange = permute) -> Array:
+    """Extend one block along one grid axis."""
+    axis = block.ndim + stage.before.position(stage.axis)
+    distance, offset, valid = _sources(stage)
+    messages, sent, filled, base = messages_of(stage), [], 0, {}
+    for message in messages:
+        parts = [lax.slice_in_dim(block, first, last, axis=axis) for _, first, last in message.parcels]
+        sent.append(jnp.concatenate(parts, axis=axis))
+        for hop, first, last in message.parcels:
             base[hop] = filled - first
             filled += last - first
+    pool = exchange(stage, messages, sent)
 
     places = np.zeros_like(offset)
     for hop, start in base.items():

@@ -1,73 +1,43 @@
 """The compiled kernels under `mpiexec`. What each rank runs: worker.py."""
 
-import fcntl
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import decompops as dops
 import numpy as np
 import pytest
+
+import mpiexec
 
 
 HERE = Path(__file__).parent
 WORKER = HERE / "worker.py"
 DOCS = HERE.parents[1] / "docs" / "cluster.md"
 EXAMPLE = HERE.parents[1] / "examples" / "taylor_green.py"
-PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
-# On a machine that is meant to have the kernels, their absence is a failure.
-pytestmark = [
-    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
-    pytest.mark.timeout(600),  # with waiting for another one of these tests
-]
-
-
-def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
-    """A Python program on every rank."""
-    start = ["mpiexec", "-n", str(ranks)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(HERE.parent), "PYTHONUNBUFFERED": "1", **variables}
-    if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
-        start.append("--oversubscribe")
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # One after the other, also in parallel runs of pytest: ranks poll, and need their cores.
-    with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return subprocess.run(
-            [*start, sys.executable, *map(str, command)],
-            env=environment,
-            timeout=limit,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+pytestmark = mpiexec.MARKS
 
 
 def test_kernels_are_there():
-    assert PROBLEM is None
+    assert mpiexec.PROBLEM is None
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("task", ["operators", "transformations", "order"])
 def test_results(task, ranks):
-    done = run(WORKER, task, ranks=ranks, ROUNDS="200" if ranks == 2 else "60")
+    done = mpiexec.run(WORKER, task, ranks=ranks, ROUNDS="200" if ranks == 2 else "60")
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
 def test_threads():
-    done = run(WORKER, "threads", ranks=2, THREADS="3")
+    done = mpiexec.run(WORKER, "threads", ranks=2, THREADS="3")
     assert done.returncode == 0, done.stdout
 
 
 def test_no_leak_over_ten_thousand_calls():
-    done = run(WORKER, "leak", ranks=2)
+    done = mpiexec.run(WORKER, "leak", ranks=2)
     assert done.returncode == 0, done.stdout
 
 
@@ -88,20 +58,20 @@ FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on m
     ],
 )
 def test_job_ends_where_one_rank_does(task, messages):
-    done = run(WORKER, task, ranks=2, limit=60)
+    done = mpiexec.run(WORKER, task, ranks=2, limit=60)
     assert done.returncode != 0
     for message in messages:
         assert re.search(message, done.stdout), done.stdout
 
 
 def test_ranks_end_one_by_one():
-    done = run(WORKER, "ends_late", ranks=4, limit=60)
+    done = mpiexec.run(WORKER, "ends_late", ranks=4, limit=60)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_job_ends_where_one_rank_is_killed(victim):
-    done = run(WORKER, "dies", ranks=2, limit=60, VICTIM=str(victim))
+    done = mpiexec.run(WORKER, "dies", ranks=2, limit=60, VICTIM=str(victim))
     assert done.returncode != 0
     if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
         assert re.search("decompops: terminated in " + FFT, done.stdout), done.stdout
@@ -109,7 +79,7 @@ def test_job_ends_where_one_rank_is_killed(victim):
 
 @pytest.mark.parametrize("task", ["differs", "differs_in_mesh", "differs_in_first_mesh"])
 def test_different_programs_are_reported_on_every_rank(task):
-    done = run(WORKER, task, ranks=2, limit=60)
+    done = mpiexec.run(WORKER, task, ranks=2, limit=60)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("caught") == 2, done.stdout
 
@@ -117,7 +87,7 @@ def test_different_programs_are_reported_on_every_rank(task):
 def test_benchmark():
     operators = ("fft", "rfft+inverse", "fft-gradient", "transpose", "halo")
     command = ("-m", "decompops", "bench", "--backend", "mpi", "--shape", "16x8x24", "--repeats", "1", "--json")
-    done = run(*command, "--mesh", "2x1", "--operator", *operators, ranks=2)
+    done = mpiexec.run(*command, "--mesh", "2x1", "--operator", *operators, ranks=2)
     assert done.returncode == 0, done.stdout
     results = json.loads(done.stdout[done.stdout.index("{\n") : done.stdout.rindex("}") + 1])
     assert results["processes"] == results["devices"] == 2
@@ -144,7 +114,7 @@ def test_benchmark():
     ],
 )
 def test_benchmark_of_bad_arguments(arguments, message):
-    done = run("-m", "decompops", "bench", "--backend", "mpi", *arguments, ranks=2)
+    done = mpiexec.run("-m", "decompops", "bench", "--backend", "mpi", *arguments, ranks=2)
     assert done.returncode != 0
     assert message in done.stdout
 
@@ -159,7 +129,7 @@ def test_documented_script(tmp_path):
     (script,) = re.findall(r"```python title=.*?\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
     path = tmp_path / "power.py"
     path.write_text(script)
-    done = run(path, ranks=4)
+    done = mpiexec.run(path, ranks=4)
     assert done.returncode == 0, done.stdout
     u = np.random.default_rng(0).standard_normal((64, 64, 64))
     (printed,) = re.findall(r"^\d\.\d+e\+\d+$", done.stdout, flags=re.MULTILINE)
@@ -168,13 +138,13 @@ def test_documented_script(tmp_path):
 
 def test_example():
     options = ("--backend", "mpi", "--n", "24", "--dt", "0.05", "--t-end", "0.2", "--dtype", "float64", "--no-plot")
-    done = run(EXAMPLE, *options, ranks=2)
+    done = mpiexec.run(EXAMPLE, *options, ranks=2)
     assert done.returncode == 0, done.stdout
     (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # printed once, not by every rank
     assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # the published solution
 
 
 def test_example_that_leaves_a_rank_out():
-    done = run(EXAMPLE, "--backend", "mpi", "--mesh", "1x1", ranks=2, limit=60)
+    done = mpiexec.run(EXAMPLE, "--backend", "mpi", "--mesh", "1x1", ranks=2, limit=60)
     assert done.returncode != 0
     assert "argument --mesh: must have 2 to 2 devices; got '1x1'" in done.stdout

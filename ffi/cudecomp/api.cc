@@ -1,0 +1,74 @@
+#include "cudecomp/api.h"
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+#include "cudecomp/grids.h"
+
+using namespace decompops;
+using namespace decompops::cudecomp;
+
+namespace {
+
+thread_local std::string last_error;
+
+template <class Body>
+std::int64_t guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return -1;
+  }
+}
+
+void check_cuda(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) throw Failure(std::string(what) + ": " + cudaGetErrorString(code));
+}
+
+}  // namespace
+
+const char* decompops_cudecomp_error() { return last_error.c_str(); }
+
+std::int64_t decompops_cudecomp_use_device(int device) {
+  return guarded([&]() -> std::int64_t {
+    int count = 0;
+    check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    if (count == 0) throw Failure("there is no GPU");
+    if (device < 0) device = (-device - 1) % count;
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    return device;
+  });
+}
+
+std::int64_t decompops_cudecomp_add_handle(int communicator) {
+  return guarded([&] { return add_handle(communicator); });
+}
+
+std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, const std::int32_t* numbers) {
+  return guarded([&] {
+    Division division;
+    std::memcpy(&division, numbers, sizeof(division));
+    return add_grid(handle, division);
+  });
+}
+
+std::int64_t decompops_cudecomp_elements(std::int64_t grid, std::int64_t width) {
+  return guarded([&] { return elements(grid, width); });
+}
+
+std::int64_t decompops_cudecomp_reserve(std::int64_t grid, std::int64_t bytes) {
+  return guarded([&]() -> std::int64_t {
+    reserve(grid, bytes);
+    return 0;
+  });
+}
+
+std::int64_t decompops_cudecomp_clear() {
+  return guarded([]() -> std::int64_t {
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    clear();
+    return 0;
+  });
+}

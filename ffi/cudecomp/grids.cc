@@ -1,0 +1,110 @@
+#include "cudecomp/grids.h"
+
+#include <mutex>
+#include <vector>
+
+namespace decompops::cudecomp {
+namespace {
+
+std::mutex mutex;
+std::vector<cudecompHandle_t> handles;
+std::vector<Grid> grids;
+
+const char* meaning(cudecompResult_t result) {
+  switch (result) {
+    case CUDECOMP_RESULT_SUCCESS: return "success";
+    case CUDECOMP_RESULT_INVALID_USAGE: return "invalid usage";
+    case CUDECOMP_RESULT_NOT_SUPPORTED: return "not supported";
+    case CUDECOMP_RESULT_INTERNAL_ERROR: return "internal error";
+    case CUDECOMP_RESULT_CUDA_ERROR: return "error in CUDA";
+    case CUDECOMP_RESULT_CUTENSOR_ERROR: return "error in cuTENSOR";
+    case CUDECOMP_RESULT_MPI_ERROR: return "error in MPI";
+    case CUDECOMP_RESULT_NCCL_ERROR: return "error in NCCL";
+    case CUDECOMP_RESULT_NVSHMEM_ERROR: return "error in NVSHMEM";
+    case CUDECOMP_RESULT_NVML_ERROR: return "error in NVML";
+  }
+  return "unknown result";
+}
+
+template <class T>
+T& at(std::vector<T>& all, std::int64_t i, const char* what) {
+  if (i < 0 || i >= static_cast<std::int64_t>(all.size())) throw Failure(std::string("no such ") + what);
+  return all[i];
+}
+
+}  // namespace
+
+void check(cudecompResult_t result, const char* what) {
+  if (result != CUDECOMP_RESULT_SUCCESS) {
+    throw Failure(std::string(what) + ": " + meaning(result) + " (cuDecomp's result " + std::to_string(result) + ")");
+  }
+}
+
+std::int64_t add_handle(int communicator) {
+  cudecompHandle_t handle;
+  check(cudecompInit_F(&handle, communicator), "cudecompInit");
+  std::lock_guard<std::mutex> lock(mutex);
+  handles.push_back(handle);
+  return static_cast<std::int64_t>(handles.size()) - 1;
+}
+
+std::int64_t add_grid(std::int64_t handle, const Division& division) {
+  Grid grid{};
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    grid.handle = at(handles, handle, "handle");
+  }
+  cudecompGridDescConfig_t config;
+  check(cudecompGridDescConfigSetDefaults(&config), "cudecompGridDescConfigSetDefaults");
+  for (int axis = 0; axis < 3; ++axis) {
+    config.gdims[axis] = division.lengths[axis];
+    for (int i = 0; i < 3; ++i) config.transpose_mem_order[axis][i] = division.order[axis][i];
+  }
+  for (int i = 0; i < 2; ++i) config.pdims[i] = division.parts[i];
+  config.rank_order = division.column_major ? CUDECOMP_RANK_ORDER_COL_MAJOR : CUDECOMP_RANK_ORDER_ROW_MAJOR;
+  config.transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(division.transpose_backend);
+  config.halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(division.halo_backend);
+  check(cudecompGridDescCreate(grid.handle, &grid.descriptor, &config, nullptr), "cudecompGridDescCreate");
+  std::lock_guard<std::mutex> lock(mutex);
+  grids.push_back(grid);
+  return static_cast<std::int64_t>(grids.size()) - 1;
+}
+
+void reserve(std::int64_t index, std::int64_t bytes) {
+  Grid grid = find(index);
+  if (grid.bytes >= bytes) return;
+  if (grid.workspace) check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
+  check(cudecompMalloc(grid.handle, grid.descriptor, &grid.workspace, bytes), "cudecompMalloc");
+  grid.bytes = bytes;
+  std::lock_guard<std::mutex> lock(mutex);
+  at(grids, index, "grid descriptor") = grid;
+}
+
+Grid find(std::int64_t index) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return at(grids, index, "grid descriptor");
+}
+
+std::int64_t elements(std::int64_t index, std::int64_t width) {
+  const Grid grid = find(index);
+  std::int64_t count = 0;
+  if (width == 0) {
+    check(cudecompGetTransposeWorkspaceSize(grid.handle, grid.descriptor, &count), "cudecompGetTransposeWorkspaceSize");
+  } else {
+    check(cudecompGetHaloWorkspaceSize(grid.handle, grid.descriptor, 0, Halo(width).extents, &count),
+          "cudecompGetHaloWorkspaceSize");
+  }
+  return count;
+}
+
+void clear() {
+  std::lock_guard<std::mutex> lock(mutex);
+  for (; !grids.empty(); grids.pop_back()) {
+    const Grid& grid = grids.back();
+    if (grid.workspace) check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
+    check(cudecompGridDescDestroy(grid.handle, grid.descriptor), "cudecompGridDescDestroy");
+  }
+  for (; !handles.empty(); handles.pop_back()) check(cudecompFinalize(handles.back()), "cudecompFinalize");
+}
+
+}  // namespace decompops::cudecomp

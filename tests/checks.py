@@ -1,0 +1,188 @@
+"""What operators must do on every rank with a backend of compiled kernels, under `mpiexec`. Used by the workers."""
+
+import itertools
+from collections.abc import Iterable
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+from helpers import assert_close, random_field, tolerance
+
+
+XLA = dops.XLA()
+ALL_PAIRS = list(itertools.permutations("xyz", 2))
+EVEN, UNEVEN, PRIMES, TINY = (8, 4, 12), (9, 10, 11), (13, 17, 19), (3, 5, 2)
+ONE, LONG = (1, 3, 2), (5, 6, 1030)
+
+
+def make_mesh(sizes: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
+    names = ("c", "x", "y")[-len(sizes) :] if len(sizes) > 1 else ("x",)
+    return jax.make_mesh(sizes, names, axis_types=(kind,) * len(sizes))
+
+
+def meshes() -> list[Mesh]:
+    n = jax.device_count()
+    grids = [(n,), (n, 1), (1, n)] + ([(2, n // 2)] if n > 2 else [])
+    return [make_mesh(sizes) for sizes in grids]
+
+
+def distributed(array: np.ndarray, mesh: Mesh, spec: P, shape: tuple[int, ...]) -> jax.Array:
+    """`array`, padded with zeros to `shape`, over the mesh."""
+    array = np.pad(array, [(0, have - want) for have, want in zip(shape, array.shape)])
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+
+def assert_block(field: jax.Array, expected: np.ndarray) -> None:
+    """The block of this rank is that of `expected`, and its padding is zero."""
+    expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
+    (shard,) = field.addressable_shards
+    atol = tolerance(field.dtype) * np.abs(expected).max()
+    np.testing.assert_allclose(shard.data, expected[shard.index], rtol=0, atol=atol)
+
+
+def assert_same(ours: jax.Array, theirs: jax.Array) -> None:
+    """Bit for bit."""
+    assert ours.dtype == theirs.dtype
+    assert np.array_equal(ours.addressable_data(0), theirs.addressable_data(0))
+
+
+def operators(backend) -> None:
+    """Every operator: transforms against NumPy, what only moves cells against XLA, bit for bit."""
+    *slabs, grid = meshes()
+    shapes = (EVEN, PRIMES, TINY) if jax.device_count() == 2 else ()
+    for mesh, shape, contiguous in [
+        *((mesh, UNEVEN, False) for mesh in slabs if jax.device_count() == 2),
+        *((grid, shape, shape != TINY) for shape in shapes),
+        (grid, UNEVEN, False),
+    ]:
+        check_fft(backend, mesh, shape, contiguous)
+        check_transposes(backend, mesh, shape, contiguous)
+        if not contiguous:
+            check_halos(backend, mesh, shape)
+    for shape, contiguous in itertools.product((ONE, LONG), (False, True)):
+        check_transposes(backend, slabs[0] if shape == LONG else grid, shape, contiguous, ["zx", "xz", "yz"])
+    for dtype in (np.bool_, np.int8, np.float16, jnp.bfloat16, np.int32, np.complex128):
+        u = random_field(EVEN).astype(dtype)
+        move = [dops.Transpose(meshes()[-1], "z", "x", backend=b) for b in (backend, XLA)]
+        assert_same(move[0](u), move[1](u))
+    for dtype in (np.int16, np.float16, jnp.bfloat16, np.float32, np.complex64):
+        h = [dops.HaloExchange(meshes()[-1], 1, shape=EVEN, backend=b) for b in (backend, XLA)]
+        plan = h[0].plan(EVEN)
+        u = np.round(8 * random_field(plan.target.shape)).astype(dtype)  # sums are exact
+        u = distributed(u, meshes()[-1], plan.target.spec, u.shape)
+        assert_same(h[0].T(u), h[1].T(u))
+
+
+def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
+    for real, dtype, norm in (
+        (False, np.complex128, "ortho"),
+        (True, np.float64, "backward"),
+        (True, np.float32, "forward"),
+    ):
+        if dtype == np.float32 and contiguous:
+            continue
+        options = {"shape": shape, "real": real, "norm": norm, "axis_contiguous": contiguous, "backend": backend}
+        fft = dops.FFT3D(mesh, **options)
+        u = random_field(shape, dtype)
+        expected = (np.fft.rfftn if real else np.fft.fftn)(u, norm=norm)
+        expected = expected.transpose(1, 2, 0) if contiguous else expected
+        k = fft(fft.decomposition.shard(u))
+        assert_block(k, expected)
+        assert_block(fft.inverse(k), u)
+        if dtype == np.float32:
+            continue
+        plan = fft.plan(shape)
+        t = distributed(random_field(expected.shape, np.complex128, 1), mesh, plan.target.spec, plan.target.shape)
+        same = dops.FFT3D(mesh, **{**options, "backend": XLA})
+        for ours, theirs in ((fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)):
+            x = t if ours.plan(shape).source == plan.target else fft.decomposition.shard(u)
+            assert_close(ours(x).addressable_data(0), np.asarray(theirs(x).addressable_data(0)))
+
+
+def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
+    for pair in pairs:
+        options = {"shape": shape, "axis_contiguous": contiguous}
+        ours, theirs = (dops.Transpose(mesh, *pair, **options, backend=b) for b in (backend, XLA))
+        layout = ours.plan(shape).source
+        u = distributed(random_field(layout.true_shape, np.float32), mesh, layout.spec, layout.shape)
+        assert_same(ours(u), theirs(u))
+
+
+def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
+    for width, periodic in ((1, True), (((2, 1), (0, 3), (1, 1)), (True, False, False)), ((9, 0, 4), True)):
+        ours, theirs = (
+            dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, backend=b) for b in (backend, XLA)
+        )
+        u = ours.decomposition.shard(random_field(shape))
+        h = ours(u)
+        assert_same(h, theirs(u))
+        assert_same(ours.crop(h), theirs.crop(h))
+        assert_same(ours.update(h), theirs.update(h))
+        assert_same(ours.crop.T(u), theirs.crop.T(u))
+        assert_close(ours.T(h).addressable_data(0), np.asarray(theirs.T(h).addressable_data(0)))
+        y = distributed(random_field(h.shape, seed=1), mesh, h.sharding.spec, h.shape)
+        assert_close(jnp.sum(y * h), jnp.sum(ours.T(y) * u))
+
+
+def transformations(backend) -> None:
+    """Derivatives, batches, groups, and one block at a time."""
+    n = jax.device_count()
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        check_derivatives(backend, make_mesh((n // 2, 2), kind))
+    groups = make_mesh((2, n // 2))
+    for axes in (("x",), ("y",)):
+        u = random_field((2, 8, 4, 6), np.complex128)
+        fft = dops.FFT3D(groups, axes=axes, backend=backend)
+        spec = P("x" if axes == ("y",) else "y", *fft.in_spec)
+        field = distributed(u, groups, spec, u.shape)
+        assert_block(jax.jit(jax.vmap(fft))(field), np.fft.fftn(u, axes=(1, 2, 3)))
+    backwards = Mesh(np.array(jax.devices())[::-1], ("x",))  # ranks in another order than the mesh
+    fft = dops.FFT3D(backwards, shape=PRIMES, backend=backend)
+    u = random_field(PRIMES, np.complex128)
+    assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
+
+
+def check_derivatives(backend, mesh: Mesh) -> None:
+    shape = (10, 14, 9)
+    x, y, z = np.meshgrid(*(2 * np.pi * np.arange(m) / m for m in shape), indexing="ij")
+    u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
+    fft = dops.FFT3D(mesh, shape=shape, real=True, backend=backend)
+    with jax.set_mesh(mesh):
+
+        def loss(v):  # sum (du/dx)^2 / 2, whose gradient is -d^2u/dx^2 = 4 u
+            kx, _, _ = fft.wavenumbers()
+            return jnp.sum(fft.inverse(1j * kx * fft(v)) ** 2) / 2
+
+        field = fft.decomposition.shard(u)
+        gradient = jax.jit(jax.grad(loss))
+        assert_block(gradient(field), 4 * u)
+        assert_block(jax.jit(lambda v: jax.jvp(gradient, (v,), (v,))[1])(field), 4 * u)
+        batch = fft.decomposition.shard(np.stack([u, 2 * u]))
+        expected = np.fft.rfftn(np.stack([u, 2 * u]), axes=(1, 2, 3))
+        assert_block(jax.jit(jax.vmap(fft))(batch), expected)
+        scanned, _ = jax.jit(lambda v: lax.scan(lambda c, _: (fft.inverse(fft(c)), None), v, length=3))(field)
+        assert_block(scanned, u)
+    check_local(mesh, fft, u)
+
+
+def check_local(mesh: Mesh, fft: dops.FFT3D, u: np.ndarray) -> None:
+    """`.local` inside the user's own `shard_map`: value, derivative, batch."""
+    plan = fft.plan(u.shape)
+
+    def mapped(function, batch=()):
+        specs = (P(*batch, *plan.source.spec), P(*batch, *plan.target.spec))
+        return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=specs[0], out_specs=specs[1]))
+
+    field = fft.decomposition.shard(u)
+    assert_block(mapped(fft.local)(field), np.fft.rfftn(u))
+    two = fft.decomposition.shard(np.stack([u, 3 * u]))
+    assert_block(mapped(jax.vmap(fft.local), (None,))(two), np.fft.rfftn(np.stack([u, 3 * u]), axes=(1, 2, 3)))
+    _, derivative = jax.jvp(mapped(fft.local), (field,), (field,))
+    assert_block(derivative, np.fft.rfftn(u))
+    _, pull = jax.vjp(mapped(fft.local), field)
+    k = fft(field)
+    assert_close(pull(k)[0].addressable_data(0), np.asarray(fft.T(k).addressable_data(0)))

@@ -1,0 +1,12 @@
+// The few names of CUDA's runtime that our kernels use, for a machine without GPUs: "device" memory is host memory.
+
+#pragma once
+
+typedef int cudaError_t;
+typedef struct CUstream_st* cudaStream_t;
+enum { cudaSuccess = 0 };
+
+static inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+static inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }

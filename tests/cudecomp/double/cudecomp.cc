@@ -1,0 +1,281 @@
+// A double of cuDecomp that moves host memory over MPI, as its documentation says that cuDecomp moves device memory. It is
+// strict where that is: what is used wrongly is refused, what is leaked or not destroyed in order ends the program.
+
+#include <cudecomp.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+struct cudecompHandle {
+  MPI_Comm communicator;
+  int rank, size, grids;
+};
+
+struct cudecompGridDesc {
+  cudecompHandle_t handle;
+  cudecompGridDescConfig_t config;
+  MPI_Comm line;  // the ranks that share the second index: X and Y go over to each other among them
+  std::array<int, 2> place;
+  std::map<void*, size_t> allocated;
+};
+
+namespace {
+
+// NVSHMEM works with cuDecomp's own memory only.
+bool has_space(const cudecompGridDesc& grid, bool nvshmem, void* work, size_t bytes) {
+  const auto found = grid.allocated.find(work);
+  return !nvshmem || (found != grid.allocated.end() && found->second >= bytes);
+}
+
+// Cells lo..hi of a part of an axis: the first parts have one cell more where it does not divide.
+std::array<int, 2> share(int length, int parts, int part) {
+  const int small = length / parts, rest = length % parts;
+  const int lo = part * small + std::min(part, rest);
+  return {lo, lo + small + (part < rest)};
+}
+
+struct Pencil {
+  std::array<std::array<int, 2>, 3> range;
+  std::array<size_t, 3> stride;
+  size_t size;
+};
+
+Pencil pencil(const cudecompGridDesc& grid, int axis, std::array<int, 2> place) {
+  Pencil p;
+  for (int other = 0, next = 0; other < 3; ++other) {
+    const int length = grid.config.gdims[other];
+    p.range[other] = {0, length};
+    if (other != axis) p.range[other] = share(length, grid.config.pdims[next], place[next]), ++next;
+  }
+  p.size = 1;
+  for (int i = 0; i < 3; ++i) {  // the first axis of an order is the fastest
+    const int at = grid.config.transpose_mem_order[axis][i];
+    p.stride[at] = p.size;
+    p.size *= p.range[at][1] - p.range[at][0];
+  }
+  return p;
+}
+
+size_t bytes_of(cudecompDataType_t type) {
+  switch (type) {
+    case CUDECOMP_FLOAT: return 4;
+    case CUDECOMP_DOUBLE: return 8;
+    case CUDECOMP_FLOAT_COMPLEX: return 8;
+    case CUDECOMP_DOUBLE_COMPLEX: return 16;
+  }
+  return 0;
+}
+
+// Copies the cells that two pencils share between a pencil's memory and a contiguous message.
+size_t copy_common(const Pencil& own, const Pencil& other, char* memory, char* message, bool pack, size_t bytes) {
+  size_t count = 0;
+  std::array<std::array<int, 2>, 3> common;
+  for (int i = 0; i < 3; ++i) {
+    common[i] = {std::max(own.range[i][0], other.range[i][0]), std::min(own.range[i][1], other.range[i][1])};
+  }
+  for (int x = common[0][0]; x < common[0][1]; ++x) {
+    for (int y = common[1][0]; y < common[1][1]; ++y) {
+      for (int z = common[2][0]; z < common[2][1]; ++z, ++count) {
+        const size_t offset = (x - own.range[0][0]) * own.stride[0] + (y - own.range[1][0]) * own.stride[1] +
+                              (z - own.range[2][0]) * own.stride[2];
+        char *there = memory + offset * bytes, *here = message + count * bytes;
+        std::memcpy(pack ? here : there, pack ? there : here, bytes);
+      }
+    }
+  }
+  return count;
+}
+
+cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int from_axis, int to_axis, void* input,
+                           void* output, void* work, cudecompDataType_t type) {
+  if (!handle || !grid || grid->handle != handle || !input || !output || !work || !bytes_of(type)) {
+    return CUDECOMP_RESULT_INVALID_USAGE;
+  }
+  if (input == output) return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels never do
+  int64_t elements;
+  cudecompGetTransposeWorkspaceSize(handle, grid, &elements);
+  const size_t bytes = bytes_of(type);
+  const bool nvshmem = grid->config.transpose_comm_backend >= CUDECOMP_TRANSPOSE_COMM_NVSHMEM;
+  if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
+  const int parts = grid->config.pdims[0];
+  const Pencil from = pencil(*grid, from_axis, grid->place), to = pencil(*grid, to_axis, grid->place);
+  char* sent = static_cast<char*>(work);
+  char* received = sent + from.size * bytes;
+  std::vector<int> send_counts, receive_counts, send_starts, receive_starts;
+  size_t sending = 0, receiving = 0;
+  for (int part = 0; part < parts; ++part) {
+    const std::array<int, 2> place{part, grid->place[1]};
+    send_starts.push_back(static_cast<int>(sending * bytes));
+    sending += copy_common(from, pencil(*grid, to_axis, place), static_cast<char*>(input), sent + sending * bytes, true, bytes);
+    send_counts.push_back(static_cast<int>(sending * bytes) - send_starts.back());
+    const Pencil theirs = pencil(*grid, from_axis, place);
+    size_t count = 1;
+    for (int i = 0; i < 3; ++i) {
+      count *= std::max(0, std::min(to.range[i][1], theirs.range[i][1]) - std::max(to.range[i][0], theirs.range[i][0]));
+    }
+    receive_starts.push_back(static_cast<int>(receiving * bytes));
+    receive_counts.push_back(static_cast<int>(count * bytes));
+    receiving += count;
+  }
+  if (MPI_Alltoallv(sent, send_counts.data(), send_starts.data(), MPI_BYTE, received, receive_counts.data(),
+                    receive_starts.data(), MPI_BYTE, grid->line) != MPI_SUCCESS) {
+    return CUDECOMP_RESULT_MPI_ERROR;
+  }
+  for (int part = 0; part < parts; ++part) {
+    copy_common(to, pencil(*grid, from_axis, {part, grid->place[1]}), static_cast<char*>(output),
+                received + receive_starts[part], false, bytes);
+  }
+  std::memset(work, 0xFF, elements * bytes);  // nothing is left there for anybody
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+// Collective calls must be made by all ranks with the same arguments.
+bool agree(const cudecompHandle& handle, const cudecompGridDescConfig_t& config) {
+  std::vector<cudecompGridDescConfig_t> all(handle.size);
+  MPI_Allgather(&config, sizeof(config), MPI_BYTE, all.data(), sizeof(config), MPI_BYTE, handle.communicator);
+  for (const auto& other : all) {
+    if (std::memcmp(&other, &config, sizeof(config)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+cudecompResult_t cudecompInit_F(cudecompHandle_t* handle, MPI_Fint communicator) {
+  *handle = new cudecompHandle{};
+  MPI_Comm_dup(MPI_Comm_f2c(communicator), &(*handle)->communicator);
+  MPI_Comm_rank((*handle)->communicator, &(*handle)->rank);
+  MPI_Comm_size((*handle)->communicator, &(*handle)->size);
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompFinalize(cudecompHandle_t handle) {
+  if (!handle || handle->grids != 0) return CUDECOMP_RESULT_INVALID_USAGE;
+  if (handle->rank == 0) std::fprintf(stderr, "double: finalized a handle of %d\n", handle->size);
+  MPI_Comm_free(&handle->communicator);
+  delete handle;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompGridDescConfigSetDefaults(cudecompGridDescConfig_t* config) {
+  std::memset(config, 0, sizeof(*config));  // with the bytes between fields
+  config->initialized = 1;
+  config->transpose_comm_backend = CUDECOMP_TRANSPOSE_COMM_MPI_P2P;
+  config->halo_comm_backend = CUDECOMP_HALO_COMM_MPI;
+  for (auto& order : config->transpose_mem_order) order[0] = order[1] = order[2] = -1;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDesc_t* result,
+                                        cudecompGridDescConfig_t* config, const cudecompGridDescAutotuneOptions_t*) {
+  if (!handle || config->initialized != 1 || !agree(*handle, *config)) return CUDECOMP_RESULT_INVALID_USAGE;
+  const auto [rows, columns] = std::array<int, 2>{config->pdims[0], config->pdims[1]};
+  if (rows * columns != handle->size) return CUDECOMP_RESULT_INVALID_USAGE;
+  for (const auto& order : config->transpose_mem_order) {
+    if ((1 << order[0] | 1 << order[1] | 1 << order[2]) != 7) return CUDECOMP_RESULT_INVALID_USAGE;
+  }
+  auto grid = new cudecompGridDesc{};
+  grid->handle = handle;
+  grid->config = *config;
+  const bool by_columns = config->rank_order == CUDECOMP_RANK_ORDER_COL_MAJOR;
+  const int rank = handle->rank;
+  grid->place = by_columns ? std::array<int, 2>{rank % rows, rank / rows} : std::array<int, 2>{rank / columns, rank % columns};
+  MPI_Comm_split(handle->communicator, grid->place[1], grid->place[0], &grid->line);
+  ++handle->grids;
+  *result = grid;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompGridDescDestroy(cudecompHandle_t handle, cudecompGridDesc_t grid) {
+  if (!handle || !grid || grid->handle != handle || !grid->allocated.empty()) return CUDECOMP_RESULT_INVALID_USAGE;
+  MPI_Comm_free(&grid->line);
+  --handle->grids;
+  delete grid;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompGetTransposeWorkspaceSize(cudecompHandle_t, cudecompGridDesc_t grid, int64_t* elements) {
+  *elements = pencil(*grid, 0, grid->place).size + pencil(*grid, 1, grid->place).size;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompMalloc(cudecompHandle_t handle, cudecompGridDesc_t grid, void** buffer, size_t bytes) {
+  MPI_Barrier(handle->communicator);  // collective
+  *buffer = std::malloc(bytes);
+  grid->allocated[*buffer] = bytes;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompFree(cudecompHandle_t, cudecompGridDesc_t grid, void* buffer) {
+  if (grid->allocated.erase(buffer) != 1) return CUDECOMP_RESULT_INVALID_USAGE;
+  std::free(buffer);
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+#define TRANSPOSE(NAME, FROM, TO)                                                                                     \
+  cudecompResult_t NAME(cudecompHandle_t handle, cudecompGridDesc_t grid, void* input, void* output, void* work,      \
+                        cudecompDataType_t type, const int32_t*, const int32_t*, const int32_t*, const int32_t*,      \
+                        cudaStream_t) {                                                                               \
+    return transpose(handle, grid, FROM, TO, input, output, work, type);                                              \
+  }
+TRANSPOSE(cudecompTransposeXToY, 0, 1)
+TRANSPOSE(cudecompTransposeYToX, 1, 0)
+
+cudecompResult_t cudecompGetHaloWorkspaceSize(cudecompHandle_t, cudecompGridDesc_t grid, int32_t axis,
+                                              const int32_t halo_extents[], int64_t* elements) {
+  if (axis != 0) return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels use X-pencils only
+  const Pencil own = pencil(*grid, 0, grid->place);
+  const int cells = own.range[1][1] - own.range[1][0];
+  *elements = 4 * own.size / cells * halo_extents[1];
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
+cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_t grid, void* input, void* work,
+                                      cudecompDataType_t type, const int32_t halo_extents[], const bool halo_periods[],
+                                      int32_t dim, const int32_t padding[], cudaStream_t) {
+  if (!handle || !grid || grid->handle != handle || !input || !work || !bytes_of(type)) return CUDECOMP_RESULT_INVALID_USAGE;
+  if (dim != 1 || halo_extents[0] || halo_extents[2] || padding) return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
+  int64_t elements;
+  cudecompGetHaloWorkspaceSize(handle, grid, 0, halo_extents, &elements);
+  const size_t bytes = bytes_of(type);
+  const bool nvshmem = grid->config.halo_comm_backend >= CUDECOMP_HALO_COMM_NVSHMEM;
+  if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
+  const int width = halo_extents[1], parts = grid->config.pdims[0], part = grid->place[0];
+  Pencil own = pencil(*grid, 0, grid->place);
+  const int first = own.range[1][0], last = own.range[1][1];
+  if (last - first < width) return CUDECOMP_RESULT_NOT_SUPPORTED;
+  own.range[1] = {first - width, last + width};  // with its halos
+  own.size = 1;
+  for (int i = 0; i < 3; ++i) {
+    const int at = grid->config.transpose_mem_order[0][i];
+    own.stride[at] = own.size;
+    own.size *= own.range[at][1] - own.range[at][0];
+  }
+  auto layers = [&](int start) {
+    Pencil slab = own;
+    slab.range[1] = {start, start + width};
+    return slab;
+  };
+  auto neighbour = [&](int other) {
+    return other >= 0 && other < parts ? other : halo_periods[1] ? (other + parts) % parts : MPI_PROC_NULL;
+  };
+  char* sent = static_cast<char*>(work);
+  const size_t size = elements / 4 * bytes;
+  for (const int step : {1, -1}) {
+    const int to = neighbour(part + step), from = neighbour(part - step);
+    char* received = sent + size;
+    copy_common(own, layers(step > 0 ? last - width : first), static_cast<char*>(input), sent, true, bytes);
+    if (MPI_Sendrecv(sent, static_cast<int>(size), MPI_BYTE, to, 0, received, static_cast<int>(size), MPI_BYTE, from, 0,
+                     grid->line, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+      return CUDECOMP_RESULT_MPI_ERROR;
+    }
+    if (from == MPI_PROC_NULL) continue;
+    copy_common(own, layers(step > 0 ? first - width : last), static_cast<char*>(input), received, false, bytes);
+  }
+  std::memset(work, 0xFF, elements * bytes);
+  return CUDECOMP_RESULT_SUCCESS;
+}

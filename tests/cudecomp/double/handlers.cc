@@ -1,0 +1,23 @@
+// The handlers as XLA's CPU runtime calls them, which has no streams.
+
+#include "cudecomp/api.h"
+#include "cudecomp/kernels.h"
+
+using namespace decompops::cudecomp;
+
+static xla::ffi::Error transpose_here(Buffer input, Result result, Result workspace, std::int64_t grid, bool forward,
+                                      std::string_view label) {
+  return transpose(nullptr, input, result, workspace, grid, forward, label);
+}
+
+static xla::ffi::Error halo_here(Buffer input, Result result, Result workspace, std::int64_t grid, std::int64_t width,
+                                 bool periodic, std::string_view label) {
+  return halo(nullptr, input, result, workspace, grid, width, periodic, label);
+}
+
+XLA_FFI_DEFINE_HANDLER(kTranspose, transpose_here, bind_transpose(xla::ffi::Ffi::Bind()));
+XLA_FFI_DEFINE_HANDLER(kHalo, halo_here, bind_halo(xla::ffi::Ffi::Bind()));
+
+DECOMPOPS_EXPORT void* decompops_cudecomp_transpose() { return reinterpret_cast<void*>(kTranspose); }
+DECOMPOPS_EXPORT void* decompops_cudecomp_halo() { return reinterpret_cast<void*>(kHalo); }
+DECOMPOPS_EXPORT const char* decompops_cudecomp_platform() { return "cpu"; }

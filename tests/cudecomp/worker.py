@@ -1,0 +1,106 @@
+"""One rank of a run under `mpiexec`, with kernels that were built over the double of cuDecomp.
+
+mpiexec -n N python worker.py TASK FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._backend import grids, library
+
+import checks
+from checks import assert_block, assert_same, make_mesh
+from helpers import random_field
+
+
+def operators() -> None:
+    checks.operators(dops.CuDecomp())
+
+
+def transformations() -> None:
+    checks.transformations(dops.CuDecomp())
+
+
+def slabs() -> None:
+    """Three ranks in a row: layers that travel several of them, and grids that nothing divides."""
+    backend = dops.CuDecomp()
+    *meshes, _ = checks.meshes()
+    for mesh in meshes:
+        checks.check_transposes(backend, mesh, checks.UNEVEN, True, ["zx", "xz", "yz", "xy"])
+    checks.check_fft(backend, meshes[0], checks.PRIMES, False)
+    checks.check_halos(backend, meshes[0], checks.TINY)
+
+
+def small() -> None:
+    """What can be seen of the registry."""
+    mesh = make_mesh((jax.device_count(),))
+    backend = dops.CuDecomp()
+    for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # cuDecomp has no such types: XLA moves them
+        u = random_field((8, 4, 12)).astype(dtype)
+        assert_same(*(dops.Transpose(mesh, "z", "x", backend=b)(u) for b in (backend, dops.XLA())))
+        assert_same(*(dops.HaloExchange(mesh, 1, backend=b)(u) for b in (backend, dops.XLA())))
+    assert grids._grids == {}
+
+    # One descriptor serves an operator, its inverse and transpose, every dtype and batch; others another.
+    fft = dops.FFT3D(mesh, backend=backend)
+    u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
+    k = fft(u)
+    for operator, x in ((fft, u), (fft.inverse, k), (fft.T, k), (fft.H, k)):
+        operator(x.astype(np.complex64))
+        operator(jnp.stack([x, x]))
+    jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2))(u)
+    assert len(grids._grids) == 1
+    with dops.config.use(transpose_backend="nccl_pl"):
+        other = dops.FFT3D(mesh, backend="cudecomp")
+    assert other.decomposition.backend == dops.CuDecomp("nccl_pl", "nccl")
+    other(u)
+    assert len(grids._grids) == 2
+
+    # NVSHMEM works in memory that cuDecomp has allocated; the double checks that.
+    for transpose, halo in (("nvshmem", "nvshmem"), ("nvshmem_sm", "nvshmem_blocking")):
+        for dtype in (np.complex64, np.complex128):  # the second needs more of it
+            u = random_field((8, 12, 4), dtype)
+            fft = dops.FFT3D(mesh, backend=dops.CuDecomp(transpose, halo))
+            field = fft.decomposition.shard(u)
+            assert_block(fft(field), np.fft.fftn(u))
+            halos = [dops.HaloExchange(mesh, 1, backend=b) for b in (fft.decomposition.backend, dops.XLA())]
+            assert_same(halos[0](field), halos[1](field))
+
+    # Another shape on one rank: cuDecomp refuses the descriptor on all of them.
+    n = 4 if jax.process_index() == 1 else 8
+    fft = dops.FFT3D(mesh, shape=(8, 16, n), backend=backend)
+    with pytest.raises(RuntimeError, match=r"cudecompGridDescCreate: invalid usage \(cuDecomp's result 1\)"):
+        jax.eval_shape(fft, jax.ShapeDtypeStruct((8, 16, n), np.complex64))
+
+
+def raises() -> None:
+    """A rank that raises ends the job, though another waits for it."""
+    fft = dops.FFT3D(make_mesh((jax.device_count(),)), backend=dops.CuDecomp())
+    u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
+    fft(u)
+    if jax.process_index() == 1:
+        raise ValueError("the victim's own error")
+    fft(u)
+
+
+TASKS = {task.__name__: task for task in (operators, transformations, slabs, small, raises)}
+
+
+def main() -> None:
+    library.folder = lambda: Path(sys.argv[2])  # where the tests have built the kernels
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # one after the other, as on a GPU
+    dops.CuDecomp.initialize()
+    dops.CuDecomp.initialize()  # does nothing
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    TASKS[sys.argv[1]]()
+    print(f"{sys.argv[1]} passed", flush=True)
+
+
+if __name__ == "__main__":
+    main()

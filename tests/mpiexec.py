@@ -1,0 +1,43 @@
+"""Runs programs under `mpiexec`, for the tests of compiled kernels."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import decompops as dops
+import pytest
+
+
+TESTS = Path(__file__).parent
+PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
+# On a machine that is meant to have the kernels, their absence is a failure.
+MARKS = [
+    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
+    pytest.mark.timeout(600),  # with waiting for another one of these tests
+]
+
+
+def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
+    """A Python program on every rank."""
+    start = ["mpiexec", "-n", str(ranks)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    environment |= {"PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **variables}
+    if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
+        start.append("--oversubscribe")
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # One after the other, also in parallel runs of pytest: ranks poll, and need their cores.
+    with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return subprocess.run(
+            [*start, sys.executable, *map(str, command)],
+            env=environment,
+            timeout=limit,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
