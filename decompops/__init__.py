@@ -1,5 +1,6 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
+from ._autotune import Trial as Trial, autotune as autotune
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI

@@ -11,7 +11,7 @@ import decompops as dops
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "Decomposition", "FFT3D", "HaloExchange"),
-    *("MPI", "Stencil", "Transpose", "XLA", "config"),
+    *("MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
@@ -29,7 +29,7 @@ LAYERS = [
     ["_operator.base"],
     ["_operator.planned"],
     ["_operator.fft", "_operator.transpose", "_operator.halo"],
-    ["_operator.stencil"],
+    ["_operator.stencil", "_autotune"],
     ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],

@@ -36,6 +36,11 @@ def test_threads():
     assert done.returncode == 0, done.stdout
 
 
+def test_autotune():
+    done = mpiexec.run(WORKER, "tuned", ranks=2)
+    assert done.returncode == 0, done.stdout
+
+
 def test_no_leak_over_ten_thousand_calls():
     done = mpiexec.run(WORKER, "leak", ranks=2)
     assert done.returncode == 0, done.stdout

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import checks
@@ -38,6 +39,17 @@ def threads() -> None:
     checks.check_fft(MPI, grid, UNEVEN, True)
     checks.check_transposes(MPI, grid, UNEVEN, True, ["zx", "yz"])
     checks.check_halos(MPI, grid, UNEVEN)
+
+
+def tuned() -> None:
+    """Every rank gets the same decomposition, of all meshes and backends that work here."""
+    trials = []
+    dec = dops.autotune((8, 6, 4), repeats=1, on_trial=trials.append)
+    assert {type(trial.decomposition.backend) for trial in trials} == {dops.XLA, dops.MPI}
+    assert all(trial.failure is None for trial in trials)
+    chosen = [trial.decomposition for trial in trials].index(dec)
+    assert np.ptp(multihost_utils.process_allgather(np.int32(chosen))) == 0
+    assert dec == min(trials, key=lambda trial: trial.seconds).decomposition
 
 
 def order() -> None:
@@ -218,7 +230,7 @@ def differs_in_first_mesh() -> None:
     differs_in_mesh(first=True)
 
 
-RESULTS = (operators, threads, transformations, order, leak, ends_late)
+RESULTS = (operators, threads, tuned, transformations, order, leak, ends_late)
 FAILURES = (
     raises,
     raises_at_once,
