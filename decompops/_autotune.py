@@ -90,7 +90,7 @@ def autotune(
         raise ValueError(f"`repeats` must be a positive integer; got {repeats!r}.")
     if operator is None:
         operator = _there_and_back(real=not jnp.issubdtype(dtype, jnp.complexfloating))
-    meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in _grids(len(devices))]
+    meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in grids(len(devices))]
     candidates = [
         Decomposition(mesh, shape=shape, backend=backend)
         for backend in (_working(meshes[0]) if backends is None else backends)
@@ -126,7 +126,8 @@ def _there_and_back(real: bool) -> Callable[[Decomposition], Callable]:
     return build
 
 
-def _grids(n: int) -> Iterator[tuple[int, int]]:
+def grids(n: int) -> Iterator[tuple[int, int]]:
+    """All meshes `(rows, columns)` of `n` devices."""
     return ((rows, n // rows) for rows in range(1, n + 1) if n % rows == 0)
 
 

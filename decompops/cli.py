@@ -1,4 +1,4 @@
-"""The command line: `python -m decompops info` and `python -m decompops bench`."""
+"""The command line: `python -m decompops info`, `selftest` and `bench`."""
 
 import argparse
 import contextlib
@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import jax
 
-from . import __version__
+from . import __version__, _selftest as selftest
+from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
@@ -25,6 +26,7 @@ from ._config import config, resolve_backend
 # What XLA's 64-bit sizes hold, and how many virtual devices it compiles for in reasonable time.
 MOST_CELLS = 2**56
 MOST_DEVICES = 4096
+_BACKEND_HELP = "xla, mpi or cudecomp (default: that of `dops.config`)"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="versions, devices, backends and defaults")
     info.set_defaults(run=lambda _: _info())
+    selftest = commands.add_parser("selftest", help="whether operators are right on this machine")
+    selftest.add_argument("--devices", type=_device_count, help="virtual CPU devices (default: 8)")
+    selftest.add_argument("--backend", help=_BACKEND_HELP)
+    selftest.set_defaults(run=lambda options: _selftest(selftest, options), mesh=None, on_paper=False)
     bench = commands.add_parser("bench", help="time the operators against SciPy, jnp.fft, jaxDecomp and mpi4py-fft")
     _add_bench_arguments(bench)
     bench.set_defaults(run=lambda options: _bench(bench, options))
@@ -73,6 +79,39 @@ def _info() -> int:
     return 0
 
 
+def _selftest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    backend = _start(parser, options.backend)
+    devices = _devices(options)
+    failed = passed = 0
+    for outcome in selftest.run(backend, devices):
+        mesh = "x".join(map(str, outcome.mesh))
+        found = outcome.raised or f"{outcome.error:.1e}"
+        print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.check:65} {mesh:7} {found}", flush=True)
+        passed, failed = passed + outcome.passed, failed + (not outcome.passed)
+    print(f"{backend} on {len(devices)} x {devices[0].platform}, {jax.process_count()} process(es):")
+    print(f"{passed} passed, {failed} failed")
+    for other, name in ((MPI, "mpi"), (CuDecomp, "cudecomp")):
+        if not isinstance(backend, other):
+            run = f"mpiexec -n 4 python -m decompops selftest --backend {name}"
+            print(f"not run: backend {other.__name__}: {other().problem() or run}")
+    if devices[0].platform == "cpu":
+        print("not run: GPUs: there are none that JAX uses")
+    return 1 if failed else 0
+
+
+def _start(parser: argparse.ArgumentParser, name: str | None) -> AbstractBackend:
+    """The backend of that name, ready for use. The first of several processes speaks for all."""
+    try:
+        backend = resolve_backend(name)
+        if isinstance(backend, MPI | CuDecomp):
+            backend.initialize(key=backend.communicator)
+    except (ValueError, ImportError, RuntimeError) as error:
+        parser.error(str(error))
+    if not isinstance(backend, XLA) and jax.process_index() > 0:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    return backend
+
+
 def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--shape", nargs="+", type=_shape, default=[(64, 64, 64)], help="grids: 256 or 256x256x128 (default: 64)")
@@ -88,7 +127,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--devices", type=_device_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
     add("--repeats", type=_count, default=5, help="how often each contestant is timed (default: 5)")
-    add("--backend", help="xla, mpi or cudecomp (default: that of `dops.config`)")
+    add("--backend", help=_BACKEND_HELP)
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
     add("--on-paper", action="store_true", help="compile our operators without running them; no field is allocated")
 
@@ -99,17 +138,10 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             parser.exit(1, f'{parser.prog}: {package} is not installed; run: pip install "decompops[bench]"\n')
     if "float64" in options.dtype:
         jax.config.update("jax_enable_x64", True)
-    try:
-        backend = resolve_backend(options.backend)
-        if options.on_paper and not isinstance(backend, XLA):
-            raise ValueError("what is on paper are XLA's collectives; it needs --backend xla")
-        if isinstance(backend, MPI | CuDecomp):
-            backend.initialize(key=backend.communicator)
-    except (ValueError, ImportError, RuntimeError) as error:
-        parser.error(str(error))
+    backend = _start(parser, options.backend)
+    if options.on_paper and not isinstance(backend, XLA):
+        parser.error("what is on paper are XLA's collectives; it needs --backend xla")
     devices = _devices(options)
-    if jax.process_index() > 0:  # the first process speaks for all
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     meshes = options.mesh or [_near_square(len(devices))]
     for mesh in meshes:
         if math.prod(mesh) > len(devices):

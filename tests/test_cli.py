@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import MPI, XLA, CuDecomp, _bench, cli
+from decompops import MPI, XLA, CuDecomp, _bench, _selftest, cli
 from decompops._backend import library
 from decompops._hlo import Collective, collectives
 from decompops._peers import Contestant
@@ -351,3 +352,34 @@ def test_compiled_programs(function, kind, size, sent):
         devices = np.arange(8).reshape(2, 4)
         groups = {2: devices.T, 4: devices, 8: devices.reshape(1, 8)}[size]
         assert found.groups == tuple(map(tuple, groups.tolist()))
+
+
+def test_selftest(capsys, monkeypatch):
+    monkeypatch.setattr(_selftest, "grids", lambda n: [(2, n // 2)])
+    assert cli.main(["selftest"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("passed ") for line in lines) == 7
+    assert "7 passed, 0 failed" in lines
+    assert any(line.startswith("not run: backend MPI: ") for line in lines)
+    assert "not run: GPUs: there are none that JAX uses" in lines
+
+
+def test_selftest_sees_what_is_wrong(capsys, monkeypatch):
+    class Wrong(XLA):
+        def run(self, plan, block):
+            return (1 + 1e-4) * super().run(plan, block)
+
+    def raises(dec):
+        """something that raises."""
+        raise ValueError("of no use")
+
+    monkeypatch.setattr(_selftest, "CHECKS", (*_selftest.CHECKS, raises))
+    outcomes = list(_selftest.run(Wrong(), jax.devices()[:1]))
+    assert len(outcomes) == 8
+    assert not any(outcome.passed for outcome in outcomes if "adjoint" not in outcome.check)
+    assert outcomes[-1].raised == "ValueError: of no use"
+    monkeypatch.setattr(_selftest, "CHECKS", (raises,))
+    assert cli.main(["selftest"]) == 1
+    printed = capsys.readouterr().out
+    assert re.search("FAILED +something that raises +1x8 +ValueError: of no use", printed)
+    assert "0 passed, 4 failed" in printed

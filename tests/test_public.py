@@ -30,7 +30,7 @@ LAYERS = [
     ["_operator.planned"],
     ["_operator.fft", "_operator.transpose", "_operator.halo"],
     ["_operator.stencil", "_autotune"],
-    ["__init__", "_hlo", "_tables"],
+    ["_selftest", "__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],
     ["cli"],
