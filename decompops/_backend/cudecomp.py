@@ -82,17 +82,14 @@ class CuDecomp(AbstractBackend):
         return launch.ranks_of(mesh, self.communicator, platform, self)
 
     def prepare(self, plan: Plan, dtype: np.dtype) -> None:
+        ranks = self._ranks(plan)
         for stage in plan.stages:
-            if np.dtype(dtype).name in _DTYPES:
+            if ranks and np.dtype(dtype).name in _DTYPES:
                 for use in self._uses(plan, stage):
-                    self._prepare(plan, use, np.dtype(dtype))
+                    number = grids.add(self.communicator, launch.known[self.communicator].handle, ranks, use.grid)
+                    if self._allocates(use):
+                        grids.reserve(number, grids.elements(number, use.width) * np.dtype(dtype).itemsize)
             dtype = result_dtype(stage, dtype)
-
-    def _prepare(self, plan: Plan, use: "_Use", dtype: np.dtype) -> None:
-        known = launch.known[self.communicator]
-        number = grids.add(self.communicator, known.handle, self._ranks(plan), use.grid)
-        if self._allocates(use):
-            grids.reserve(number, grids.elements(number, use.width) * dtype.itemsize)
 
     def run(self, plan: Plan, block: Array) -> Array:
         return interpret(plan, block, functools.partial(self._move, plan), functools.partial(self._exchange, plan))
@@ -102,14 +99,16 @@ class CuDecomp(AbstractBackend):
         return str(self.halo if use.width else self.transpose).startswith("nvshmem")
 
     def _ranks(self, plan: Plan) -> tuple[int, ...]:
-        """The ranks that share a grid with this one, rows of the mesh first."""
+        """The ranks that share a grid with this one, rows of the mesh first; none if the mesh is one of other ranks."""
         assert isinstance(plan.mesh, Mesh)
         ranks = np.reshape(self._ranks_of(plan.mesh), plan.mesh.devices.shape)
+        here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)
+        if len(here) == 0:
+            return ()
         names = [name for name in plan.axes if name is not None]
-        here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)[0]
-        part = ranks[tuple(slice(None) if name in names else i for name, i in zip(plan.mesh.axis_names, here))]
+        ranks = ranks[tuple(slice(None) if name in names else i for name, i in zip(plan.mesh.axis_names, here[0]))]
         order = [name for name in plan.mesh.axis_names if name in names]
-        return tuple(int(rank) for rank in part.transpose([order.index(name) for name in names]).flat)
+        return tuple(int(rank) for rank in ranks.transpose([order.index(name) for name in names]).flat)
 
     def _uses(self, plan: Plan, stage: Stage) -> list["_Use"]:
         """What `stage` needs of cuDecomp."""

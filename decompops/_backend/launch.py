@@ -48,17 +48,20 @@ def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) 
 
     # Programs run one after the other: the kernels of several in flight could not tell two runs of the same one apart.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _start(communicator, key, "cpu", None, make_known)
+    _start(communicator, key, "cpu", make_known)
 
 
 def initialize_gpus(communicator: Any, key: str, device: int | None) -> None:
     """What `CuDecomp.initialize` does."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
-    from mpi4py import MPI
 
-    node = (communicator or MPI.COMM_WORLD).Split_type(MPI.COMM_TYPE_SHARED)
-    device = grids.use_device(-1 - node.rank if device is None else device)
-    node.Free()
+    def choose(communicator: Any) -> int:
+        from mpi4py import MPI
+
+        node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+        rank = node.rank
+        node.Free()
+        return grids.use_device(-1 - rank if device is None else device)
 
     def make_known(communicator: Any) -> int:
         if not known:
@@ -66,10 +69,16 @@ def initialize_gpus(communicator: Any, key: str, device: int | None) -> None:
             _end_by_abort(communicator)
         return len(known)
 
-    _start(communicator, key, platform, device, make_known)
+    _start(communicator, key, platform, make_known, choose)
 
 
-def _start(communicator: Any, key: str, platform: str, device: int | None, make_known: Callable[[Any], int]) -> None:
+def _start(
+    communicator: Any,
+    key: str,
+    platform: str,
+    make_known: Callable[[Any], int],
+    choose_device: Callable[[Any], int | None] = lambda _: None,
+) -> None:
     """Check the communicator, start JAX over it if it is the first one, and let `make_known` do the rest."""
     from mpi4py import MPI
 
@@ -85,7 +94,7 @@ def _start(communicator: Any, key: str, platform: str, device: int | None, make_
             f"{MPI.Query_thread()}."
         )
     if not known:
-        _start_jax(communicator, platform, device)
+        _start_jax(communicator, platform, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
         raise RuntimeError(
             f"`initialize()` needs one {_DEVICES[platform].upper()} device in each process; got "
@@ -120,7 +129,7 @@ def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
 
 def _start_jax(communicator: Any, platform: str, device: int | None) -> None:
     """One device in each rank."""
-    jax.config.update("jax_platforms", platform)
+    jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
         jax.config.update("jax_num_cpu_devices", 1)
     except RuntimeError as error:  # JAX is in use: with one rank that may do
