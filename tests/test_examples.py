@@ -133,7 +133,7 @@ def test_gradient_agrees_with_finite_differences_of_whole_runs(tmp_path):
 
     def final(viscosity: float) -> tuple[float, float]:
         options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "1", "--re", repr(1 / viscosity))
-        _, energy, _, enstrophy = history(*options, cwd=tmp_path)
+        _, energy, _, enstrophy = history(*options, "--mesh", "1x1", cwd=tmp_path)
         return energy[-1], enstrophy[-1]
 
     viscosity, h = 1 / 1600, 1e-5 / 1600
@@ -194,7 +194,7 @@ def test_a_missing_matplotlib_is_named_before_the_run(tmp_path):
 
 
 def test_a_grid_that_no_memory_holds_is_refused_in_one_line(tmp_path):
-    result = run(str(TAYLOR_GREEN), "--n", "100000", "--no-plot", cwd=tmp_path)
+    result = run(str(TAYLOR_GREEN), "--n", "100000", "--mesh", "1x1", "--no-plot", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr == "There is not enough memory for this size; use a smaller --n.\n"
 
