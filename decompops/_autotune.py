@@ -24,7 +24,7 @@ from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 
 
-# A candidate whose first run takes this many times as long as the best one is not run again.
+# A candidate that takes this many times as long as the best one is timed only once.
 _HOPELESS = 4
 
 
@@ -90,7 +90,7 @@ def autotune(
         raise ValueError(f"`repeats` must be a positive integer; got {repeats!r}.")
     if operator is None:
         operator = _there_and_back(real=not jnp.issubdtype(dtype, jnp.complexfloating))
-    meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in grids(len(devices))]
+    meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in mesh_sizes(len(devices))]
     candidates = [
         Decomposition(mesh, shape=shape, backend=backend)
         for backend in (_working(meshes[0]) if backends is None else backends)
@@ -110,7 +110,7 @@ def autotune(
         trials.append(_try(candidate, operator, dtype, repeats, best))
         if on_trial is not None:
             on_trial(trials[-1])
-    choice = min(range(len(trials)), key=lambda i: trials[i].seconds)
+    choice = _agreed(min(range(len(trials)), key=lambda i: trials[i].seconds))
     if trials[choice].failure is not None:
         raise RuntimeError(f"no candidate works: {candidates[choice]} fails with {trials[choice].failure}")
     if cache is not None and jax.process_index() == 0:
@@ -126,7 +126,7 @@ def _there_and_back(real: bool) -> Callable[[Decomposition], Callable]:
     return build
 
 
-def grids(n: int) -> Iterator[tuple[int, int]]:
+def mesh_sizes(n: int) -> Iterator[tuple[int, int]]:
     """All meshes `(rows, columns)` of `n` devices."""
     return ((rows, n // rows) for rows in range(1, n + 1) if n % rows == 0)
 
@@ -149,7 +149,7 @@ def _try(candidate: Decomposition, operator: Callable, dtype: np.dtype, repeats:
     try:
         field = jax.jit(lambda: jnp.zeros(candidate.padded_shape("z"), dtype), out_shardings=candidate.sharding("z"))()
         compiled = jax.jit(operator(candidate)).lower(field).compile()
-        seconds = _slowest(_time(compiled, field))  # with what the first run has to set up
+        _slowest(_time(compiled, field))  # with what the first run has to set up
         hopeless = _slowest(_time(compiled, field)) > _HOPELESS * best
         times = [_slowest(_time(compiled, field)) for _ in range(1 if hopeless else repeats)]
         seconds = statistics.median(times)
@@ -206,6 +206,8 @@ def _read(path: str | os.PathLike) -> dict[str, int]:
         return json.loads(Path(path).read_text())
     except FileNotFoundError:
         return {}
+    except ValueError as error:
+        raise ValueError(f"`cache` must be a JSON file that `autotune` has written; got {path!r}: {error}.") from error
 
 
 def _write(path: str | os.PathLike, key: str, choice: int) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
 
-from ._autotune import grids
+from ._autotune import mesh_sizes
 from ._backend.base import AbstractBackend
+from ._bench import make_mesh
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange
@@ -38,9 +38,8 @@ class Outcome:
 
 def run(backend: AbstractBackend, devices: list) -> Iterator[Outcome]:
     """All checks on every mesh of the devices. In a run of several processes, all of them call it."""
-    for sizes in grids(len(devices)):
-        mesh = Mesh(np.array(devices).reshape(sizes), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
-        dec = Decomposition(mesh, shape=SHAPE, backend=backend)
+    for sizes in mesh_sizes(len(devices)):
+        dec = Decomposition(make_mesh(sizes, devices), shape=SHAPE, backend=backend)
         for check in CHECKS:
             name = (check.__doc__ or "").rstrip(".")
             try:

@@ -70,6 +70,30 @@ def test_own_operator_backends_and_axes(clock):
     assert trials[0].seconds == np.inf
 
 
+def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
+    calls = []
+
+    def seconds(compiled, field):
+        calls.append(field)
+        if len(calls) == 2:
+            raise RuntimeError("out of luck")
+        return 1e-9 if len(calls) == 1 else 1.0
+
+    monkeypatch.setattr(_autotune, "_time", seconds)
+    trials = []
+    dec = dops.autotune((8, 8, 8), on_trial=trials.append)
+    assert (trials[0].seconds, trials[0].failure) == (np.inf, "RuntimeError: out of luck")
+    assert dec == trials[1].decomposition
+
+
+def test_a_cache_that_is_none(plain, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(ValueError, match=r"`cache` must be a JSON file .*notes.txt"):
+        plain.autotune((8, 8, 8), cache=path)
+    assert path.read_text() == "mine"
+
+
 def test_cache(clock, tmp_path):
     path = tmp_path / "choices.json"
 

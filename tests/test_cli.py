@@ -355,7 +355,7 @@ def test_compiled_programs(function, kind, size, sent):
 
 
 def test_selftest(capsys, monkeypatch):
-    monkeypatch.setattr(_selftest, "grids", lambda n: [(2, n // 2)])
+    monkeypatch.setattr(_selftest, "mesh_sizes", lambda n: [(2, n // 2)])
     assert cli.main(["selftest"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("passed ") for line in lines) == 7

@@ -30,9 +30,10 @@ LAYERS = [
     ["_operator.planned"],
     ["_operator.fft", "_operator.transpose", "_operator.halo"],
     ["_operator.stencil", "_autotune"],
-    ["_selftest", "__init__", "_hlo", "_tables"],
+    ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],
+    ["_selftest"],
     ["cli"],
     ["__main__"],
 ]

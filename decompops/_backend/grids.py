@@ -99,7 +99,13 @@ def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
         if number is None:
             numbers = np.array(jax.tree.leaves(astuple(grid)), np.int32)
             pointer = numbers.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
-            number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), pointer)
+            try:
+                number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), pointer)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{error}: for {grid} on ranks {ranks}. All ranks must build the same operators and call them in "
+                    "the same order, on the same shapes and meshes."
+                ) from error
         return number
 
 

@@ -19,11 +19,12 @@ struct Grid {
   std::int64_t bytes;  // of it
 };
 
-// How a grid is divided: what `decompops/_backend/grids.py` has worked out, in cuDecomp's terms.
+// How a grid is divided, in cuDecomp's terms: field for field `Grid` in decompops/_backend/grids.py.
 struct Division {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t column_major, transpose_backend, halo_backend;
 };
+static_assert(sizeof(Division) == 17 * sizeof(std::int32_t), "it comes from Python as so many integers");
 
 // Halos of `width` layers on both sides along Y, the only ones that we ask for.
 struct Halo {
@@ -34,7 +35,7 @@ struct Halo {
 // Throws `Failure` with what cuDecomp's result means.
 void check(cudecompResult_t result, const char* what);
 
-// A handle on the ranks of a communicator, by its Fortran number. Collective over it, as are all but `find`.
+// A handle on the ranks of a communicator, by its Fortran number. Collective over it, as are all but `find` and `elements`.
 std::int64_t add_handle(int communicator);
 std::int64_t add_grid(std::int64_t handle, const Division& division);
 // Has cuDecomp allocate work space of at least `bytes`.

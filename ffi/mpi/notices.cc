@@ -45,7 +45,7 @@ void Notices::give_up(std::uint64_t mesh, const std::string& reason, std::vector
   send(kGaveUp, mesh, reason, ranks);
 }
 
-void Notices::wait(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed) {
+void Notices::tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed) {
   send(kWaiting, mesh, label, needed);
 }
 

@@ -39,7 +39,7 @@ class Notices {
   // A call on a mesh begins (+1) or ends (-1) here.
   void count(std::uint64_t mesh, int change);
   // Tells `needed` that this rank has long been waiting for them in `label`; an empty one means no longer.
-  void wait(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed);
+  void tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed);
   // For a rank that has long been waiting: throws if one of `needed` itself waits for this one, on a mesh without calls here.
   void check_waiting(const std::vector<int>& needed);
   // Tells all others that this rank ends, and waits until they do, too.

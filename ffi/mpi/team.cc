@@ -306,7 +306,7 @@ void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peer
         const std::vector<int> needed = unfinished(requests, peers);
         notices_->check(hash_, ranks_, needed);
         if (seconds_since(start) > timeout) {
-          if (told.empty()) notices_->wait(hash_, here_ + " of ranks " + joined(ranks_), told = needed);
+          if (told.empty()) notices_->tell_waiting(hash_, here_ + " of ranks " + joined(ranks_), told = needed);
           notices_->check_waiting(needed);
         }
       }
@@ -318,7 +318,7 @@ void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peer
     withdraw(requests, receives);
     throw;
   }
-  notices_->wait(hash_, "", told);
+  notices_->tell_waiting(hash_, "", told);
 }
 
 // The ranks whose requests are not done.
