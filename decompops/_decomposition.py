@@ -1,7 +1,6 @@
 """`Decomposition`: a grid on a device mesh."""
 
 import math
-import operator
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from jaxtyping import Shaped
 
 from ._backend.base import AbstractBackend
 from ._config import resolve_backend
-from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, pencil_layout
+from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, check_shape, pencil_layout
 from ._stage import BatchEntry
 
 
@@ -70,7 +69,7 @@ class Decomposition(eqx.Module):
             backend = mesh.backend if backend is None else backend
             mesh = mesh.mesh
         self.mesh = _mesh(mesh)
-        self.shape = _shape(shape)
+        self.shape = None if shape is None else check_shape("shape", shape)
         self.axes = _axes(axes, self.mesh)
         self.backend = resolve_backend(backend)
         self.backend.check(self.mesh)
@@ -312,19 +311,6 @@ def ambient_mesh() -> Mesh | AbstractMesh:
         return jax.sharding.get_mesh()
     except ValueError:  # inside `jit`, where only the abstract mesh is known
         return jax.sharding.get_abstract_mesh()
-
-
-def _shape(shape: Any) -> Triple | None:
-    if shape is None:
-        return None
-    try:
-        nx, ny, nz = (operator.index(n) for n in shape)
-        valid = min(nx, ny, nz) > 0
-    except (TypeError, ValueError):
-        nx, ny, nz, valid = 0, 0, 0, False
-    if not valid:
-        raise ValueError(f"`shape` must be three positive integers (nx, ny, nz); got {shape!r}.")
-    return nx, ny, nz
 
 
 def _axes(axes: Any, mesh: Mesh | AbstractMesh) -> tuple[str, str | None]:

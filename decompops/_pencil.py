@@ -3,9 +3,10 @@
 Grid axes are numbered x, y, z = 0, 1, 2. Nothing here knows of JAX arrays; a `Layout` is plain, hashable data.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jax.sharding import PartitionSpec
 
@@ -112,6 +113,17 @@ def pencil_layout(
 def check_pencil(name: str, value: object) -> None:
     if not isinstance(value, str) or value not in AXES:
         raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
+
+
+def check_shape(name: str, shape: Any) -> Triple:
+    try:
+        nx, ny, nz = (operator.index(n) for n in shape)
+        valid = min(nx, ny, nz) > 0
+    except (TypeError, ValueError):
+        nx, ny, nz, valid = 0, 0, 0, False
+    if not valid:
+        raise ValueError(f"`{name}` must be three positive integers (nx, ny, nz); got {shape!r}.")
+    return nx, ny, nz
 
 
 def check_flag(name: str, value: bool) -> bool:

@@ -151,7 +151,35 @@ class Clear:
     conjugate = inverse = transpose
 
 
-Stage = Move | Fourier | Extend | Crop | Clear
+@dataclass(frozen=True)
+class Resize:
+    """Drop the highest modes of a spectrum along the local grid axis `axis`, or put zeros in their place.
+
+    `modes` is the shorter of the two lengths in real space: modes below `modes / 2` are copied. If it is even, its
+    Nyquist mode stands for the two modes `±modes / 2` of the longer spectrum (of which a halved one has the first),
+    and `nyquist` is the factor between it and each of them.
+    """
+
+    before: Layout
+    after: Layout
+    axis: int
+    modes: int
+    halved: bool
+    nyquist: float = 0.0
+
+    def transpose(self) -> "Resize":
+        return replace(self, before=self.after, after=self.before)
+
+    def conjugate(self) -> "Resize":
+        return self
+
+    def inverse(self) -> "Resize":
+        """The inverse on spectra that have no more than `modes` modes."""
+        images = 1 if self.halved else 2
+        return replace(self.transpose(), nyquist=1 / (images * self.nyquist) if self.nyquist else 0.0)
+
+
+Stage = Move | Fourier | Extend | Crop | Clear | Resize
 
 
 def result_dtype(stage: Stage, dtype: np.dtype) -> np.dtype:

@@ -13,6 +13,14 @@ NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "Decomposition", "FFT3D", "HaloExchange"),
     *("MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
+SUBPACKAGES = {
+    dops.spectral: {
+        *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative", "Divergence", "GaussianFilter"),
+        *("GaussianRandomField", "Gradient", "Helmholtz", "IsotropicFilter", "Laplacian", "LerayProjection", "Poisson"),
+        *("PowerSpectrum", "Resample", "SpectralOperator", "as_linear_operator", "dealiased", "mean_square"),
+        *("power_spectrum", "white_noise"),
+    },
+}
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
     ["_pencil"],
@@ -30,6 +38,11 @@ LAYERS = [
     ["_operator.planned"],
     ["_operator.fft", "_operator.transpose", "_operator.halo"],
     ["_operator.stencil", "_autotune"],
+    ["spectral._vector"],
+    ["spectral._operator"],
+    ["spectral._derivative", "spectral._solve", "spectral._filter", "spectral._resample"],
+    ["spectral._linear", "spectral._statistics"],
+    ["spectral"],
     ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],
@@ -40,7 +53,9 @@ LAYERS = [
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    """Dotted; a subpackage's `__init__` goes by the subpackage's name."""
+    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join([*folders, name] if name != "__init__" or not folders else folders)
 
 
 def imports(path: Path) -> set[str]:
@@ -50,7 +65,7 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
     found = set()
-    here = module_name(path).split(".")
+    here = path.relative_to(PACKAGE).with_suffix("").parts
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = here[: len(here) - node.level]
@@ -62,13 +77,14 @@ def imports(path: Path) -> set[str]:
 
 
 def test_public_names():
-    public = {n for n, value in vars(dops).items() if not n.startswith("_") and not isinstance(value, ModuleType)}
-    assert public == NAMES
+    for package, names in {dops: NAMES, **SUBPACKAGES}.items():
+        values = vars(package).items()
+        assert {n for n, value in values if not n.startswith("_") and not isinstance(value, ModuleType)} == names
 
 
 def test_imports_run_one_way():
     rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-    files = [p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent == PACKAGE]
+    files = [p for p in PACKAGE.rglob("*.py") if p.read_text()]
     assert {module_name(path) for path in files} == set(rank), "every file has its place in LAYERS, and no other"
     for path in files:
         name = module_name(path)
@@ -85,11 +101,17 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
 
 
 def test_public_docstrings():
-    for name in NAMES - {"config"}:
-        public = getattr(dops, name)
+    everything = [(dops, name) for name in NAMES - {"config"}]
+    everything += [(package, name) for package, names in SUBPACKAGES.items() for name in names]
+    for package, name in everything:
+        public = getattr(package, name)
         assert public.__doc__
         for attribute, value in vars(public).items():
-            if attribute.startswith("_") or attribute == "decomposition":
+            if (
+                attribute.startswith("_")
+                or attribute in ("decomposition", "components")
+                or not hasattr(public, "__mro__")
+            ):
                 continue
             if callable(value) or isinstance(value, property):
                 inherited = [getattr(base, attribute, None) for base in public.__mro__[1:]]

@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 
 from .._pencil import AXES, Layout
-from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage, result_dtype
+from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
 from . import launch, library
 from .base import AbstractBackend, Counters
-from .xla import fourier, normalisation, scaled
+from .xla import fourier, normalisation, resize, scaled
 
 
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
@@ -97,18 +97,22 @@ class MPI(AbstractBackend):
     def run(self, plan: Plan, block: Array) -> Array:
         if not plan.stages:
             return block
-        if library.build()["fftw"] == "yes":
-            return self._call(plan, block)
-        # Without FFTW the transforms stay with XLA, between kernels for everything else.
-        scale = plan.scale * math.prod(map(normalisation, plan.stages))
-        for is_fourier, group in itertools.groupby(plan.stages, lambda stage: isinstance(stage, Fourier)):
-            stages = tuple(group)
-            if is_fourier:
-                for stage in stages:
-                    block, scale = scaled(fourier(stage, block), scale), 1.0  # pyright: ignore[reportArgumentType]
-            else:
-                part = replace(plan, stages=stages, source=stages[0].before, target=stages[-1].after, scale=1.0)
-                block = self._call(part, block)
+        # Some stages stay with XLA, between kernels for everything else.
+        foreign = (Resize,) if library.build()["fftw"] == "yes" else (Resize, Fourier)
+        groups = [(own, tuple(g)) for own, g in itertools.groupby(plan.stages, lambda s: not isinstance(s, foreign))]
+        scale = plan.scale * math.prod(normalisation(s) for own, stages in groups if not own for s in stages)
+        for own, stages in groups:
+            if own:
+                # A kernel scales while it transforms.
+                now = scale if any(isinstance(stage, Fourier) for stage in stages) else 1.0
+                ends = {"source": stages[0].before, "target": stages[-1].after}
+                block, scale = self._call(replace(plan, stages=stages, scale=now, **ends), block), scale / now
+                continue
+            for stage in stages:
+                if isinstance(stage, Fourier):
+                    block, scale = scaled(fourier(stage, block), scale), 1.0
+                elif isinstance(stage, Resize):
+                    block = resize(stage, block)
         return block
 
     def _call(self, plan: Plan, block: Array) -> Array:

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax import Array, lax
+from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
-from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Stage
+from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage
 from .base import AbstractBackend
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
@@ -69,6 +70,8 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
                 block = (embed if stage.transposed else crop)(stage, block)
             case Clear():
                 block = clear(stage, block)
+            case Resize():
+                block = resize(stage, block)
             case _:
                 assert_never(stage)
     return block
@@ -152,6 +155,15 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
 
 def fourier(stage: Fourier, block: Array) -> Array:
     """Transform one block, with XLA's own normalisation."""
+    # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
+    return _row_major(_fourier(stage, _row_major(block)))
+
+
+def _row_major(block: Array) -> Array:
+    return with_layout_constraint(block, DeviceLayout(tuple(range(block.ndim))))
+
+
+def _fourier(stage: Fourier, block: Array) -> Array:
     axes = tuple(stage.before.position(axis) for axis in stage.axes)
     match stage.kind:
         case "c2c":
@@ -164,6 +176,30 @@ def fourier(stage: Fourier, block: Array) -> Array:
             block = block if stage.sign == 1 else jnp.conj(block)
             block = block / _weights(stage, block.dtype) if stage.weighted else block
             return jnp.fft.irfftn(block, s=stage.real_lengths, axes=axes)
+
+
+def resize(stage: Resize, block: Array) -> Array:
+    """Drop the highest modes of one block, or put zeros in their place."""
+    axis = block.ndim + stage.before.position(stage.axis)
+    old, new = stage.before.lengths[stage.axis], stage.after.lengths[stage.axis]
+    positive, negative = (stage.modes + 1) // 2, 0 if stage.halved else (stage.modes - 1) // 2
+
+    def part(start: int, stop: int) -> Array:
+        return lax.slice_in_dim(block, start, stop, axis=axis)
+
+    middle = []
+    if stage.modes % 2 == 0 and stage.nyquist:
+        images = [part(positive, positive + 1)]
+        if not stage.halved and old > new:
+            images = [images[0] + part(old - negative - 1, old - negative)]
+        middle = [stage.nyquist * image for image in images]
+        if not stage.halved and old < new:
+            middle = middle * 2  # on both sides of the zeros
+    zeros = new - positive - negative - len(middle)
+    blank = [jnp.zeros_like(block, shape=(*block.shape[:axis], zeros, *block.shape[axis + 1 :]))] if zeros else []
+    parts = [part(0, positive), *middle[:1], *blank, *middle[1:], part(old - negative, old)]
+    block = jnp.concatenate([p for p in parts if p.shape[axis]], axis=axis)
+    return lax.optimization_barrier(block) if zeros else block  # as in `move`
 
 
 def _weights(stage: Fourier, dtype: np.dtype) -> np.ndarray:

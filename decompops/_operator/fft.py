@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import equinox as eqx
 import jax
@@ -15,14 +15,16 @@ from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition, place
-from .._pencil import Layout, Triple, check_flag
-from .._stage import Fourier, Move, Plan, Stage
-from .planned import AbstractPlanned
+from .._pencil import Layout, Triple, check_flag, check_shape
+from .._stage import Fourier, Move, Plan, Resize, Stage
+from .planned import AbstractPlanned, manual_axes
 
 
 Norm = Literal["backward", "ortho", "forward"]
 Length = float | int | Array
+Box = tuple[Length, Length, Length]
 Lengths = Length | tuple[Length, Length, Length] | list[Length] | np.ndarray
+Wavenumbers = tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]
 
 
 class FFT3D(AbstractPlanned):
@@ -45,6 +47,7 @@ class FFT3D(AbstractPlanned):
     real: bool = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)
     axis_contiguous: bool = eqx.field(static=True)
+    modes: Triple | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class FFT3D(AbstractPlanned):
         real: bool = False,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
+        modes: Any = None,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
@@ -65,6 +69,13 @@ class FFT3D(AbstractPlanned):
             `None` is "backward".
         - `axis_contiguous`: leave the spectrum stored as (y, z, x), sharded `P("x", "y", None)`. Faster where it is
             only multiplied pointwise and transformed back.
+        - `modes`: keep only the modes that a grid of this shape `(mx, my, mz)` has, those below `m / 2` along each
+            axis: the spectrum is that of the field with all others removed, scaled as that of the whole grid. They are
+            dropped as soon as an axis is transformed, so less is computed and communicated. `.inverse` puts zeros in
+            their place. Where `m` is even and less than the grid's length, the Nyquist mode `m / 2` is zero.
+
+        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for an unknown `norm`, and for `modes`
+        without `shape` or beyond it.
         """
         norm = "backward" if norm is None else norm
         if norm not in get_args(Norm):
@@ -73,6 +84,7 @@ class FFT3D(AbstractPlanned):
         self.real = check_flag("real", real)
         self.norm = norm
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
+        self.modes = _check_modes(modes, self.decomposition.shape)
 
     def plan(self, shape: Triple) -> Plan:
         dec = self.decomposition
@@ -80,7 +92,7 @@ class FFT3D(AbstractPlanned):
         target = dec.layout("x", self._spectral_shape(shape), axis_contiguous=self.axis_contiguous)
         size = math.prod(shape)
         scale = {"backward": 1.0, "ortho": 1 / math.sqrt(size), "forward": 1 / size}[self.norm]
-        stages = _stages(dec, source, target, real=self.real)
+        stages = fourier_stages(dec, source, target, self.modes or shape, real=self.real)
         return Plan(dec.mesh, dec.axes, stages, source, target, dec.backend, scale)
 
     @property
@@ -94,15 +106,19 @@ class FFT3D(AbstractPlanned):
         return Decomposition(self.decomposition, shape=stored)
 
     def wavenumbers(
-        self, shape: Any = None, lengths: Lengths = 2 * math.pi, *, dtype: Any = None
-    ) -> tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]:
+        self, shape: Any = None, lengths: Lengths = 2 * math.pi, *, dtype: Any = None, nyquist: bool = True
+    ) -> Wavenumbers:
         """Angular wavenumbers `(kx, ky, kz)` of the spectrum, broadcastable against it and sharded like it.
+
+        Inside a `shard_map` over the mesh they are those of the block, broadcastable against `fft.local(block)`.
 
         **Arguments:**
 
         - `shape`: the grid shape `(nx, ny, nz)`; needed only if the operator was built without one.
         - `lengths`: the lengths of the periodic box along x, y, z, or one for all. May be traced, to differentiate by.
         - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
+        - `nyquist`: `False` puts zero for the Nyquist wavenumber of an even number of modes. That mode stands for
+            both signs at once, so whatever is odd in it, such as a first derivative, vanishes.
 
         **Returns:** three real arrays, in radians per unit of `lengths`, in the order x, y, z whatever the storage
         order. Padding has wavenumber zero.
@@ -111,26 +127,46 @@ class FFT3D(AbstractPlanned):
         one or three positive numbers; `TypeError` for a dtype that is not real.
         """
         shape = self._known_shape(shape)
-        steps = 2 * math.pi / _box(lengths)
-        dtype = jnp.zeros((), dtype).dtype
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise TypeError(f"`dtype` must be real; got {dtype}.")
-        layout = self.plan(shape).target
-        mesh, modes = self.decomposition.mesh, [self._modes(axis, shape[axis]) for axis in range(3)]
-        if isinstance(steps, np.ndarray):  # multiplied in double precision, and only then rounded to `dtype`
-            kx, ky, kz = (_along(layout, axis, modes[axis] * steps[axis], mesh, dtype) for axis in range(3))
-        else:
-            steps = steps.astype(dtype)
-            kx, ky, kz = (_along(layout, axis, modes[axis], mesh, dtype) * steps[axis] for axis in range(3))
-        return kx, ky, kz
+        lengths = box(lengths)
+        dtype = real_dtype(dtype)
+        layout, mesh = self.plan(shape).target, self.decomposition.mesh
 
-    def _modes(self, axis: int, length: int) -> np.ndarray:
-        modes = np.fft.rfftfreq if self.real and axis == 2 else np.fft.fftfreq
-        return modes(length, 1 / length)
+        def along(axis: int) -> Array:
+            modes = 2 * math.pi * self._modes(axis, (self.modes or shape)[axis], nyquist)
+            length = lengths[axis]
+            if isinstance(length, float):  # divided in double precision, and only then rounded to `dtype`
+                return _along(layout, axis, modes / length, mesh, dtype)
+            return _along(layout, axis, modes, mesh, dtype) / jnp.asarray(length, dtype)
+
+        return along(0), along(1), along(2)
+
+    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "_ _ _"]:
+        """How many modes of the full spectrum each stored mode stands for, broadcastable against the spectrum.
+
+        Two for the modes of a half spectrum whose complex conjugates are not stored, else one, and zero in padding:
+        the weights for sums over the spectrum, such as that of Parseval's theorem. Arguments as of `wavenumbers`.
+        """
+        shape = self._known_shape(shape)
+        layout, mesh, dtype = self.plan(shape).target, self.decomposition.mesh, real_dtype(dtype)
+        counts = [np.ones(length) for length in layout.lengths]
+        if self.real:
+            single = {0, shape[2] / 2} if self.modes is None else {0}
+            counts[2] = np.array([1 if k in single else 2 for k in range(layout.lengths[2])])
+        factors = [_along(layout, axis, counts[axis], mesh, dtype) for axis in {2, *layout.padded_axes}]
+        return math.prod(factors[1:], start=factors[0])
+
+    def replace(self, **options: Any) -> "FFT3D":
+        """The same transform with other options, by the names that they have when it is built."""
+        own: dict[str, Any] = {name: getattr(self, name) for name in ("real", "norm", "axis_contiguous", "modes")}
+        return FFT3D(self.decomposition, **(own | options))
+
+    def _modes(self, axis: int, length: int, nyquist: bool) -> np.ndarray:
+        modes = (np.fft.rfftfreq if self.real and axis == 2 else np.fft.fftfreq)(length, 1 / length)
+        return modes if nyquist else np.where(2 * np.abs(modes) == length, 0, modes)
 
     def _spectral_shape(self, shape: Triple) -> Triple:
-        nx, ny, nz = shape
-        return (nx, ny, nz // 2 + 1) if self.real else shape
+        nx, ny, nz = self.modes or shape
+        return nx, ny, nz // 2 + 1 if self.real else nz
 
     def _known_shape(self, shape: Any) -> Triple:
         own = self.decomposition.shape
@@ -142,17 +178,22 @@ class FFT3D(AbstractPlanned):
         return known
 
 
-def _stages(dec: Decomposition, source: Layout, target: Layout, *, real: bool) -> tuple[Stage, ...]:
+def fourier_stages(
+    dec: Decomposition, source: Layout, target: Layout, modes: Triple, *, real: bool, nyquist: bool = False
+) -> tuple[Stage, ...]:
     """Transform whatever is local, communicate, and so on: every decomposition's transform is an instance of this.
 
-    The axes of one transform lie last and next to each other, so that it is one contiguous multi-axis FFT.
+    The axes of one transform lie last and next to each other, so that it is one contiguous multi-axis FFT. `modes` are
+    what is kept of the true lengths of `source`; with `nyquist`, their Nyquist modes are, too, as the sum of the two
+    that they stand for.
     """
     rows, columns = dec.sizes
     phases: list[tuple[int, ...]] = [(2,)]
     for axis, devices in ((1, columns), (0, rows)):
         # Axis y (then x) joins the transform before it, unless a mesh axis must first move off it. Axis z stays last,
-        # because a real transform halves the last axis.
-        if devices > 1:
+        # because a real transform halves the last axis; and alone with `nyquist`, because the sum of two modes of a
+        # half spectrum is known only where x and y are not transformed yet.
+        if devices > 1 or (nyquist and real and phases[-1] == (2,)):
             phases.append((axis,))
         else:
             phases[-1] = (axis, *phases[-1]) if 2 in phases[-1] else (*phases[-1], axis)
@@ -166,12 +207,18 @@ def _stages(dec: Decomposition, source: Layout, target: Layout, *, real: bool) -
             there = replace(pencil, order=_order(here, axes, target if i == len(phases) - 1 else None))
             stages.append(Move(here, there))
             here = there
-        kind = "r2c" if real and i == 0 else "c2c"
-        if kind == "r2c":
-            lengths = target.lengths
+        halved = real and i == 0
+        if halved:
+            lengths = (lengths[0], lengths[1], lengths[2] // 2 + 1)
         after = replace(here, lengths=lengths)
-        stages.append(Fourier(here, after, axes, kind, -1))
+        stages.append(Fourier(here, after, axes, "r2c" if halved else "c2c", -1))
         here = after
+        for axis in (axis for axis in axes if modes[axis] != source.lengths[axis]):
+            lengths = cast(Triple, (*lengths[:axis], target.lengths[axis], *lengths[axis + 1 :]))
+            after = replace(here, lengths=lengths)
+            weight = (2.0 if halved and axis == 2 else 1.0) if nyquist else 0.0
+            stages.append(Resize(here, after, axis, modes[axis], halved and axis == 2, weight))
+            here = after
     return (*stages, Move(here, target)) if here != target else tuple(stages)
 
 
@@ -183,19 +230,42 @@ def _order(here: Layout, axes: tuple[int, ...], target: Layout | None) -> Triple
     return x, y, z
 
 
-def _box(lengths: Any) -> np.ndarray | Array:
-    """The three lengths, as a NumPy array if they are known when tracing."""
+def _check_modes(modes: Any, shape: Triple | None) -> Triple | None:
+    if modes is None:
+        return None
+    if shape is None:
+        raise ValueError(f"`shape` must be given with `modes`; got None and {modes!r}.")
+    try:
+        kept = check_shape("modes", (modes,) * 3 if np.ndim(modes) == 0 else modes)
+    except ValueError:
+        kept = (0, 0, 0)
+    if not all(0 < m <= n for m, n in zip(kept, shape)):
+        raise ValueError(f"`modes` must be one to {shape} modes along x, y, z; got {modes!r}.")
+    return None if kept == shape else kept
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+    """`dtype`, or JAX's default of the real ones."""
+    dtype = jnp.zeros((), dtype).dtype
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"`dtype` must be real; got {dtype}.")
+    return dtype
+
+
+def box(lengths: Any) -> Box:
+    """The lengths along x, y, z: numbers, as far as they are known when tracing."""
     leaves = jax.tree.leaves(lengths)
     try:
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             parts = [jnp.ravel(jnp.asarray(leaf, jnp.zeros(()).dtype)) for leaf in leaves]
-            return jnp.broadcast_to(jnp.concatenate(parts), (3,))
-        box = np.broadcast_to(np.asarray(lengths, float), (3,))
+            x, y, z = jnp.broadcast_to(jnp.concatenate(parts), (3,))
+            return x, y, z
+        x, y, z = np.broadcast_to(np.asarray(lengths, float), (3,)).tolist()
     except (TypeError, ValueError):
-        box = np.zeros(3)
-    if not (np.isfinite(box) & (box > 0)).all():
+        x, y, z = 0.0, 0.0, 0.0
+    if not all(0 < length < math.inf for length in (x, y, z)):
         raise ValueError(f"`lengths` must be one or three positive, finite numbers; got {lengths!r}.")
-    return box
+    return x, y, z
 
 
 def _along(layout: Layout, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:
@@ -205,4 +275,9 @@ def _along(layout: Layout, axis: int, values: np.ndarray, mesh: Mesh | AbstractM
     shape = [-1 if stored == axis else 1 for stored in layout.order]
     names = [layout.names[axis] if stored == axis else None for stored in layout.order]
     array = jnp.asarray(np.pad(values, (0, padding)).reshape(shape), dtype)
+    if not manual_axes().isdisjoint(layout.names):  # on one block, inside a `shard_map`
+        name, cells = layout.names[axis], layout.core(axis)
+        if name is None:
+            return array
+        return jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(name) * cells, cells, position)
     return place(array, NamedSharding(mesh, PartitionSpec(*names)))

@@ -1,0 +1,26 @@
+"""Operators of periodic fields that act on each Fourier mode by itself."""
+
+from ._derivative import (
+    Curl as Curl,
+    Derivative as Derivative,
+    Divergence as Divergence,
+    Gradient as Gradient,
+    Laplacian as Laplacian,
+)
+from ._filter import (
+    Dealias as Dealias,
+    GaussianFilter as GaussianFilter,
+    IsotropicFilter as IsotropicFilter,
+    dealiased as dealiased,
+)
+from ._linear import as_linear_operator as as_linear_operator
+from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator
+from ._resample import Resample as Resample
+from ._solve import Helmholtz as Helmholtz, LerayProjection as LerayProjection, Poisson as Poisson
+from ._statistics import (
+    GaussianRandomField as GaussianRandomField,
+    PowerSpectrum as PowerSpectrum,
+    mean_square as mean_square,
+    power_spectrum as power_spectrum,
+    white_noise as white_noise,
+)

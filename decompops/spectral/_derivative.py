@@ -1,0 +1,103 @@
+"""Derivatives of periodic fields, exact for every mode that the grid has."""
+
+import math
+import operator
+from typing import Any, ClassVar
+
+import equinox as eqx
+from jax import Array
+from jaxtyping import Complex
+
+from .._operator.fft import FFT3D, Lengths, box
+from .._pencil import Triple
+from . import _vector
+from ._operator import AbstractSpectralOperator, Components, internal_transform
+
+
+class Derivative(AbstractSpectralOperator):
+    """A partial derivative of a periodic scalar field, or of each component: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
+
+    Where the order along an axis is odd, the Nyquist mode of an even grid is dropped: its derivative is not known.
+    """
+
+    fft: FFT3D
+    orders: Triple = eqx.field(static=True)
+    lengths: Lengths
+
+    def __init__(self, fft: FFT3D, orders: Any, lengths: Lengths = 2 * math.pi):
+        """**Arguments:**
+
+        - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+        - `orders`: the orders `(a, b, c)` along x, y, z.
+        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+
+        **Raises:** `ValueError` or `TypeError` for an `fft` without shape, lengths that are not positive, and orders
+        that are not three integers of at least zero.
+        """
+        self.fft = internal_transform(fft)
+        self.orders = _check_orders(orders)
+        self.lengths = box(lengths)
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
+        for order, k_even, k_odd in zip(self.orders, even, odd):
+            if order:
+                spectrum = _vector.times((k_odd if order % 2 else k_even) ** order, spectrum)
+        return (1, 1j, -1, -1j)[sum(self.orders) % 4] * spectrum
+
+
+class Gradient(AbstractSpectralOperator):
+    """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`."""
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        return _vector.gradient(self.wavenumbers(spectrum, nyquist=False), spectrum)
+
+
+class Divergence(AbstractSpectralOperator):
+    """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`."""
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        return _vector.divergence(self.wavenumbers(spectrum, nyquist=False), spectrum)
+
+
+class Curl(AbstractSpectralOperator):
+    """The curl of a periodic vector field `(*batch, 3, nx, ny, nz)`."""
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        return _vector.curl(self.wavenumbers(spectrum, nyquist=False), spectrum)
+
+
+class Laplacian(AbstractSpectralOperator):
+    """The Laplacian of a periodic scalar field, or of each component of a vector field.
+
+    It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
+    """
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)
+
+
+def _check_orders(orders: Any) -> Triple:
+    try:
+        a, b, c = (operator.index(order) for order in orders)
+        valid = min(a, b, c) >= 0
+    except (TypeError, ValueError):
+        a, b, c, valid = 0, 0, 0, False
+    if not valid:
+        raise ValueError(f"`orders` must be three integers of at least zero, along x, y, z; got {orders!r}.")
+    return a, b, c

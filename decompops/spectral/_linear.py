@@ -1,0 +1,55 @@
+"""Operators as lineax sees them."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from .._operator.base import AbstractOperator
+from ._derivative import Curl, Laplacian
+from ._filter import Dealias, GaussianFilter
+from ._solve import LerayProjection, Poisson
+
+
+if TYPE_CHECKING:
+    import lineax as lx
+
+
+def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "lx.FunctionLinearOperator":
+    """`operator` as a lineax operator, so that `lineax.linear_solve` solves systems with it, by CG or GMRES.
+
+    !!! example
+
+        ```python
+        symbol = lambda kx, ky, kz: 1 + kx**2
+        A = as_linear_operator(SpectralOperator(fft, symbol), b, lx.positive_semidefinite_tag)
+        u = lx.linear_solve(A, b, lx.CG(rtol=1e-6, atol=1e-6), throw=False).value
+        ```
+
+    With `throw=True` lineax' check of the result gathers it on one device. On Explicit meshes, which lineax does not
+    know, make the operator and solve inside `jax.sharding.auto_axes`.
+
+    **Arguments:**
+
+    - `operator`: any linear operator of this package, or a composition of several.
+    - `x`: a field of the kind that it is applied to, or a `jax.ShapeDtypeStruct` of one.
+    - `tags`: what is known of it, such as `lineax.symmetric_tag`. Of the operators of `decompops.spectral` that are
+        symmetric for all arguments, lineax is told by itself.
+
+    **Raises:** `ImportError` without lineax; `ValueError` or `TypeError` if `operator` cannot be applied to `x`.
+    """
+    try:
+        import lineax as lx
+    except ImportError as error:
+        raise ImportError("`as_linear_operator` needs lineax: pip install lineax.") from error
+    known = {
+        Curl: lx.symmetric_tag,
+        Dealias: lx.positive_semidefinite_tag,
+        GaussianFilter: lx.positive_semidefinite_tag,
+        Laplacian: lx.negative_semidefinite_tag,
+        LerayProjection: lx.positive_semidefinite_tag,
+        Poisson: lx.negative_semidefinite_tag,
+    }
+    given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)
+    if type(operator) in known:
+        given = (*given, known[type(operator)])
+    return lx.FunctionLinearOperator(operator, jax.eval_shape(lambda x: x, x), frozenset(given))

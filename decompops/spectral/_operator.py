@@ -1,0 +1,212 @@
+"""Operators that act on each mode of a spectrum by itself."""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from equinox import AbstractVar
+from jax import Array
+from jax.sharding import PartitionSpec
+from jaxtyping import Complex, Shaped
+
+from .._decomposition import Decomposition
+from .._operator.base import AbstractOperator
+from .._operator.fft import FFT3D, Lengths, Wavenumbers, box
+from .._pencil import Triple, check_flag
+from . import _vector
+
+
+# What stands in the axis before the grid: nothing of ours, or the three components of a vector.
+Components = Literal["scalar", "vector"]
+
+
+def internal_transform(fft: FFT3D) -> FFT3D:
+    """The transform that operators use inside, with the faster storage order of spectra (docs/performance.md)."""
+    grid_of(fft)
+    return fft.replace(axis_contiguous=True)
+
+
+def grid_of(fft: FFT3D) -> Triple:
+    """The true shape of the grid in real space."""
+    if not isinstance(fft, FFT3D):
+        raise TypeError(f"`fft` must be an `FFT3D`; got {fft!r}.")
+    if fft.decomposition.shape is None:
+        raise ValueError("`fft` must be built with a `shape`; got one without.")
+    return fft.decomposition.shape
+
+
+class AbstractSpectralOperator(AbstractOperator):
+    """Transform, do something linear to each mode by itself, transform back.
+
+    With a real `fft`, from real fields to real fields; with a complex one, from complex to complex. The spectrum stays
+    in x-pencils in between. Vector fields carry their components in the axis before the grid,
+    `(*batch, 3, nx, ny, nz)`, and are transformed in one batched call.
+    """
+
+    fft: AbstractVar[FFT3D]
+    lengths: AbstractVar[Lengths]
+    components: ClassVar[tuple[Components, Components]] = ("scalar", "scalar")  # of fields and of results
+
+    @abc.abstractmethod
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        """What happens to a spectrum as `self.fft` returns it, or to one block of it inside a `shard_map`."""
+
+    def wavenumbers(self, spectrum: Complex[Array, "..."], *, nyquist: bool = True) -> Wavenumbers:
+        """The wavenumbers of `spectrum`, in its precision; `nyquist` as of `FFT3D.wavenumbers`."""
+        dtype = jnp.finfo(spectrum.dtype).dtype
+        return self.fft.wavenumbers(lengths=self.lengths, dtype=dtype, nyquist=nyquist)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+        x = jnp.asarray(x)
+        check_components(self.components[0], x)
+        return self.fft.inverse(self.multiply(self.fft(x)))
+
+    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        check_components(self.components[0], block)
+        return self.fft.inverse.local(self.multiply(self.fft.local(block)))
+
+    @property
+    def decomposition(self) -> Decomposition:
+        return self.fft.decomposition
+
+    @property
+    def T(self) -> AbstractOperator:
+        return _derive(self, adjoint=True, conjugated=True)
+
+    @property
+    def H(self) -> AbstractOperator:
+        return _derive(self, adjoint=True, conjugated=False)
+
+    @property
+    def in_spec(self) -> PartitionSpec:
+        return self.fft.in_spec
+
+    @property
+    def out_spec(self) -> PartitionSpec:
+        return self.fft.in_spec
+
+
+class DerivedSpectralOperator(AbstractOperator):
+    """The adjoint of a spectral operator, its complex conjugate, or both: its transpose."""
+
+    operator: AbstractSpectralOperator
+    adjoint: bool = eqx.field(static=True)
+    conjugated: bool = eqx.field(static=True)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+        fft = self.operator.fft
+        return self._apply(fft, fft.inverse, jnp.asarray(x))
+
+    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        fft = self.operator.fft
+        return self._apply(fft.local, fft.inverse.local, block)
+
+    @property
+    def decomposition(self) -> Decomposition:
+        return self.operator.decomposition
+
+    @property
+    def T(self) -> AbstractOperator:
+        return _derive(self.operator, adjoint=not self.adjoint, conjugated=not self.conjugated)
+
+    @property
+    def H(self) -> AbstractOperator:
+        return _derive(self.operator, adjoint=not self.adjoint, conjugated=self.conjugated)
+
+    @property
+    def in_spec(self) -> PartitionSpec:
+        return self.operator.in_spec
+
+    @property
+    def out_spec(self) -> PartitionSpec:
+        return self.operator.out_spec
+
+    def _apply(self, forward: Callable[[Array], Array], inverse: Callable[[Array], Array], x: Array) -> Array:
+        source, target = self.operator.components
+        check_components(target if self.adjoint else source, x)
+        multiply = self._adjoint_multiply if self.adjoint else self.operator.multiply
+        return self._conj(inverse(multiply(forward(self._conj(x)))))
+
+    def _adjoint_multiply(self, spectrum: Array) -> Array:
+        source, target = self.operator.components
+        # Only its type is of interest: shape, dtype and sharding.
+        primal = _vector.components(spectrum)[0] if target == "vector" else spectrum
+        primal = _vector.stack(primal, primal, primal) if source == "vector" else primal
+        (result,) = jax.linear_transpose(self.operator.multiply, primal)(jnp.conj(spectrum))
+        return jnp.conj(result)
+
+    def _conj(self, x: Array) -> Array:
+        return jnp.conj(x) if self.conjugated else x
+
+
+def _derive(operator: AbstractSpectralOperator, *, adjoint: bool, conjugated: bool) -> AbstractOperator:
+    if not (adjoint or conjugated):
+        return operator
+    return DerivedSpectralOperator(operator, adjoint, conjugated)  # pyright: ignore[reportCallIssue]
+
+
+class SpectralOperator(AbstractSpectralOperator):
+    """Multiply each mode of a field by `symbol(kx, ky, kz)`: any linear operator that commutes with translations.
+
+    !!! example
+
+        ```python
+        bilaplacian = SpectralOperator(fft, lambda kx, ky, kz: (kx**2 + ky**2 + kz**2) ** 2)
+        shift = SpectralOperator(fft, lambda kx, ky, kz: jnp.exp(-0.1j * kx), nyquist=False)
+        ```
+    """
+
+    fft: FFT3D
+    symbol: Callable
+    lengths: Lengths
+    nyquist: bool = eqx.field(static=True)
+
+    def __init__(self, fft: FFT3D, symbol: Callable, lengths: Lengths = 2 * math.pi, *, nyquist: bool = True):
+        """**Arguments:**
+
+        - `fft`: the transform, built with a `shape`.
+        - `symbol`: a function of the angular wavenumbers, broadcastable real arrays; returns the real or complex
+            factors, an array that broadcasts against the spectrum. It may hold parameters (an `equinox.Module`). With a
+            real `fft` it must turn into its complex conjugate under k → -k.
+        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+        - `nyquist`: `False` gives `symbol` zero for the Nyquist wavenumbers of even numbers of modes. Right for
+            symbols that are not even along each axis, because such a mode stands for both signs at once.
+
+        **Raises:** `TypeError` for an `fft` that is none and a `symbol` that cannot be called; `ValueError` for an
+        `fft` without shape, lengths that are not positive, and factors that do not broadcast against the spectrum.
+        """
+        if not callable(symbol):
+            raise TypeError(f"`symbol` must be a function of (kx, ky, kz); got {symbol!r}.")
+        self.fft = internal_transform(fft)
+        self.symbol = symbol
+        self.lengths = box(lengths)
+        self.nyquist = check_flag("nyquist", nyquist)
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        factors = self.symbol(*self.wavenumbers(spectrum, nyquist=self.nyquist))
+        return multiplied(spectrum, factors, "symbol")
+
+
+def multiplied(spectrum: Array, factors: Any, name: str) -> Array:
+    """`spectrum` times what the user's function `name` returned."""
+    factors = jnp.asarray(factors)
+    try:
+        fits = jnp.broadcast_shapes(factors.shape, spectrum.shape) == spectrum.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"`{name}` must return factors that broadcast against the spectrum {spectrum.shape}; got {factors.shape}."
+        )
+    return _vector.times(factors, spectrum)
+
+
+def check_components(components: Components, x: Any) -> None:
+    shape = jnp.shape(x)
+    if components == "vector" and (len(shape) < 4 or shape[-4] != 3):
+        raise ValueError(f"`x` must be a vector field of shape (*batch, 3, nx, ny, nz); got {shape}.")

@@ -1,0 +1,205 @@
+"""Random fields, and sums over modes."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+from jaxtyping import Complex, Float, Key, Shaped, UInt32
+
+from .._decomposition import Decomposition, ambient_mesh
+from .._operator.fft import FFT3D, Lengths, box, real_dtype
+from . import _vector
+from ._filter import IsotropicFilter
+from ._operator import grid_of, internal_transform
+
+
+class GaussianRandomField(eqx.Module):
+    """A periodic Gaussian random field of a given power spectrum: the same for the same key, whatever the mesh.
+
+    `colour` is the linear operator that turns white noise of unit variance into such a field.
+
+    !!! example
+
+        ```python
+        field = GaussianRandomField(fft, lambda k: k**-2.0, lengths=100.0)
+        delta = field(jax.random.key(0))
+        ```
+    """
+
+    colour: IsotropicFilter
+
+    def __init__(self, fft: FFT3D, power: Callable, lengths: Lengths = 2 * math.pi):
+        """**Arguments:**
+
+        - `fft`: the transform, built with `real=True` and a `shape`.
+        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of `lengths`, in units
+            of `lengths` cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It may hold parameters
+            (an `equinox.Module`). Modes k = 0 are zero.
+        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+
+        **Raises:** `ValueError` or `TypeError` for a complex `fft`, one without shape, a `power` that cannot be called,
+        and lengths that are not positive.
+        """
+        if not callable(power):
+            raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
+        fft = internal_transform(fft)
+        if not fft.real:
+            raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
+        amplitude = _Amplitude(power, box(lengths), math.prod(grid_of(fft)))
+        self.colour = IsotropicFilter(fft, amplitude, lengths)
+
+    def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "_ _ _"]:
+        """One field, padded where the mesh does not divide the grid. `dtype` is real, JAX's default if `None`."""
+        return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
+
+
+class _Amplitude(eqx.Module):
+    """What to multiply white noise by, as a function of |k|."""
+
+    power: Callable
+    lengths: Lengths
+    cells: int = eqx.field(static=True)
+
+    def __call__(self, k: Array) -> Array:
+        x, y, z = self.lengths  # pyright: ignore[reportGeneralTypeIssues]
+        density = self.cells / (x * y * z)
+        power = self.power(jnp.where(k == 0, 1, k))
+        return jnp.where(k == 0, 0, jnp.sqrt(power * density))
+
+
+def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
+    """Independent standard normal numbers on a grid, the same for the same key, whatever the mesh.
+
+    **Arguments:**
+
+    - `dec`: the decomposition, with a `shape`.
+    - `key`: a key of `jax.random`.
+    - `dtype`: a real dtype; `None` for JAX's default.
+
+    **Returns:** a field in z-pencils, padded with zeros where the mesh does not divide the grid.
+    """
+    layout, dtype = dec.layout("z"), real_dtype(dtype)
+    nx, ny, nz = layout.lengths
+
+    def line(key: Array, x: Array, y: Array) -> Array:
+        values = jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, x), y), (nz,), dtype)
+        return jnp.where((x < nx) & (y < ny), values, 0)
+
+    def block(key: Array) -> Array:
+        # Every line along z has a key of its own, made of its place in the grid: blocks need nothing of each other.
+        x, y = (
+            jnp.arange(cells, dtype=np.int32) + (0 if name is None else cells * jax.lax.axis_index(name))
+            for name, cells in zip(layout.names[:2], layout.block_shape)
+        )
+        return jax.vmap(lambda i: jax.vmap(lambda j: line(key, i, j))(y))(x)
+
+    return _over_grid(dec, block, PartitionSpec(), layout.spec)(key)
+
+
+class PowerSpectrum(NamedTuple):
+    """Averages over shells of wavenumbers.
+
+    - `k`: the mean |k| of each shell's modes, shape `(bins,)`.
+    - `power`: the mean power of each shell's modes, shape `(*batch, bins)`; zero for shells without modes.
+    - `modes`: how many modes of the full spectrum lie in each shell, shape `(bins,)`.
+    """
+
+    k: Array
+    power: Array
+    modes: Array
+
+
+def power_spectrum(
+    fft: FFT3D, u: Shaped[Array | np.ndarray, "..."], lengths: Lengths = 2 * math.pi, *, edges: Any = None
+) -> PowerSpectrum:
+    """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
+
+    V is the volume of the box, N its number of points, û the plain sum over them. The integral over d³k / (2π)³ is the
+    mean of u². With the conventions of cosmology, it estimates P(k).
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `u`: fields `(*batch, nx, ny, nz)`.
+    - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+    - `edges`: the bounds of the shells, increasing; a mode belongs to a shell if `lower <= |k| < upper`. By default
+        the shells are centred on the multiples of the smallest wavenumber of the box, up to the smallest Nyquist
+        wavenumber.
+
+    **Raises:** `ValueError` or `TypeError` for an `fft` without shape, lengths that are not positive, `edges` that do
+    not increase.
+    """
+    fft, lengths = internal_transform(fft).replace(norm="backward"), box(lengths)
+    bounds = _edges(fft, lengths, edges)
+    spectrum, shells = fft(u), len(bounds) - 1
+    dtype = jnp.finfo(spectrum.dtype).dtype
+
+    def sums(spectrum: Array) -> tuple[Array, Array, Array]:
+        """Over the modes of each shell: of their power, of |k|, and their number."""
+        k = jnp.sqrt(_vector.squared(fft.wavenumbers(lengths=lengths, dtype=dtype)))
+        weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
+        shell = jnp.searchsorted(jnp.asarray(bounds, dtype), k, side="right")  # 0 and the last lie outside
+
+        @functools.partial(jnp.vectorize, signature="(x,y,z)->(s)")
+        def over_shells(values: Array) -> Array:
+            # Plane by plane first: sums of few numbers, and then of few sums, lose little precision.
+            planes = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(values, shell)
+            return jax.lax.psum(jnp.sum(planes, 0)[1:-1], _grid_axes(fft.decomposition))
+
+        squared = spectrum.real**2 + spectrum.imag**2
+        return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
+
+    spec = PartitionSpec(*[None] * (spectrum.ndim - 3), *fft.out_spec)
+    none = PartitionSpec()
+    power, k, modes = _over_grid(fft.decomposition, sums, spec, (none, none, none))(spectrum)
+    x, y, z = lengths
+    cells = math.prod(grid_of(fft))
+    mean = 1 / jnp.maximum(modes, 1)
+    return PowerSpectrum(k * mean, power * mean * (x * y * z / cells**2), modes)
+
+
+def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..."]:
+    """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`.
+    - `spectrum`: of shape `(*batch, *modes)`.
+
+    **Returns:** real numbers of shape `(*batch,)`.
+    """
+    power = {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
+    weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
+    total = jnp.sum(weights * (spectrum.real**2 + spectrum.imag**2), (-3, -2, -1))
+    return total / float(math.prod(grid_of(fft))) ** power
+
+
+def _edges(fft: FFT3D, lengths: Any, edges: Any) -> np.ndarray | Array:
+    if edges is not None:
+        bounds = np.asarray(edges, float)
+        if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
+            raise ValueError(f"`edges` must be two or more increasing numbers; got {edges!r}.")
+        return bounds
+    if not all(isinstance(length, float) for length in lengths):
+        raise ValueError("`edges` must be given where `lengths` are traced; got None.")
+    steps = 2 * math.pi / np.asarray(lengths)
+    highest = (steps * np.asarray(fft.modes or grid_of(fft)) / 2).min()
+    return steps.min() * (np.arange(round(highest // steps.min()) + 1) + 0.5)
+
+
+def _grid_axes(dec: Decomposition) -> tuple[str, ...]:
+    return tuple(name for name in dec.axes if name is not None)
+
+
+def _over_grid(dec: Decomposition, function: Callable, in_specs: Any, out_specs: Any) -> Callable:
+    """`function` of the blocks of fields, mapped over the mesh axes that divide the grid."""
+    mesh = dec.mesh if ambient_mesh().empty else None
+    names = set(_grid_axes(dec))
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=names, check_vma=False)

@@ -1,0 +1,65 @@
+"""Vector calculus on spectra: `k` are wavenumbers `(kx, ky, kz)`, the components of vectors lie in axis -4."""
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .._operator.fft import Wavenumbers
+
+
+def components(vector: Array) -> tuple[Array, Array, Array]:
+    return vector[..., 0, :, :, :], vector[..., 1, :, :, :], vector[..., 2, :, :, :]
+
+
+def stack(*parts: Array) -> Array:
+    return jnp.stack(parts, axis=-4)
+
+
+def times(factor: Array, spectrum: Array) -> Array:
+    """`factor * spectrum` in the spectrum's precision; a real factor costs no complex product."""
+    if jnp.issubdtype(factor.dtype, jnp.complexfloating):
+        return factor.astype(spectrum.dtype) * spectrum
+    factor = factor.astype(spectrum.real.dtype)
+    return lax.complex(factor * spectrum.real, factor * spectrum.imag)
+
+
+def times_i(factor: Array, spectrum: Array) -> Array:
+    """`1j * factor * spectrum` for a real factor."""
+    return lax.complex(-factor * spectrum.imag, factor * spectrum.real)
+
+
+def gradient(k: Wavenumbers, scalar: Array) -> Array:
+    return stack(*(times_i(component, scalar) for component in k))
+
+
+def divergence(k: Wavenumbers, vector: Array) -> Array:
+    x, y, z = map(times_i, k, components(vector))
+    return x + y + z
+
+
+def cross(a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """The cross product of two real vector fields, given by their components."""
+    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+
+
+def curl(k: Wavenumbers, vector: Array) -> Array:
+    x, y, z = components(vector)
+    return stack(
+        times_i(k[1], z) - times_i(k[2], y), times_i(k[2], x) - times_i(k[0], z), times_i(k[0], y) - times_i(k[1], x)
+    )
+
+
+def squared(k: Wavenumbers) -> Array:
+    return k[0] ** 2 + k[1] ** 2 + k[2] ** 2
+
+
+def inverse(symbol: Array) -> Array:
+    """1 / symbol, and zero where the symbol is zero: at the mean, and in padding."""
+    return jnp.where(symbol == 0, 0, 1 / jnp.where(symbol == 0, 1, symbol))
+
+
+def projection(k: Wavenumbers, vector: Array) -> Array:
+    """The divergence-free part, `v - k (k·v) / k²`."""
+    parts = components(vector)
+    x, y, z = map(times, k, parts)
+    longitudinal = times(inverse(squared(k)), x + y + z)
+    return stack(*(part - times(component, longitudinal) for component, part in zip(k, parts)))
