@@ -20,6 +20,10 @@ SUBPACKAGES = {
         *("PowerSpectrum", "Resample", "SpectralOperator", "as_linear_operator", "dealiased", "mean_square"),
         *("power_spectrum", "white_noise"),
     },
+    dops.pde: {
+        *("AbstractEquation", "Advection", "Burgers", "Diffusion", "ETDRK", "KuramotoSivashinsky", "NavierStokes"),
+        "RealSpace",
+    },
 }
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
@@ -43,6 +47,9 @@ LAYERS = [
     ["spectral._derivative", "spectral._solve", "spectral._filter", "spectral._resample"],
     ["spectral._linear", "spectral._statistics"],
     ["spectral"],
+    ["pde._equation"],
+    ["pde._burgers", "pde._etdrk", "pde._kuramoto_sivashinsky", "pde._navier_stokes", "pde._transport"],
+    ["pde"],
     ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],

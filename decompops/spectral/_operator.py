@@ -40,6 +40,10 @@ def grid_of(fft: FFT3D) -> Triple:
     return fft.decomposition.shape
 
 
+def wavenumbers_of(fft: FFT3D, lengths: Lengths, spectrum: Array, *, nyquist: bool = True) -> Wavenumbers:
+    return fft.wavenumbers(lengths=lengths, dtype=jnp.finfo(spectrum.dtype).dtype, nyquist=nyquist)
+
+
 class AbstractSpectralOperator(AbstractOperator):
     """Transform, do something linear to each mode by itself, transform back.
 
@@ -58,8 +62,7 @@ class AbstractSpectralOperator(AbstractOperator):
 
     def wavenumbers(self, spectrum: Complex[Array, "..."], *, nyquist: bool = True) -> Wavenumbers:
         """The wavenumbers of `spectrum`, in its precision; `nyquist` as of `FFT3D.wavenumbers`."""
-        dtype = jnp.finfo(spectrum.dtype).dtype
-        return self.fft.wavenumbers(lengths=self.lengths, dtype=dtype, nyquist=nyquist)
+        return wavenumbers_of(self.fft, self.lengths, spectrum, nyquist=nyquist)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
         x = jnp.asarray(x)
