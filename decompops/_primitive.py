@@ -160,9 +160,15 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, PartitionSpec(*entries))
     if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # On another mesh even an equivalent sharding may make an array of another type.
-    on_mesh = not isinstance(x, Tracer) and isinstance(x.sharding, NamedSharding) and x.sharding.mesh == mesh
-    return x if on_mesh and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
+    # On another mesh, and on Explicit axes of one device, even an equivalent sharding may make an array of another type.
+    same_type = (
+        not isinstance(x, Tracer)
+        and isinstance(x.sharding, NamedSharding)
+        and x.sharding.mesh == mesh
+        and explicit_spec(mesh, (*x.sharding.spec, *[None] * x.ndim)[: x.ndim])
+        == explicit_spec(mesh, (*entries, *[None] * x.ndim)[: x.ndim])
+    )
+    return x if same_type and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
 
 
 def _batch(plan: Plan, x, names: frozenset[str]) -> tuple[BatchEntry, ...]:

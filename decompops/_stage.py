@@ -153,19 +153,19 @@ class Clear:
 
 @dataclass(frozen=True)
 class Resize:
-    """Drop the highest modes of a spectrum along the local grid axis `axis`, or put zeros in their place.
+    """Drop the highest modes of a spectrum along the local grid axes `axes`, or put zeros in their place.
 
-    `modes` is the shorter of the two lengths in real space: modes below `modes / 2` are copied. If it is even, its
-    Nyquist mode stands for the two modes `±modes / 2` of the longer spectrum (of which a halved one has the first),
-    and `nyquist` is the factor between it and each of them.
+    `modes` are the shorter of the two lengths in real space: modes below half of that are copied. If it is even, its
+    Nyquist mode stands for the two modes `±modes / 2` of the longer spectrum (of which a halved one has the first), and
+    `nyquist` is the factor between it and each of them. `halved`: axis z is, as a real transform leaves it.
     """
 
     before: Layout
     after: Layout
-    axis: int
-    modes: int
+    axes: tuple[int, ...]
+    modes: tuple[int, ...]
     halved: bool
-    nyquist: float = 0.0
+    nyquist: tuple[float, ...]
 
     def transpose(self) -> "Resize":
         return replace(self, before=self.after, after=self.before)
@@ -175,8 +175,9 @@ class Resize:
 
     def inverse(self) -> "Resize":
         """The inverse on spectra that have no more than `modes` modes."""
-        images = 1 if self.halved else 2
-        return replace(self.transpose(), nyquist=1 / (images * self.nyquist) if self.nyquist else 0.0)
+        images = (1 if self.halved and axis == 2 else 2 for axis in self.axes)
+        factors = (factor and 1 / (n * factor) for n, factor in zip(images, self.nyquist))
+        return replace(self.transpose(), nyquist=tuple(factors))
 
 
 Stage = Move | Fourier | Extend | Crop | Clear | Resize

@@ -1,9 +1,10 @@
 """The default backend: XLA's collectives and FFTs."""
 
 import functools
+import itertools
 import math
 import os
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -180,26 +181,34 @@ def _fourier(stage: Fourier, block: Array) -> Array:
 
 def resize(stage: Resize, block: Array) -> Array:
     """Drop the highest modes of one block, or put zeros in their place."""
-    axis = block.ndim + stage.before.position(stage.axis)
-    old, new = stage.before.lengths[stage.axis], stage.after.lengths[stage.axis]
-    positive, negative = (stage.modes + 1) // 2, 0 if stage.halved else (stage.modes - 1) // 2
+    lead = block.shape[:-3]
+    runs = [[(0, 0, length, 1.0)] for length in stage.before.block_shape]
+    for axis, modes, nyquist in zip(stage.axes, stage.modes, stage.nyquist):
+        lengths = stage.before.lengths[axis], stage.after.lengths[axis]
+        halved = stage.halved and axis == 2
+        runs[stage.before.position(axis)] = list(_runs(*lengths, modes, halved, nyquist))
+    result = jnp.zeros_like(block, shape=(*lead, *stage.after.block_shape))
+    for parts in itertools.product(*runs):
+        source, target, lengths, factors = zip(*parts)
+        ends = (start + length for start, length in zip(source, lengths))
+        piece = scaled(block[..., *map(slice, source, ends)], math.prod(factors))
+        start = (*[0] * len(lead), *target)
+        if any(stage.nyquist):  # then pieces may overlap
+            piece = piece + lax.dynamic_slice(result, start, piece.shape)
+        result = lax.dynamic_update_slice(result, piece, start)
+    return lax.optimization_barrier(result)  # parts known to be zero: as in `move`
 
-    def part(start: int, stop: int) -> Array:
-        return lax.slice_in_dim(block, start, stop, axis=axis)
 
-    middle = []
-    if stage.modes % 2 == 0 and stage.nyquist:
-        images = [part(positive, positive + 1)]
-        if not stage.halved and old > new:
-            images = [images[0] + part(old - negative - 1, old - negative)]
-        middle = [stage.nyquist * image for image in images]
-        if not stage.halved and old < new:
-            middle = middle * 2  # on both sides of the zeros
-    zeros = new - positive - negative - len(middle)
-    blank = [jnp.zeros_like(block, shape=(*block.shape[:axis], zeros, *block.shape[axis + 1 :]))] if zeros else []
-    parts = [part(0, positive), *middle[:1], *blank, *middle[1:], part(old - negative, old)]
-    block = jnp.concatenate([p for p in parts if p.shape[axis]], axis=axis)
-    return lax.optimization_barrier(block) if zeros else block  # as in `move`
+def _runs(old: int, new: int, modes: int, halved: bool, nyquist: float) -> Iterator[tuple[int, int, int, float]]:
+    """What goes where along one axis: from, to, how many, times what."""
+    yield 0, 0, (modes + 1) // 2, 1.0
+    if modes % 2 == 0 and nyquist:
+        # The two places of the Nyquist mode are one if it is that of this very length.
+        sources, targets = ({modes // 2} if halved else {modes // 2, n - modes // 2} for n in (old, new))
+        yield from ((source, target, 1, nyquist) for source in sources for target in targets)
+    negative = (modes - 1) // 2
+    if negative and not halved:
+        yield old - negative, new - negative, negative, 1.0
 
 
 def _weights(stage: Fourier, dtype: np.dtype) -> np.ndarray:

@@ -213,11 +213,12 @@ def fourier_stages(
         after = replace(here, lengths=lengths)
         stages.append(Fourier(here, after, axes, "r2c" if halved else "c2c", -1))
         here = after
-        for axis in (axis for axis in axes if modes[axis] != source.lengths[axis]):
-            lengths = cast(Triple, (*lengths[:axis], target.lengths[axis], *lengths[axis + 1 :]))
+        cut = tuple(axis for axis in axes if modes[axis] != source.lengths[axis])
+        if cut:
+            lengths = cast(Triple, tuple((target.lengths if i in cut else lengths)[i] for i in range(3)))
             after = replace(here, lengths=lengths)
-            weight = (2.0 if halved and axis == 2 else 1.0) if nyquist else 0.0
-            stages.append(Resize(here, after, axis, modes[axis], halved and axis == 2, weight))
+            factors = tuple((2.0 if halved and axis == 2 else 1.0) if nyquist else 0.0 for axis in cut)
+            stages.append(Resize(here, after, cut, tuple(modes[axis] for axis in cut), halved, factors))
             here = after
     return (*stages, Move(here, target)) if here != target else tuple(stages)
 

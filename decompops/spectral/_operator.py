@@ -28,7 +28,7 @@ Components = Literal["scalar", "vector"]
 def internal_transform(fft: FFT3D) -> FFT3D:
     """The transform that operators use inside, with the faster storage order of spectra (docs/performance.md)."""
     grid_of(fft)
-    return fft.replace(axis_contiguous=True)
+    return fft.replace(axis_contiguous=max(fft.decomposition.sizes) > 1)
 
 
 def grid_of(fft: FFT3D) -> Triple:
