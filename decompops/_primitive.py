@@ -160,7 +160,7 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, PartitionSpec(*entries))
     if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # On another mesh, and on Explicit axes of one device, even an equivalent sharding may make an array of another type.
+    # On another mesh, or on Explicit axes of one device, an equivalent sharding may make an array of another type.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)

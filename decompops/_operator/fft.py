@@ -21,9 +21,9 @@ from .planned import AbstractPlanned, manual_axes
 
 
 Norm = Literal["backward", "ortho", "forward"]
-Length = float | int | Array
-Box = tuple[Length, Length, Length]
-Lengths = Length | tuple[Length, Length, Length] | list[Length] | np.ndarray
+Number = float | int | Array
+Box = tuple[Number, Number, Number]
+Lengths = Number | tuple[Number, Number, Number] | list[Number] | np.ndarray
 Wavenumbers = tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]
 
 

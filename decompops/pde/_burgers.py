@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import Components, internal_transform
@@ -21,11 +21,11 @@ class Burgers(AbstractEquation):
     """
 
     fft: FFT3D
-    viscosity: float | Array
+    viscosity: Number
     lengths: Lengths
     components: ClassVar[Components] = "vector"
 
-    def __init__(self, fft: FFT3D, viscosity: float | Array, lengths: Lengths = 2 * math.pi):
+    def __init__(self, fft: FFT3D, viscosity: Number, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
         - `fft`: the transform, built with `real=True` and a `shape`. Of its modes, those below a third of the grid

@@ -12,12 +12,12 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Complex, Inexact, Shaped
 
-from .._operator.fft import FFT3D, Lengths, Wavenumbers
+from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers
 from ..spectral import _vector
 from ..spectral._operator import Components, check_components, wavenumbers_of
 
 
-Time = float | int | Inexact[Array, ""]
+Time = Number
 
 
 class AbstractEquation(eqx.Module):
@@ -65,7 +65,7 @@ class RealSpace(eqx.Module):
         return fft.inverse(self.equation(t, fft(u), args))
 
 
-def check_number(name: str, value: Any, *, least: float = -math.inf) -> Any:
+def check_number(name: str, value: Any, *, least: Number = -math.inf) -> Any:
     """`value`, after a check that it is a finite number of at least `least`, as far as that is known."""
     if isinstance(value, bool) or not isinstance(value, Real | Array):
         raise TypeError(f"`{name}` must be a number; got {value!r}.")

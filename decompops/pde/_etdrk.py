@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
+from .._operator.fft import Number
 from ..spectral._vector import times
 from ._equation import AbstractEquation, Time, cast, check_number
 
@@ -36,10 +37,10 @@ class ETDRK(eqx.Module):
     """
 
     equation: AbstractEquation
-    dt: float | Array
+    dt: Number
     order: Order = eqx.field(static=True)
 
-    def __init__(self, equation: AbstractEquation, dt: float | Array, order: Order = 4):
+    def __init__(self, equation: AbstractEquation, dt: Number, order: Order = 4):
         """**Arguments:**
 
         - `equation`: such as `NavierStokes`.
@@ -57,7 +58,8 @@ class ETDRK(eqx.Module):
     def step(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         h, t = cast(self.dt, u), cast(t, u)
-        z = h * self.equation.linear(u)
+        z = self.equation.linear(u)
+        z = h.astype(z.dtype) * z
 
         def slope(fraction: float, u: Array) -> Array:
             return times(h, self.equation.nonlinear(t + fraction * h, u, args))
@@ -69,12 +71,12 @@ class ETDRK(eqx.Module):
                 return times(whole, u) + times(one, start)
             case 2:
                 a = times(whole, u) + times(one, start)
-                return a + times(two, slope(1, a) - start)
+                return a + times(two, slope(1.0, a) - start)
             case 3:
                 half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
                 a = times(half, u) + times(half_one / 2, start)
                 middle = slope(0.5, a)
-                end = slope(1, times(whole, u) + times(one, 2 * middle - start))
+                end = slope(1.0, times(whole, u) + times(one, 2 * middle - start))
                 weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
                 return times(whole, u) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
             case 4:
@@ -82,7 +84,7 @@ class ETDRK(eqx.Module):
                 a = times(half, u) + times(half_one / 2, start)
                 first = slope(0.5, a)
                 second = slope(0.5, times(half, u) + times(half_one / 2, first))
-                end = slope(1, times(half, a) + times(half_one / 2, 2 * second - start))
+                end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
                 weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
                 return times(whole, u) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
 

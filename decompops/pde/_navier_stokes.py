@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import Components, internal_transform
@@ -24,7 +24,7 @@ class NavierStokes(AbstractEquation):
     """
 
     fft: FFT3D
-    viscosity: float | Array
+    viscosity: Number
     forcing: Callable | None
     lengths: Lengths
     components: ClassVar[Components] = "vector"
@@ -32,7 +32,7 @@ class NavierStokes(AbstractEquation):
     def __init__(
         self,
         fft: FFT3D,
-        viscosity: float | Array,
+        viscosity: Number,
         lengths: Lengths = 2 * math.pi,
         *,
         forcing: Callable | None = None,

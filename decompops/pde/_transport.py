@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Complex, Inexact
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._operator import internal_transform
 from ._equation import AbstractEquation, Time, cast, check_number
@@ -17,10 +17,10 @@ class Diffusion(AbstractEquation):
     """`∂u/∂t = κ ∇²u`, for a scalar or for each component."""
 
     fft: FFT3D
-    diffusivity: float | Array
+    diffusivity: Number
     lengths: Lengths
 
-    def __init__(self, fft: FFT3D, diffusivity: float | Array, lengths: Lengths = 2 * math.pi):
+    def __init__(self, fft: FFT3D, diffusivity: Number, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
         - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
@@ -42,11 +42,11 @@ class Advection(AbstractEquation):
     """`∂u/∂t = -c·∇u + κ ∇²u` with a constant velocity c, for a scalar or for each component."""
 
     fft: FFT3D
-    velocity: tuple[float | Array, float | Array, float | Array]
-    diffusivity: float | Array
+    velocity: tuple[Number, Number, Number]
+    diffusivity: Number
     lengths: Lengths
 
-    def __init__(self, fft: FFT3D, velocity: Any, diffusivity: float | Array = 0.0, lengths: Lengths = 2 * math.pi):
+    def __init__(self, fft: FFT3D, velocity: Any, diffusivity: Number = 0.0, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
         - `fft`: the transform, built with a `shape`; with `real=True` for real fields.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D, Lengths, Number, box
 from . import _vector
 from ._operator import AbstractSpectralOperator, grid_of, internal_transform, multiplied
 
@@ -46,7 +46,7 @@ class GaussianFilter(AbstractSpectralOperator):
     """Convolve with a normalised Gaussian of standard deviation `width`: multiply by `exp(-k² width² / 2)`."""
 
     fft: FFT3D = eqx.field(converter=internal_transform)
-    width: float | Array
+    width: Number
     lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
 
     def __check_init__(self):

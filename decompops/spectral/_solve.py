@@ -10,7 +10,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Complex
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D, Lengths, Number, box
 from . import _vector
 from ._operator import AbstractSpectralOperator, Components, grid_of, internal_transform
 
@@ -36,10 +36,10 @@ class Helmholtz(AbstractSpectralOperator):
     """
 
     fft: FFT3D
-    shift: float | Array
+    shift: Number
     lengths: Lengths
 
-    def __init__(self, fft: FFT3D, shift: float | Array, lengths: Lengths = 2 * math.pi):
+    def __init__(self, fft: FFT3D, shift: Number, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
         - `fft`: the transform, built with a `shape`; with `real=True` for real fields.

@@ -1,0 +1,113 @@
+"""The integrators: their coefficients, orders, rollouts and derivatives."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import FFT3D, pde, spectral
+from decompops.pde._etdrk import phi
+
+from helpers import assert_close, finite_difference, make_mesh, random_field
+
+
+def flow(sizes=(1, 1), viscosity=0.05):
+    """An equation and a state that is far from linear."""
+    equation = pde.NavierStokes(FFT3D(make_mesh(sizes), shape=(8, 8, 8), real=True, norm="forward"), viscosity)
+    x, y, z = np.meshgrid(*[2 * np.pi * np.arange(8) / 8] * 3, indexing="ij")
+    u = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), np.sin(x + y)])
+    return equation, equation.fft(equation.fft.decomposition.shard(u))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_coefficients_are_those_of_contour_integrals(dtype):
+    radii = np.concatenate([np.logspace(-8, 3, 60), [0.999, 1.0, 1.001]])
+    z = radii * np.exp(1j * np.linspace(np.pi / 2, np.pi, 63)) if dtype == np.complex128 else -radii
+    contour = z[:, None] + 2 * np.exp(2j * np.pi * (np.arange(128) + 0.5) / 128)
+    rest = np.exp(contour)
+    for n, value in enumerate(phi(jnp.asarray(z, dtype))):
+        rest = (rest - 1 / math.factorial(n)) / contour
+        np.testing.assert_allclose(value, rest.mean(1), rtol=100 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_error_falls_with_the_order(order):
+    equation, u = flow()
+    exact, _ = pde.ETDRK(equation, 1 / 64).rollout(u, 64)
+    errors = []
+    for steps in (8, 16):
+        later, _ = pde.ETDRK(equation, jnp.asarray(1 / steps), order).rollout(u, steps, every=4)
+        errors.append(float(jnp.linalg.norm(later - exact)))
+    assert errors[0] > 1e-9
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.25)
+
+
+def test_rollout_is_step_after_step(capfd):
+    equation, u = flow((2, 4))
+    solver = pde.ETDRK(equation, 0.1, 2)
+    reports = []
+    last, (times, energies) = solver.rollout(
+        u,
+        6,
+        t=3.0,
+        every=2,
+        observe=lambda t, u: (t, spectral.mean_square(equation.fft, u).sum()),
+        progress=lambda done, steps: reports.append((int(done), int(steps))),
+    )
+    jax.effects_barrier()
+    step = jax.jit(solver.step)
+    expected = []
+    for i in range(6):
+        u = step(3.0 + 0.1 * i, u)
+        expected.append(np.sum(np.mean(equation.fft.decomposition.gather(equation.fft.inverse(u)) ** 2, (1, 2, 3))))
+    assert_close(last, u)
+    assert_close(energies, expected[1::2])
+    assert_close(times, [3.2, 3.4, 3.6])
+    assert last.sharding.spec == u.sharding.spec
+    assert sorted(reports) == [(2, 6), (4, 6), (6, 6)]
+    solver.rollout(u, 1, progress=True)
+    jax.effects_barrier()
+    assert capfd.readouterr().err.endswith("1 of 1 steps\n")
+
+
+def test_derivatives_of_a_rollout_are_those_of_finite_differences():
+    """By viscosity, time step, and initial state."""
+    equation, u = flow((2, 4))
+
+    @jax.jit
+    def energy(parameters):
+        viscosity, dt, amplitude = parameters
+        solver = pde.ETDRK(pde.NavierStokes(equation.fft, viscosity), dt)
+        later, _ = solver.rollout(jax.lax.complex(amplitude * u.real, amplitude * u.imag), 4)
+        return spectral.mean_square(equation.fft, later).sum()
+
+    at = np.array([0.05, 0.1, 1.0])
+    gradient = jax.grad(energy)(at)
+    for direction in np.eye(3):
+        assert gradient @ direction == pytest.approx(finite_difference(energy, at, direction, 1e-5), rel=1e-6)
+
+
+def test_time_reaches_the_forcing():
+    fft = FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True, norm="forward")
+    wind = jnp.zeros((3, *fft.spectral.shape), complex).at[0, 0, 0, 0].set(1)  # a uniform push along x
+    wind = spectral.dealiased(fft)(fft.inverse(wind))
+    forced = pde.NavierStokes(fft, 0.0, forcing=lambda t, u, args: args * t.astype(complex) ** 3 * wind)
+    later, _ = pde.ETDRK(forced, 0.5).rollout(0 * wind, 4, t=1.0, args=2)
+    assert later[0].sum() == pytest.approx(2 * (3**4 - 1) / 4)  # exact: Simpson's rule for a cubic
+
+
+def test_bad_input_is_refused(plain):
+    fft = plain.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True)
+    equation = plain.pde.Diffusion(fft, 1.0)
+    solver = plain.pde.ETDRK(equation, 0.1)
+    u = fft(random_field((4, 4, 4)))
+    for make, message in (
+        (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`; got FFT3D"),
+        (lambda: plain.pde.ETDRK(equation, 0.1, 5), r"`order` must be one of \(1, 2, 3, 4\); got 5"),
+        (lambda: plain.pde.ETDRK(equation, math.inf), r"`dt` must be a finite number.*got inf"),
+        (lambda: solver.rollout(u, 0), r"`steps` must be a positive integer; got 0"),
+        (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            make()
