@@ -146,6 +146,31 @@ def transformations(backend) -> None:
     assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
 
 
+def spectral(backend) -> None:
+    """What is built on the transforms: as with XLA's collectives."""
+    u = random_field((3, *UNEVEN))
+
+    def results(backend) -> list[jax.Array]:
+        found = []
+        for mesh in meshes()[1:]:
+            fft = dops.FFT3D(mesh, shape=UNEVEN, real=True, backend=backend)
+            some = fft.replace(modes=(5, 4, 7), axis_contiguous=True)
+            equation = dops.pde.NavierStokes(fft, 0.1)
+            field = fft.decomposition.shard(u)
+            found += [some(field), some.inverse(some(field)), some.H(some(field))]
+            found += [dops.spectral.Gradient(fft)(field[0]), dops.spectral.Resample(fft, (6, 12, 13))(field)]
+            with jax.set_mesh(mesh):
+
+                def energy(field, equation=equation):
+                    return jnp.sum(equation.fft.inverse(equation(0.0, equation.fft(field))) ** 2)
+
+                found.append(jax.jit(jax.grad(energy))(field))
+        return found
+
+    for ours, theirs in zip(results(backend), results(XLA), strict=True):
+        assert_close(ours.addressable_data(0), np.asarray(theirs.addressable_data(0)))
+
+
 def check_derivatives(backend, mesh: Mesh) -> None:
     shape = (10, 14, 9)
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(m) / m for m in shape), indexing="ij")

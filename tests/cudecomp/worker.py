@@ -30,6 +30,10 @@ def transformations() -> None:
     checks.transformations(dops.CuDecomp())
 
 
+def spectral() -> None:
+    checks.spectral(dops.CuDecomp())
+
+
 def slabs() -> None:
     """Three ranks in a row: layers that travel several of them, and grids that nothing divides."""
     backend = dops.CuDecomp()
@@ -93,7 +97,7 @@ def raises() -> None:
     fft(u)
 
 
-TASKS = {task.__name__: task for task in (grid, transformations, slabs, small, raises)}
+TASKS = {task.__name__: task for task in (grid, transformations, spectral, slabs, small, raises)}
 
 
 def main() -> None:

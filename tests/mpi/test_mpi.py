@@ -31,6 +31,11 @@ def test_results(task, ranks):
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
+def test_spectral_operators():
+    done = mpiexec.run(WORKER, "spectral", ranks=2)
+    assert done.returncode == 0, done.stdout
+
+
 def test_threads():
     done = mpiexec.run(WORKER, "threads", ranks=2, THREADS="3")
     assert done.returncode == 0, done.stdout

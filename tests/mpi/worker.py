@@ -33,6 +33,10 @@ def transformations() -> None:
     checks.transformations(MPI)
 
 
+def spectral() -> None:
+    checks.spectral(MPI)
+
+
 def threads() -> None:
     """The same with several threads in each rank, if THREADS says so."""
     grid = meshes()[-1]
@@ -230,7 +234,7 @@ def differs_in_first_mesh() -> None:
     differs_in_mesh(first=True)
 
 
-RESULTS = (operators, threads, tuned, transformations, order, leak, ends_late)
+RESULTS = (operators, spectral, threads, tuned, transformations, order, leak, ends_late)
 FAILURES = (
     raises,
     raises_at_once,
