@@ -16,8 +16,18 @@ NAMES = {
 SUBPACKAGES = {
     dops.spectral: {
         *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative", "Divergence", "GaussianFilter"),
-        *("GaussianRandomField", "Gradient", "Helmholtz", "IsotropicFilter", "Laplacian", "LerayProjection", "Poisson"),
-        *("PowerSpectrum", "Resample", "SpectralOperator", "as_linear_operator", "dealiased", "mean_square"),
+        *("GaussianRandomField", "Gradient", "Helmholtz", "InverseCurl", "InverseDivergence", "IsotropicFilter"),
+        *(
+            "Laplacian",
+            "LerayProjection",
+            "Poisson",
+            "PowerSpectrum",
+            "Resample",
+            "SpectralOperator",
+            "as_linear_operator",
+            "dealiased",
+            "mean_square",
+        ),
         *("power_spectrum", "white_noise"),
     },
     dops.pde: {

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,8 +22,10 @@ class AbstractOperator(eqx.Module):
     leading batch axes (and `jax.vmap`), and compose with `@`.
     """
 
-    # A field in some operators, a property in others; pyright takes it for an argument of every constructor.
-    decomposition: AbstractVar[Decomposition]
+    if TYPE_CHECKING:  # which would take an abstract variable for an argument of every constructor
+        decomposition: ClassVar[Decomposition]
+    else:
+        decomposition: AbstractVar[Decomposition]
 
     __array_ufunc__ = None  # `array @ operator` is ours to refuse
 
@@ -99,11 +101,11 @@ class Compose(AbstractOperator):
 
     @property
     def T(self) -> "Compose":
-        return Compose(tuple(operator.T for operator in reversed(self._parts())))  # pyright: ignore
+        return Compose(tuple(operator.T for operator in reversed(self._parts())))
 
     @property
     def H(self) -> "Compose":
-        return Compose(tuple(operator.H for operator in reversed(self._parts())))  # pyright: ignore
+        return Compose(tuple(operator.H for operator in reversed(self._parts())))
 
     @property
     def in_spec(self) -> PartitionSpec:
@@ -134,4 +136,4 @@ def _compose(left: Any, right: Any) -> Compose:
                 "To apply an operator, call it: `operator(x)`."
             )
     parts = [op.operators if isinstance(op, Compose) else (op,) for op in (left, right)]
-    return Compose((*parts[0], *parts[1]))  # pyright: ignore
+    return Compose((*parts[0], *parts[1]))

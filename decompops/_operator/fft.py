@@ -23,7 +23,7 @@ from .planned import AbstractPlanned, manual_axes
 Norm = Literal["backward", "ortho", "forward"]
 Number = float | int | Array
 Box = tuple[Number, Number, Number]
-Lengths = Number | tuple[Number, Number, Number] | list[Number] | np.ndarray
+Lengths = Number | tuple[Number, ...] | list[Number] | np.ndarray
 Wavenumbers = tuple[Float[Array, "_ _ _"], Float[Array, "_ _ _"], Float[Array, "_ _ _"]]
 
 

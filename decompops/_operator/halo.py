@@ -75,12 +75,12 @@ class HaloExchange(AbstractPlanned):
     @property
     def crop(self) -> "HaloCrop":
         """The operator that drops the halo of an extended field."""
-        return HaloCrop(self)  # pyright: ignore
+        return HaloCrop(self)
 
     @property
     def update(self) -> "HaloUpdate":
         """The operator that refreshes the halo of an extended field from the cells of their owners."""
-        return HaloUpdate(self)  # pyright: ignore
+        return HaloUpdate(self)
 
 
 class HaloCrop(AbstractPlanned):

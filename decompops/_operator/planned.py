@@ -135,7 +135,7 @@ def derive(
         operator = operator.operator
     if not (inverted or transposed or conjugated):
         return operator
-    return DerivedOperator(operator, inverted, transposed, conjugated)  # pyright: ignore
+    return DerivedOperator(operator, inverted, transposed, conjugated)
 
 
 def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:

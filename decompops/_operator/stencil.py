@@ -212,7 +212,7 @@ class DerivedStencil(AbstractOperator):
 def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOperator:
     if not (transposed or conjugated):
         return stencil
-    return DerivedStencil(stencil, transposed, conjugated)  # pyright: ignore
+    return DerivedStencil(stencil, transposed, conjugated)
 
 
 def _shifts(layout: Layout, axis: int) -> np.ndarray:

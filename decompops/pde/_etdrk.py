@@ -111,7 +111,8 @@ class ETDRK(eqx.Module):
         - `t`, `args`: handed on to the equation.
         - `every`: after how many steps to observe, report progress, and keep a state to differentiate; must divide
             `steps`. By default about the root of `steps`, which keeps fewest states.
-        - `observe`: a function `(t, u)` of a state, whose results are returned.
+        - `observe`: a function `(t, u)` of a state, whose results are returned. For another function the program is
+            compiled again, as it is for other `steps`.
         - `progress`: a function `(done, steps)` to be called on each host, or `True` to print them.
 
         **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length

@@ -16,7 +16,13 @@ from ._filter import (
 from ._linear import as_linear_operator as as_linear_operator
 from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator
 from ._resample import Resample as Resample
-from ._solve import Helmholtz as Helmholtz, LerayProjection as LerayProjection, Poisson as Poisson
+from ._solve import (
+    Helmholtz as Helmholtz,
+    InverseCurl as InverseCurl,
+    InverseDivergence as InverseDivergence,
+    LerayProjection as LerayProjection,
+    Poisson as Poisson,
+)
 from ._statistics import (
     GaussianRandomField as GaussianRandomField,
     PowerSpectrum as PowerSpectrum,

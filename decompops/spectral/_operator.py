@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -50,10 +50,22 @@ class AbstractSpectralOperator(AbstractOperator):
     With a real `fft`, from real fields to real fields; with a complex one, from complex to complex. The spectrum stays
     in x-pencils in between. Vector fields carry their components in the axis before the grid,
     `(*batch, 3, nx, ny, nz)`, and are transformed in one batched call.
+
+    **Arguments** of all of them, the second last:
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
+    - `lengths`: the lengths of the periodic box along x, y, z, or one for all; 2π by default.
+
+    **Raises:** `TypeError` for an `fft` that is none; `ValueError` for one without shape and for lengths that are not
+    positive; calls, for a vector field without its three components.
     """
 
-    fft: AbstractVar[FFT3D]
-    lengths: AbstractVar[Lengths]
+    if TYPE_CHECKING:  # as in `AbstractOperator`
+        fft: ClassVar[FFT3D]
+        lengths: ClassVar[Lengths]
+    else:
+        fft: AbstractVar[FFT3D]
+        lengths: AbstractVar[Lengths]
     components: ClassVar[tuple[Components, Components]] = ("scalar", "scalar")  # of fields and of results
 
     @abc.abstractmethod
@@ -150,7 +162,7 @@ class DerivedSpectralOperator(AbstractOperator):
 def _derive(operator: AbstractSpectralOperator, *, adjoint: bool, conjugated: bool) -> AbstractOperator:
     if not (adjoint or conjugated):
         return operator
-    return DerivedSpectralOperator(operator, adjoint, conjugated)  # pyright: ignore[reportCallIssue]
+    return DerivedSpectralOperator(operator, adjoint, conjugated)
 
 
 class SpectralOperator(AbstractSpectralOperator):

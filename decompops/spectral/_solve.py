@@ -28,6 +28,36 @@ class Poisson(AbstractSpectralOperator):
         return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
 
 
+class InverseDivergence(AbstractSpectralOperator):
+    """The curl-free vector field v with `∇·v = f`, for a periodic scalar f: `∇ (∇²)⁻¹ f`.
+
+    A force from its source, a displacement from a density. The means of f and v are ignored and zero.
+    """
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        k = self.wavenumbers(spectrum, nyquist=False)
+        return _vector.gradient(k, _vector.times(-_vector.inverse(_vector.squared(k)), spectrum))
+
+
+class InverseCurl(AbstractSpectralOperator):
+    """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `-∇× (∇²)⁻¹ w`.
+
+    A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero.
+    """
+
+    fft: FFT3D = eqx.field(converter=internal_transform)
+    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
+
+    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+        k = self.wavenumbers(spectrum, nyquist=False)
+        return _vector.curl(k, _vector.times(_vector.inverse(_vector.squared(k)), spectrum))
+
+
 class Helmholtz(AbstractSpectralOperator):
     """The solution u of `(shift - ∇²) u = f` for a periodic right-hand side f.
 

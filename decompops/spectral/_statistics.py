@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
 from .._decomposition import Decomposition, ambient_mesh
-from .._operator.fft import FFT3D, Lengths, box, real_dtype
+from .._operator.fft import FFT3D, Box, Lengths, box, real_dtype
 from . import _vector
 from ._filter import IsotropicFilter
 from ._operator import grid_of, internal_transform
@@ -85,7 +85,12 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
 
     **Returns:** a field in z-pencils, padded with zeros where the mesh does not divide the grid.
     """
-    layout, dtype = dec.layout("z"), real_dtype(dtype)
+    return _white_noise(dec, key, real_dtype(dtype))
+
+
+@eqx.filter_jit
+def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
+    layout = dec.layout("z")
     nx, ny, nz = layout.lengths
 
     def line(key: Array, x: Array, y: Array) -> Array:
@@ -137,7 +142,11 @@ def power_spectrum(
     not increase.
     """
     fft, lengths = internal_transform(fft).replace(norm="backward"), box(lengths)
-    bounds = _edges(fft, lengths, edges)
+    return _power_spectrum(fft, jnp.asarray(u), lengths, _edges(fft, lengths, edges))
+
+
+@eqx.filter_jit
+def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
     spectrum, shells = fft(u), len(bounds) - 1
     dtype = jnp.finfo(spectrum.dtype).dtype
 
@@ -181,17 +190,17 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..
     return total / float(math.prod(grid_of(fft))) ** power
 
 
-def _edges(fft: FFT3D, lengths: Any, edges: Any) -> np.ndarray | Array:
+def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         bounds = np.asarray(edges, float)
         if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
             raise ValueError(f"`edges` must be two or more increasing numbers; got {edges!r}.")
-        return bounds
+        return tuple(bounds.tolist())
     if not all(isinstance(length, float) for length in lengths):
         raise ValueError("`edges` must be given where `lengths` are traced; got None.")
     steps = 2 * math.pi / np.asarray(lengths)
     highest = (steps * np.asarray(fft.modes or grid_of(fft)) / 2).min()
-    return steps.min() * (np.arange(round(highest // steps.min()) + 1) + 0.5)
+    return tuple((steps.min() * (np.arange(round(highest // steps.min()) + 1) + 0.5)).tolist())
 
 
 def _grid_axes(dec: Decomposition) -> tuple[str, ...]:

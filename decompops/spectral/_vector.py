@@ -1,12 +1,19 @@
 """Vector calculus on spectra: `k` are wavenumbers `(kx, ky, kz)`, the components of vectors lie in axis -4."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from .._operator.fft import Wavenumbers
 
 
 def components(vector: Array) -> tuple[Array, Array, Array]:
+    sharding = jax.typeof(vector).sharding
+    if AxisType.Explicit in sharding.mesh.axis_types:  # there a divided axis cannot be sliced
+        spec = list(sharding.spec)
+        spec[-4] = None
+        vector = jax.sharding.reshard(vector, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
     return vector[..., 0, :, :, :], vector[..., 1, :, :, :], vector[..., 2, :, :, :]
 
 

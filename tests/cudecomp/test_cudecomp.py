@@ -32,7 +32,9 @@ def kernels(tmp_path_factory) -> Path:
     return build / "double"
 
 
-@pytest.mark.parametrize(("task", "ranks"), [("grid", 4), ("transformations", 4), ("slabs", 3), ("small", 2), ("spectral", 2)])
+@pytest.mark.parametrize(
+    ("task", "ranks"), [("grid", 4), ("transformations", 4), ("slabs", 3), ("small", 2), ("spectral", 2)]
+)
 def test_results(task, ranks, kernels):
     done = mpiexec.run(WORKER, task, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout

@@ -1,0 +1,170 @@
+"""An ensemble of simulations, each on several devices: nested parallelism with nothing but `jax.vmap`.
+
+    python examples/nested_parallelism.py            # 4 flows in 2 groups of 2x2 virtual CPU devices, or GPUs
+    python examples/nested_parallelism.py --n 64 --members 8 --mesh 4x1x2
+
+The devices form a mesh with axes c, x, y. Operators divide a grid over the last two. A solver made of them, written
+for one flow, becomes that of an ensemble by `jax.vmap`. With the ensemble divided over c, each group of devices along x
+and y computes its own members, and the groups do not communicate: the compiled program shows it.
+
+The flows are incompressible, in a periodic box, of different viscosities ν. With the projection P onto divergence-free
+fields they obey
+
+    ∂u/∂t = −P((u·∇)u) + ν∇²u,
+
+which Antuono (J. Fluid Mech. 890, 2020) solved exactly, for a start that is a vortex in all three dimensions.
+"""
+
+import math
+import re
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from decompops import spectral
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+import options
+
+
+END = 2.0
+HIGHEST = 0.2  # viscosity
+
+
+def solve(fft: dops.FFT3D, viscosity: Array, u: Array) -> Array:
+    """One flow (3, n, n, n) at its end, by the classical fourth-order Runge–Kutta method. Knows of no ensemble."""
+    steps = math.ceil(END * HIGHEST * 3 * (u.shape[-1] / 3) ** 2 / 2.5)  # stable, if νk²dt < 2.78
+    dt = END / steps
+    gradient = spectral.Gradient(fft)
+    laplacian = spectral.Laplacian(fft)
+    project = spectral.LerayProjection(fft)
+
+    def rate(u):
+        return viscosity * laplacian(u) - project(jnp.sum(u * gradient(u), axis=1))  # gradient(u)[i, j] = ∂uᵢ/∂xⱼ
+
+    def step(u, _):
+        k1 = rate(u)
+        k2 = rate(u + dt / 2 * k1)
+        k3 = rate(u + dt / 2 * k2)
+        k4 = rate(u + dt * k3)
+        return u + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+
+    return jax.lax.scan(step, u, length=steps)[0]
+
+
+def ensemble(fft: dops.FFT3D, viscosities: Array, flows: Array) -> Array:
+    """All flows (members, 3, n, n, n) at their end."""
+    return jax.vmap(lambda viscosity, u: solve(fft, viscosity, u))(viscosities, flows)
+
+
+def exact(n: int, viscosities: np.ndarray, time: float) -> np.ndarray:
+    """Antuono's solutions on the points of the grid, shape (members, 3, n, n, n)."""
+    points = 2 * np.pi * np.arange(n) / n
+    grid = np.meshgrid(points, points, points, indexing="ij")
+    a, b = 5 * np.pi / 6, np.pi / 6
+
+    def component(x, y, z):
+        return np.sin(x - a) * np.cos(y - b) * np.sin(z) - np.cos(z - a) * np.sin(x - b) * np.sin(y)
+
+    start = np.stack([component(*(grid[(axis + i) % 3] for i in range(3))) for axis in range(3)])
+    decay = np.exp(-3 * viscosities * time).reshape(-1, 1, 1, 1, 1)
+    return 4 * 2**0.5 / (3 * 3**0.5) * decay * start
+
+
+def collectives(text: str) -> list[tuple[str, list[set[int]]]]:
+    """What a compiled program communicates: the kind of each collective, and the groups of devices that take part."""
+    kinds = "all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute|collective-broadcast"
+    found = []
+    for kind, rest in re.findall(rf"({kinds})(?:-start)?\((.*)", text):
+        if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}", rest):  # {{0,1},{2,3}}
+            groups = [integers(group) for group in re.findall(r"\{(.*?)\}", listed[1])]
+        elif iota := re.search(r"replica_groups=\[(.*?)\]<=\[(.*?)\](?:T\((.*?)\))?", rest):  # [2,2]<=[2,2]T(1,0)
+            source = integers(iota[2])
+            devices = np.arange(math.prod(source)).reshape(source)
+            groups = devices.transpose(integers(iota[3]) if iota[3] else None).reshape(integers(iota[1])).tolist()
+        else:
+            raise ValueError(f"unknown replica groups: {rest}")
+        found.append((kind, [set(group) for group in groups]))
+    return found
+
+
+def integers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def check(mesh: Mesh, found: list[tuple[str, list[set[int]]]]) -> None:
+    """Print what a program communicates; stop if it is more than all-to-alls within each member's devices."""
+    own = [set(devices.tolist()) for devices in np.arange(mesh.size).reshape(mesh.shape["c"], -1)]
+    for kind, groups in sorted({(kind, str(groups)[1:-1]) for kind, groups in found}):
+        print(f"  {kind} within each of {groups}")
+    if not all(kind == "all-to-all" and any(group <= o for o in own) for kind, groups in found for group in groups):
+        raise SystemExit(f"This is more than all-to-alls within {own}.")
+    print(f"Collectives: {len(found)}, all of them all-to-alls that stay within {' or '.join(map(str, own))}.")
+
+
+def plot(u: Array, n: int, viscosities: np.ndarray, path: options.Path) -> None:
+    """Draw a slice through each member, made of what each device holds of it."""
+    from matplotlib.figure import Figure
+
+    columns = min(4, len(viscosities))
+    rows = math.ceil(len(viscosities) / columns)
+    figure = Figure(figsize=(3 * columns + 1, 3 * rows + 0.5), layout="constrained")
+    figure.suptitle("A component of each flow in a plane of x and y, and who holds it")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels:
+        axes.set(xlim=(0, n), ylim=(0, n), xticks=[], yticks=[], aspect="equal")
+    for shard in u.addressable_shards:
+        members, _, x, y, _ = (range(*index.indices(length)) for index, length in zip(shard.index, u.shape))
+        for member, block in zip(members, np.asarray(shard.data)):
+            axes, extent = panels[member], (x.start, x.stop, y.start, y.stop)
+            axes.imshow(block[0, :, :, n // 4].T, "RdBu_r", origin="lower", extent=extent, clim=(-1.4, 1.4))
+            axes.axvline(x.start, color="black")
+            axes.axhline(y.start, color="black")
+            axes.text(x.start + n / 40, y.start + n / 40, f"device {shard.device.id}")
+            axes.set(title=f"ν = {viscosities[member]:.3f}", xlim=(0, n), ylim=(0, n))
+    figure.colorbar(panels[0].images[0], ax=list(panels), shrink=0.8)
+    figure.savefig(path, dpi=150)
+
+
+def main(argv: list[str] | None = None) -> np.ndarray:
+    """Run the example. Returns the flows (members, 3, n, n, n) at their end."""
+    parser = options.Parser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--n", type=options.at_least(8), default=24, help="cells along each axis (24)")
+    parser.add_argument("--members", type=options.at_least(1), default=4, help="flows in the ensemble (4)")
+    parser.add_argument("--mesh", type=options.mesh_shape, help="groups, and devices along x and y in each (2x2x2)")
+    parser.add_argument("--out", type=options.figure, default="nested_parallelism.png", help="the figure")
+    args = parser.parse_args(argv)
+    mesh = options.make_mesh(parser, args.mesh, c=2, x=2, y=2)
+    if args.members % mesh.shape["c"]:
+        parser.error(f"argument --members: must be a multiple of {mesh.shape['c']}, the groups; got '{args.members}'")
+
+    fft = spectral.dealiased(dops.FFT3D(mesh, shape=(args.n,) * 3, real=True))  # by the 2/3 rule
+    values = np.geomspace(HIGHEST / 10, HIGHEST, args.members)
+    viscosities = jax.device_put(values, NamedSharding(mesh, P("c")))
+    flows = fft.decomposition.shard(exact(args.n, values, 0.0))  # divided over c, x and y
+    with jax.set_mesh(mesh):
+        program = jax.jit(ensemble).lower(fft, viscosities, flows).compile()
+        flows = program(fft, viscosities, flows)
+
+    print(
+        f"{args.members} flows of {args.n}³ cells on {mesh.size} {jax.default_backend()} devices, {flows.sharding.spec}"
+    )
+    for shard in flows.addressable_shards:
+        members, _, x, y, _ = (index.indices(length)[:2] for index, length in zip(shard.index, flows.shape))
+        print(f"  device {shard.device.id}: members {members}, x {x}, y {y}")
+    check(mesh, collectives(str(program.as_text())))
+    result, expected = fft.decomposition.gather(flows), exact(args.n, values, END)
+    errors = abs(result - expected).max(axis=(1, 2, 3, 4)) / abs(expected).max(axis=(1, 2, 3, 4))
+    for viscosity, error in zip(values, errors):
+        print(f"  ν = {viscosity:.3f}: differs from the exact solution by {error:.1e}")
+    if not (errors < 1e-4).all():
+        raise SystemExit("That is too much.")
+    plot(flows, args.n, values, args.out)
+    print(f"Figure: {args.out}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

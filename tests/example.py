@@ -1,0 +1,38 @@
+"""Runs examples as users do: in a fresh process, because they choose JAX's devices before JAX starts."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    """An example as a module, for what needs no process of its own."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    return importlib.import_module(name)
+
+
+def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
+    """`python` with these arguments, in the folder `cwd`; the first may be the name of an example.
+
+    Programs that run for long are worth being `optimised` by LLVM; of the others it takes most of the time.
+    """
+    if command[0].endswith(".py"):
+        command = (str(EXAMPLES / command[0]), *command[1:])
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES), "PYTHONIOENCODING": "utf-8"}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "0" if optimised else "1"
+    return subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=cwd,
+        capture_output=True,
+        env=environment,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )

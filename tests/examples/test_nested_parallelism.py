@@ -1,0 +1,107 @@
+"""The example of nested parallelism: its claims about communication and its solution, verified in another way."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+
+import example
+from helpers import assert_close, make_mesh, put
+
+
+nested_parallelism = example.load("nested_parallelism")
+
+
+def test_example_as_a_user_runs_it(tmp_path):
+    """With 9 cells on 2 devices along x and y, so that there is padding."""
+    result = example.run("nested_parallelism.py", "--n", "9", "--out", "figure.png", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "4 flows of 9³ cells on 8 cpu devices, P('c', None, 'x', 'y', None)"
+    assert "  device 3: members (0, 2), x (5, 10), y (5, 10)" in lines
+    assert "  device 4: members (2, 4), x (0, 5), y (0, 5)" in lines
+    assert "  all-to-all within each of {0, 1}, {2, 3}, {4, 5}, {6, 7}" in lines
+    assert "  all-to-all within each of {0, 2}, {1, 3}, {4, 6}, {5, 7}" in lines
+    assert any("all of them all-to-alls that stay within {0, 1, 2, 3} or {4, 5, 6, 7}." in line for line in lines)
+    errors = [float(line.split()[-1]) for line in lines if "exact solution" in line]
+    assert len(errors) == 4
+    assert max(errors) < 1e-4
+    picture = (tmp_path / "figure.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(picture) > 20_000
+
+
+def test_groups_of_an_ensemble_do_not_communicate():
+    """On an Auto mesh; the example itself makes an Explicit one."""
+    n, viscosities = 8, np.array([0.05, 0.1])
+    mesh = make_mesh((2, 2, 2), "auto")
+    fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
+    flows = fft.decomposition.shard(nested_parallelism.exact(n, viscosities, 0.0))
+    arguments = fft, put(mesh, viscosities, "c"), flows
+    with jax.set_mesh(mesh):
+        program = jax.jit(nested_parallelism.ensemble).lower(*arguments).compile()
+        result = program(*arguments)
+    assert_close(result, nested_parallelism.exact(n, viscosities, nested_parallelism.END), rtol=1e-4)
+
+    text = program.as_text()
+    found = collectives(text)
+    assert {c.kind for c in found} == {"all-to-all"}
+    assert all(len({device // 4 for device in group}) == 1 for c in found for group in c.groups)
+    listed = [(c.kind, [set(group) for group in c.groups]) for c in found]
+    assert nested_parallelism.collectives(text) == listed
+
+
+def test_exact_solution_is_one():
+    """By NumPy: it is divergence-free, (u·∇)u is a gradient but not zero, and ∇²u = -3u."""
+    n = 12
+    u, later = nested_parallelism.exact(n, np.array([0.2, 0.2 / 3]), 1.0)
+    modes = np.fft.fftfreq(n, 1 / n)
+    k = np.stack(np.meshgrid(modes, modes, modes, indexing="ij"))
+
+    def derivatives(field):
+        spectrum = np.fft.fftn(field, axes=(-3, -2, -1))
+        return np.fft.ifftn(1j * k * spectrum[..., None, :, :, :], axes=(-3, -2, -1)).real
+
+    gradient = derivatives(u)
+    np.testing.assert_allclose(np.trace(gradient), 0, rtol=0, atol=1e-13)
+    assert_close(np.einsum("ijjxyz->ixyz", derivatives(gradient)), -3 * u)
+    advection = np.einsum("jxyz,ijxyz->ixyz", u, gradient)
+    rotation = derivatives(advection)
+    assert np.abs(advection).max() > 0.1
+    np.testing.assert_allclose(rotation, rotation.swapaxes(0, 1), rtol=0, atol=1e-13)
+    assert_close(later, u * np.exp(3 * 0.2 - 0.2))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("all-to-all(%p), replica_groups={{0,1},{2,3}}, dimensions={0}", ("all-to-all", [{0, 1}, {2, 3}])),
+        ("all-gather-start(%p), replica_groups=[2,2]<=[2,2]T(1,0), dim", ("all-gather", [{0, 2}, {1, 3}])),
+        ("all-reduce(%p), replica_groups=[1,4]<=[4], to_apply=%add", ("all-reduce", [{0, 1, 2, 3}])),
+        ("collective-permute(%p), source_target_pairs={{0,1},{1,0}}", ("collective-permute", [{0, 1}, {0, 1}])),
+    ],
+)
+def test_collectives_are_read(line, expected):
+    assert nested_parallelism.collectives(f"  %a = f32[8]{{0}} {line}\n  %b = f32[8]{{0}} add(%a, %a)") == [expected]
+
+
+@pytest.mark.parametrize("found", [("all-to-all", [{0, 4}]), ("all-gather", [{0, 1}]), ("all-reduce", [{4, 5, 6, 7}])])
+def test_other_communication_is_refused(found):
+    with pytest.raises(SystemExit, match="more than all-to-alls"):
+        nested_parallelism.check(make_mesh((2, 2, 2)), [("all-to-all", [{0, 1}, {4, 5}]), found])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--n", "7"), ("--members", "3"), ("--mesh", "2x4"), ("--mesh", "2x2x4"), ("--out", "figure.pdf")],
+)
+def test_bad_option_is_refused_in_one_line(option, value, capsys):
+    with pytest.raises(SystemExit) as stop:
+        nested_parallelism.main([option, value])
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert f"argument {option}: " in line
+    assert repr(value) in line

@@ -1,0 +1,49 @@
+"""The example of Poisson's equation: as a user runs it, and its manufactured solution against finite differences."""
+
+import re
+
+import numpy as np
+import pytest
+
+import example
+
+
+poisson = example.load("poisson")
+
+
+def test_error_falls_faster_than_any_power(tmp_path):
+    result = example.run("poisson.py", "--sizes", "8", "12", "18", "--mesh", "2x4", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    errors = [float(text) for text in re.findall(r"error (\S+)", result.stdout)]
+    orders = -np.diff(np.log(errors)) / np.diff(np.log([8, 12, 18]))
+    assert orders[0] > 10
+    assert orders[1] > orders[0] + 5
+    assert (tmp_path / "poisson.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_right_hand_side_is_the_laplacian_of_the_solution():
+    n = 64
+    u, f = poisson.manufactured(n)
+    differences = sum(
+        (np.roll(u, 1, axis) - 2 * u + np.roll(u, -1, axis)) * (n / length) ** 2
+        for axis, length in enumerate(poisson.LENGTHS)
+    )
+    np.testing.assert_allclose(differences, f, atol=0.02 * abs(f).max())
+    finer, g = poisson.manufactured(2 * n)
+    better = sum(
+        (np.roll(finer, 1, axis) - 2 * finer + np.roll(finer, -1, axis)) * (2 * n / length) ** 2
+        for axis, length in enumerate(poisson.LENGTHS)
+    )
+    assert abs(better - g).max() == pytest.approx(abs(differences - f).max() / 4, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--sizes", "1"), ("--mesh", "2x2x2"), ("--mesh", "20x20"), ("--out", "figure.txt")]
+)
+def test_bad_options_are_refused_in_one_line(option, value, capsys):
+    with pytest.raises(SystemExit) as ended:
+        poisson.main([option, value])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"argument {option}: " in line
+    assert repr(value) in line
