@@ -47,11 +47,11 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
     return padded
 
 
-@pytest.mark.parametrize("axis_contiguous", [False, True])
 @pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sizes", MESHES)
-def test_forward_and_round_trip(sizes, shape, real, axis_contiguous):
+def test_forward_and_round_trip(sizes, shape, real):
+    axis_contiguous = (sum(sizes) + sum(shape) + real) % 2 == 0  # spread over the matrix
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, axis_contiguous=axis_contiguous)
     u = field_for(real, shape)
     k = fft(u)
@@ -139,8 +139,7 @@ def test_batch_axes(real, axis_contiguous, kind):
 
 
 @pytest.mark.parametrize("axis_contiguous", [False, True])
-@pytest.mark.parametrize("norm", ["backward", "ortho"])
-@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize(("real", "norm"), [(False, "backward"), (True, "backward"), (True, "ortho")])
 @pytest.mark.parametrize("shape", [(8, 16, 8), (5, 7, 6), (4, 3, 9)])
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8,)])
 def test_transposes_by_dot_products(sizes, shape, real, norm, axis_contiguous):

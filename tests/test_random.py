@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from helpers import assert_adjoint, assert_close, make_mesh, random_field
 
 
-SETTINGS = settings(max_examples=18, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @st.composite
