@@ -30,6 +30,7 @@ SUBPACKAGES = {
         ),
         *("power_spectrum", "white_noise"),
     },
+    dops.nn: {"FNO3D", "HaloConv3D", "SpectralConv3D"},
     dops.pde: {
         *("AbstractEquation", "Advection", "Burgers", "Diffusion", "ETDRK", "KuramotoSivashinsky", "NavierStokes"),
         "RealSpace",
@@ -60,6 +61,10 @@ LAYERS = [
     ["pde._equation"],
     ["pde._burgers", "pde._etdrk", "pde._kuramoto_sivashinsky", "pde._navier_stokes", "pde._transport"],
     ["pde"],
+    ["nn._channels"],
+    ["nn._halo_conv", "nn._spectral_conv"],
+    ["nn._fno"],
+    ["nn"],
     ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],

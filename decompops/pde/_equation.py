@@ -1,15 +1,12 @@
 """What a partial differential equation is to the integrators."""
 
 import abc
-import math
-from numbers import Real
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from equinox import AbstractVar
 from jax import Array
-from jax.core import Tracer
 from jaxtyping import Complex, Inexact, Shaped
 
 from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers
@@ -63,15 +60,6 @@ class RealSpace(eqx.Module):
         check_components(self.equation.components, u)
         fft = self.equation.fft
         return fft.inverse(self.equation(t, fft(u), args))
-
-
-def check_number(name: str, value: Any, *, least: Number = -math.inf) -> Any:
-    """`value`, after a check that it is a finite number of at least `least`, as far as that is known."""
-    if isinstance(value, bool) or not isinstance(value, Real | Array):
-        raise TypeError(f"`{name}` must be a number; got {value!r}.")
-    if not isinstance(value, Tracer) and not least <= float(value) < math.inf:
-        raise ValueError(f"`{name}` must be a finite number of at least {least:g}; got {value!r}.")
-    return value
 
 
 def cast(value: Any, like: Complex[Array, "..."]) -> Array:

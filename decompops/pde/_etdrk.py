@@ -13,8 +13,9 @@ from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._operator.fft import Number
+from ..spectral._operator import check_number
 from ..spectral._vector import times
-from ._equation import AbstractEquation, Time, cast, check_number
+from ._equation import AbstractEquation, Time, cast
 
 
 Order = Literal[1, 2, 3, 4]

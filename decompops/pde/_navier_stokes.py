@@ -11,8 +11,8 @@ from jaxtyping import Complex, Inexact
 from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
-from ..spectral._operator import Components, internal_transform
-from ._equation import AbstractEquation, Time, cast, check_number
+from ..spectral._operator import Components, check_number, internal_transform
+from ._equation import AbstractEquation, Time, cast
 
 
 class NavierStokes(AbstractEquation):

@@ -9,8 +9,8 @@ from jaxtyping import Complex, Inexact
 
 from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
-from ..spectral._operator import internal_transform
-from ._equation import AbstractEquation, Time, cast, check_number
+from ..spectral._operator import check_number, internal_transform
+from ._equation import AbstractEquation, Time, cast
 
 
 class Diffusion(AbstractEquation):

@@ -11,7 +11,7 @@ from jaxtyping import Complex
 
 from .._operator.fft import FFT3D, Lengths, Number, box
 from . import _vector
-from ._operator import AbstractSpectralOperator, grid_of, internal_transform, multiplied
+from ._operator import AbstractSpectralOperator, check_number, grid_of, internal_transform, multiplied
 
 
 Rule = Literal["2/3", "3/2"]
@@ -38,8 +38,7 @@ class IsotropicFilter(AbstractSpectralOperator):
         self.lengths = box(lengths)
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
-        length = jnp.sqrt(_vector.squared(self.wavenumbers(spectrum)))
-        return multiplied(spectrum, self.function(length), "function")
+        return multiplied(spectrum, self.function(_vector.length(self.wavenumbers(spectrum))), "function")
 
 
 class GaussianFilter(AbstractSpectralOperator):
@@ -50,8 +49,7 @@ class GaussianFilter(AbstractSpectralOperator):
     lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
 
     def __check_init__(self):
-        if isinstance(self.width, int | float) and not 0 <= self.width < math.inf:
-            raise ValueError(f"`width` must be a finite number of at least zero; got {self.width!r}.")
+        check_number("width", self.width, least=0)
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
         squared = _vector.squared(self.wavenumbers(spectrum))

@@ -25,8 +25,15 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         u = lx.linear_solve(A, b, lx.CG(rtol=1e-6, atol=1e-6), throw=False).value
         ```
 
-    With `throw=True` lineax' check of the result gathers it on one device. On Explicit meshes, which lineax does not
-    know, make the operator and solve inside `jax.sharding.auto_axes`.
+    Of what lineax does, some is not made for fields that are divided:
+
+    - With `throw=True`, and in gradients whatever `throw` is, its check of the result gathers it on one device, unless
+        the environment says `EQX_ON_ERROR=nan`. A check that fails stops one device while the others wait for it.
+    - Its dot products gather fields along the second mesh axis; on slabs (`axes="x"`) they do not.
+    - It does not know Explicit meshes. There, make the operator and solve in a function of `b`, and call
+        `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
+    - In the padding of fields (where the mesh does not divide the grid) `operator` is zero and has no inverse. So `b`
+        must be zero there, as `dec.shard(array)` is, and the solution is cropped before a loss of it is differentiated.
 
     **Arguments:**
 

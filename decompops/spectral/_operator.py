@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Shaped
 
 from .._decomposition import Decomposition
 from .._operator.base import AbstractOperator
-from .._operator.fft import FFT3D, Lengths, Wavenumbers, box
+from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers, box
 from .._pencil import Triple, check_flag
 from . import _vector
 
@@ -209,7 +210,10 @@ class SpectralOperator(AbstractSpectralOperator):
 
 def multiplied(spectrum: Array, factors: Any, name: str) -> Array:
     """`spectrum` times what the user's function `name` returned."""
-    factors = jnp.asarray(factors)
+    try:
+        factors = jnp.asarray(factors)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must return an array of factors; got {factors!r}.") from error
     try:
         fits = jnp.broadcast_shapes(factors.shape, spectrum.shape) == spectrum.shape
     except ValueError:
@@ -219,6 +223,21 @@ def multiplied(spectrum: Array, factors: Any, name: str) -> Array:
             f"`{name}` must return factors that broadcast against the spectrum {spectrum.shape}; got {factors.shape}."
         )
     return _vector.times(factors, spectrum)
+
+
+def check_number(name: str, value: Any, *, least: Number = -math.inf) -> Any:
+    """`value`, after a check that it is one finite real number of at least `least`, as far as that is known."""
+    try:
+        number = jnp.asarray(value)
+        valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or isinstance(value, bool))
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise TypeError(f"`{name}` must be one real number; got {value!r}.")
+    if not isinstance(value, Tracer) and not (math.isfinite(value) and value >= least):
+        rule = "finite" if least == -math.inf else f"a finite number of at least {least:g}"
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+    return value
 
 
 def check_components(components: Components, x: Any) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Complex
 
 from .._operator.fft import FFT3D, Lengths, Number, box
 from . import _vector
-from ._operator import AbstractSpectralOperator, Components, grid_of, internal_transform
+from ._operator import AbstractSpectralOperator, Components, check_number, grid_of, internal_transform
 
 
 class Poisson(AbstractSpectralOperator):
@@ -80,12 +80,12 @@ class Helmholtz(AbstractSpectralOperator):
         for which there is a resonance: `-shift` is the square of a wavenumber of the grid, zero among them.
         """
         self.fft = internal_transform(fft)
-        self.shift = shift
+        self.shift = check_number("shift", shift)
         self.lengths = box(lengths)
         known = not any(isinstance(value, Tracer) for value in (shift, *self.lengths))
         if known and _has_resonance(self.fft, float(shift), self.lengths):
             raise ValueError(
-                "`shift` must be finite and not minus the square of a wavenumber of the grid, because there the "
+                "`shift` must not be minus the square of a wavenumber of the grid, because there the "
                 f"operator has no inverse; got {shift!r}."
             )
 
@@ -109,8 +109,8 @@ class LerayProjection(AbstractSpectralOperator):
 
 
 def _has_resonance(fft: FFT3D, shift: float, lengths: tuple) -> bool:
-    if not math.isfinite(shift) or shift >= 0:
-        return not shift > 0
+    if shift >= 0:
+        return shift == 0
     shape = fft.modes or grid_of(fft)
     squares = [np.unique((2 * np.pi * np.arange(n // 2 + 1) / length) ** 2) for n, length in zip(shape, lengths)]
     plane = np.unique(np.add.outer(squares[0], squares[1]))

@@ -13,8 +13,9 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
-from .._decomposition import Decomposition, ambient_mesh
+from .._decomposition import Decomposition, ambient_mesh, axis_names, explicit_spec, mesh_in_context
 from .._operator.fft import FFT3D, Box, Lengths, box, real_dtype
+from .._operator.planned import manual_axes, pad
 from . import _vector
 from ._filter import IsotropicFilter
 from ._operator import grid_of, internal_transform
@@ -69,9 +70,10 @@ class _Amplitude(eqx.Module):
 
     def __call__(self, k: Array) -> Array:
         x, y, z = self.lengths  # pyright: ignore[reportGeneralTypeIssues]
-        density = self.cells / (x * y * z)
-        power = self.power(jnp.where(k == 0, 1, k))
-        return jnp.where(k == 0, 0, jnp.sqrt(power * density))
+        density = jnp.asarray(float(self.cells) / (x * y * z), k.dtype)
+        variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
+        # Modes without power stay without it, whatever the parameters: the derivative of the root must not be infinite.
+        return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 
 
 def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
@@ -85,6 +87,8 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
 
     **Returns:** a field in z-pencils, padded with zeros where the mesh does not divide the grid.
     """
+    if not isinstance(dec, Decomposition):
+        raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
     return _white_noise(dec, key, real_dtype(dtype))
 
 
@@ -152,7 +156,7 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
 
     def sums(spectrum: Array) -> tuple[Array, Array, Array]:
         """Over the modes of each shell: of their power, of |k|, and their number."""
-        k = jnp.sqrt(_vector.squared(fft.wavenumbers(lengths=lengths, dtype=dtype)))
+        k = _vector.length(fft.wavenumbers(lengths=lengths, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
         shell = jnp.searchsorted(jnp.asarray(bounds, dtype), k, side="right")  # 0 and the last lie outside
 
@@ -165,13 +169,14 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
         squared = spectrum.real**2 + spectrum.imag**2
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    spec = PartitionSpec(*[None] * (spectrum.ndim - 3), *fft.out_spec)
-    none = PartitionSpec()
-    power, k, modes = _over_grid(fft.decomposition, sums, spec, (none, none, none))(spectrum)
+    sharding = jax.typeof(spectrum).sharding
+    batch = explicit_spec(sharding.mesh, (*sharding.spec, *[None] * spectrum.ndim)[: spectrum.ndim - 3])
+    specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
+    power, k, modes = _over_grid(fft.decomposition, sums, *specs, batch)(spectrum)
     x, y, z = lengths
-    cells = math.prod(grid_of(fft))
+    cells = float(math.prod(grid_of(fft)))
     mean = 1 / jnp.maximum(modes, 1)
-    return PowerSpectrum(k * mean, power * mean * (x * y * z / cells**2), modes)
+    return PowerSpectrum(k * mean, power * mean * jnp.asarray(x * y * z / cells**2, dtype), modes)
 
 
 def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..."]:
@@ -184,31 +189,47 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..
 
     **Returns:** real numbers of shape `(*batch,)`.
     """
-    power = {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
+    cells, layout = math.prod(grid_of(fft)), fft.plan(grid_of(fft)).target
+    if not jnp.iscomplexobj(spectrum):
+        raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
+    if spectrum.shape[-3:] not in (layout.shape, layout.true_shape):
+        raise ValueError(f"`spectrum` must have shape (*batch, *{layout.shape}); got {spectrum.shape}.")
+    spectrum = pad(jnp.asarray(spectrum), layout)
     weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
-    total = jnp.sum(weights * (spectrum.real**2 + spectrum.imag**2), (-3, -2, -1))
-    return total / float(math.prod(grid_of(fft))) ** power
+    total = jnp.sum(jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), (-3, -2, -1))
+    return total / float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
 
 
 def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
-        bounds = np.asarray(edges, float)
+        try:
+            bounds = np.asarray(edges, float)
+        except (TypeError, ValueError):  # the former for traced ones, too
+            bounds = np.zeros(0)
         if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
-            raise ValueError(f"`edges` must be two or more increasing numbers; got {edges!r}.")
+            raise ValueError(f"`edges` must be two or more increasing numbers, known when tracing; got {edges!r}.")
         return tuple(bounds.tolist())
     if not all(isinstance(length, float) for length in lengths):
         raise ValueError("`edges` must be given where `lengths` are traced; got None.")
-    steps = 2 * math.pi / np.asarray(lengths)
-    highest = (steps * np.asarray(fft.modes or grid_of(fft)) / 2).min()
-    return tuple((steps.min() * (np.arange(round(highest // steps.min()) + 1) + 0.5)).tolist())
+    sizes = fft.modes or grid_of(fft)
+    axes = [i for i in range(3) if sizes[i] > 1] or [0, 1, 2]  # an axis of one cell has no wavenumbers
+    steps = np.array([2 * math.pi / lengths[i] for i in axes])
+    highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
+    return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
 def _grid_axes(dec: Decomposition) -> tuple[str, ...]:
     return tuple(name for name in dec.axes if name is not None)
 
 
-def _over_grid(dec: Decomposition, function: Callable, in_specs: Any, out_specs: Any) -> Callable:
-    """`function` of the blocks of fields, mapped over the mesh axes that divide the grid."""
+def _over_grid(dec: Decomposition, function: Callable, in_specs: Any, out_specs: Any, batch: Any = ()) -> Callable:
+    """`function` of the blocks of fields, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
+    for name in _grid_axes(dec):
+        if name in manual_axes():
+            raise ValueError(
+                f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
+            )
+    mesh_in_context(dec.mesh)  # raises if the ambient mesh is another one
     mesh = dec.mesh if ambient_mesh().empty else None
-    names = set(_grid_axes(dec))
+    names = {*_grid_axes(dec), *(name for entry in batch for name in axis_names(entry))}
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=names, check_vma=False)

@@ -59,6 +59,12 @@ def squared(k: Wavenumbers) -> Array:
     return k[0] ** 2 + k[1] ** 2 + k[2] ** 2
 
 
+def length(k: Wavenumbers) -> Array:
+    """|k|. Where it is zero, at the mean and in padding, so is its derivative, and not infinite."""
+    square = squared(k)
+    return jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
+
+
 def inverse(symbol: Array) -> Array:
     """1 / symbol, and zero where the symbol is zero: at the mean, and in padding."""
     return jnp.where(symbol == 0, 0, 1 / jnp.where(symbol == 0, 1, symbol))

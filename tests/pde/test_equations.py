@@ -168,7 +168,7 @@ def test_bad_input_is_refused(plain):
     for make, message in (
         (lambda: plain.pde.Diffusion(fft, -1.0), r"`diffusivity` must be a finite number of at least 0; got -1.0"),
         (lambda: plain.pde.NavierStokes(fft, math.nan), r"`viscosity` must be a finite number.*got nan"),
-        (lambda: plain.pde.Burgers(fft, "thick"), r"`viscosity` must be a number; got 'thick'"),
+        (lambda: plain.pde.Burgers(fft, "thick"), r"`viscosity` must be one real number; got 'thick'"),
         (lambda: plain.pde.Advection(fft, (1.0, 2.0)), r"`velocity` must be three numbers.*got \(1.0, 2.0\)"),
         (lambda: plain.pde.KuramotoSivashinsky(fft, (1, 2, 0)), r"`lengths` must be .* positive.*got \(1, 2, 0\)"),
         (lambda: plain.pde.NavierStokes(fft, 1.0, forcing=3), r"`forcing` must be a function.*got 3"),

@@ -1,0 +1,130 @@
+"""`FNO3D`: the Fourier neural operator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Float, Key, Shaped, UInt32
+
+from .._operator.fft import FFT3D
+from .._operator.halo import HaloExchange
+from .._pencil import check_flag
+from ._channels import check_channels, check_count
+from ._spectral_conv import SpectralConv3D
+
+
+class FNO3D(eqx.Module):
+    """The Fourier neural operator on periodic fields (Li et al., ICLR 2021).
+
+    Cell by cell, an affine map lifts the channels to `width` of them. Then `depth` blocks compute
+    `activation(spectral(v) + linear(v))`: the sum of a `SpectralConv3D` and of an affine map of the channels in each
+    cell. Finally a perceptron with one hidden layer of `2 * width` channels projects to the channels of the result.
+
+    The same weights serve every grid and mesh: see `on`. The operator commutes with translations; where it should not,
+    give it coordinates as channels.
+
+    !!! example
+
+        ```python
+        fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True)
+        model = dops.nn.FNO3D(fft, 1, 1, width=20, modes=12, depth=4, key=jax.random.key(0))
+        v = eqx.filter_jit(model)(u)        # (1, 64, 64, 64) to (1, 64, 64, 64)
+        ```
+    """
+
+    lifting: eqx.nn.Linear
+    blocks: tuple["FNOBlock", ...]
+    hidden: eqx.nn.Linear
+    projection: eqx.nn.Linear
+    activation: Callable
+    checkpoint: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        fft: FFT3D,
+        in_channels: int,
+        out_channels: int,
+        *,
+        width: int,
+        modes: Any,
+        depth: int,
+        activation: Callable = jax.nn.gelu,
+        checkpoint: bool = False,
+        dtype: Any = None,
+        key: Key[Array, ""] | UInt32[Array, "2"],
+    ):
+        """**Arguments:**
+
+        - `fft`, `modes`, `dtype`: as of `SpectralConv3D`.
+        - `in_channels`, `out_channels`: how many fields go in and come out.
+        - `width`: the channels of the blocks.
+        - `depth`: the number of blocks.
+        - `activation`: a function of each number by itself; it may hold parameters (an `equinox.Module`).
+        - `checkpoint`: for gradients, keep only what goes into each block and compute the block once more: less memory,
+            but half as many transforms again.
+        - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
+
+        **Raises:** as `SpectralConv3D`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
+        `activation` that cannot be called.
+        """
+        if not callable(activation):
+            raise TypeError(f"`activation` must be a function; got {activation!r}.")
+        depth = check_count("depth", depth)
+        lifting, hidden, projection, *keys = jax.random.split(key, 3 + depth)
+        width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
+        out_channels = check_count("out_channels", out_channels)
+        self.blocks = tuple(FNOBlock(fft, width, modes, activation, dtype=dtype, key=key) for key in keys)
+        self.lifting = eqx.nn.Linear(in_channels, width, dtype=dtype, key=lifting)
+        self.hidden = eqx.nn.Linear(width, 2 * width, dtype=dtype, key=hidden)
+        self.projection = eqx.nn.Linear(2 * width, out_channels, dtype=dtype, key=projection)
+        self.activation = activation
+        self.checkpoint = check_flag("checkpoint", checkpoint)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
+        # Biases fill padding in between, which reaches no cell: the transforms do not read it. Nor does it reach a
+        # weight's gradient, because it is cleared in the end.
+        cleared = HaloExchange(self.blocks[0].spectral.fft.decomposition, 0)
+        v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1])))
+        for block in self.blocks:
+            v = (eqx.filter_checkpoint(block) if self.checkpoint else block)(v)
+        return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v))))
+
+    def on(self, fft: FFT3D) -> "FNO3D":
+        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv3D.on`."""
+        everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
+
+        def move(part: Any) -> Any:
+            if isinstance(part, SpectralConv3D):
+                return part.on(fft)
+            return jax.device_put(part, everywhere) if eqx.is_array(part) else part
+
+        return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv3D))
+
+
+class FNOBlock(eqx.Module):
+    """One layer of a Fourier neural operator."""
+
+    spectral: SpectralConv3D
+    linear: eqx.nn.Linear
+    activation: Callable
+
+    def __init__(self, fft: FFT3D, width: int, modes: Any, activation: Callable, *, dtype: Any, key: Array):
+        spectral, linear = jax.random.split(key)
+        self.spectral = SpectralConv3D(fft, width, width, modes, dtype=dtype, key=spectral)
+        self.linear = eqx.nn.Linear(width, width, dtype=dtype, key=linear)
+        self.activation = activation
+
+    def __call__(self, v: Array) -> Array:
+        return self.activation(self.spectral(v) + pointwise(self.linear, v))
+
+
+def pointwise(linear: eqx.nn.Linear, x: Array) -> Array:
+    """The same affine map of the channels in every cell."""
+    y = jnp.einsum("oi,...ixyz->...oxyz", linear.weight, x)
+    return y if linear.bias is None else y + linear.bias[:, None, None, None]

@@ -1,0 +1,117 @@
+"""`HaloConv3D`: a convolution with a small kernel."""
+
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jaxtyping import Float, Key, Shaped, UInt32
+
+from .._decomposition import Decomposition, ambient_mesh, axis_names
+from .._operator.fft import real_dtype
+from .._operator.halo import HaloExchange
+from .._operator.stencil import Stencil
+from .._pencil import Triple, check_flag, check_shape
+from ._channels import check_channels, check_count
+
+
+PaddingMode = Literal["CIRCULAR", "ZEROS"]
+
+
+class HaloConv3D(eqx.Module):
+    """`equinox.nn.Conv3d(..., padding="SAME")` for fields that are divided over devices.
+
+    Values, gradients and, for the same key, initial weights are those of Equinox' layer on the whole grid. Devices
+    exchange the halo that the kernel needs, and sum the gradients of the weights. A batch that a mesh axis divides is
+    best given as a leading axis: `jax.vmap` gathers it if the axis is Explicit, and refuses `spmd_axis_name`.
+
+    !!! example
+
+        ```python
+        layer = dops.nn.HaloConv3D(mesh, 3, 8, kernel_size=3, key=jax.random.key(0))
+        v = layer(u)        # (3, nx, ny, nz) to (8, nx, ny, nz)
+        ```
+    """
+
+    conv: eqx.nn.Conv3d
+    decomposition: Decomposition
+    padding_mode: PaddingMode = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh | AbstractMesh | Decomposition | None,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        *,
+        dilation: Any = 1,
+        groups: int = 1,
+        use_bias: bool = True,
+        padding_mode: PaddingMode = "CIRCULAR",
+        dtype: Any = None,
+        key: Key[Array, ""] | UInt32[Array, "2"],
+    ):
+        """**Arguments:**
+
+        - `mesh`: the device mesh, or a decomposition: one with a `shape` where the mesh does not divide the grid.
+        - `in_channels`, `out_channels`: how many fields go in and come out.
+        - `kernel_size`: the cells of the kernel along x, y, z, or along each. Of an even number, one more lies after
+            the cell itself than before it.
+        - `dilation`: the distance between them, along x, y, z, or along each.
+        - `groups`: into how many groups the channels are divided, which do not see each other.
+        - `use_bias`: whether to add a number to each channel.
+        - `padding_mode`: "CIRCULAR" for a periodic grid, "ZEROS" for zeros beyond its edges.
+        - `dtype`: of the weights, a real one; `None` for JAX's default.
+        - `key`: a key of `jax.random`.
+
+        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for numbers that are not positive
+        integers, `groups` that do not divide the channels, and another `padding_mode` or `dtype`. Calls raise
+        `ValueError` for fields of another shape.
+        """
+        self.decomposition = Decomposition(mesh)
+        if padding_mode not in get_args(PaddingMode):
+            raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
+        self.padding_mode = padding_mode
+        channels = check_count("in_channels", in_channels), check_count("out_channels", out_channels)
+        groups = check_count("groups", groups)
+        if any(count % groups for count in channels):
+            raise ValueError(f"`groups` must divide `in_channels` and `out_channels`, {channels}; got {groups}.")
+        self.conv = eqx.nn.Conv3d(
+            *channels,
+            kernel_size=_three("kernel_size", kernel_size),
+            dilation=_three("dilation", dilation),
+            groups=groups,
+            use_bias=check_flag("use_bias", use_bias),
+            dtype=real_dtype(dtype),
+            key=key,
+        )
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
+        dec = self.decomposition
+        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels))  # pads and places it
+        # How far the kernel reaches, divided between both sides as "SAME" does it.
+        reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
+        halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
+
+        def on_block(conv: eqx.nn.Conv3d, block: Array) -> Array:
+            convolved = lambda extended: jnp.vectorize(conv, signature="(i,a,b,c)->(o,x,y,z)")(extended)
+            return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
+
+        # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
+        # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
+        spec = PartitionSpec(*jax.typeof(x).sharding.spec[:-3], *dec.spec("z"))
+        names = {name for entry in spec for name in axis_names(entry)}
+        mesh = dec.mesh if ambient_mesh().empty else None
+        run = jax.shard_map(on_block, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=spec, axis_names=names)
+        return run(self.conv, x)
+
+
+def _three(name: str, value: Any) -> Triple:
+    try:
+        return check_shape(name, (value,) * 3 if np.ndim(value) == 0 else value)
+    except ValueError:
+        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None

@@ -1,0 +1,138 @@
+"""`SpectralConv3D`: the convolution of Fourier neural operators."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Float, Key, Shaped, UInt32
+
+from .._decomposition import place
+from .._operator.fft import FFT3D, real_dtype
+from .._operator.planned import pad
+from .._pencil import Layout, Triple, check_shape
+from ..spectral._operator import grid_of
+from ._channels import check_channels, check_count
+
+
+class SpectralConv3D(eqx.Module):
+    """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all others.
+
+    `v_o(k) = sum_i w_oi(k) u_i(k)` for wavenumbers below `modes` along each axis: the convolution of Fourier neural
+    operators (Li et al., ICLR 2021), from real fields `(*batch, in_channels, nx, ny, nz)` in z-pencils to real fields.
+    The weights are divided over devices like the spectrum, and nothing is communicated but what the transform to these
+    few modes and back needs.
+
+    A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
+    in the plane kz = 0, which holds both; there the result is, as that of `irfftn`, its real part, and so each of the
+    two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
+
+    !!! example
+
+        ```python
+        fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True)
+        layer = dops.nn.SpectralConv3D(fft, 3, 8, modes=12, key=jax.random.key(0))
+        v = layer(u)        # (3, 64, 64, 64) to (8, 64, 64, 64)
+        ```
+    """
+
+    weight: Float[Array, "2 _ _ _ _ _"]  # real and imaginary parts; out, in; the spectrum's y, z, x
+    fft: FFT3D
+    in_channels: int = eqx.field(static=True)
+    out_channels: int = eqx.field(static=True)
+    modes: Triple = eqx.field(static=True)
+
+    def __init__(
+        self,
+        fft: FFT3D,
+        in_channels: int,
+        out_channels: int,
+        modes: Any,
+        *,
+        dtype: Any = None,
+        key: Key[Array, ""] | UInt32[Array, "2"],
+    ):
+        """**Arguments:**
+
+        - `fft`: the transform, built with `real=True` and a `shape`. Its other options do not matter.
+        - `in_channels`, `out_channels`: how many fields go in and come out.
+        - `modes`: how many wavenumbers k >= 0 are kept along x, y, z, or along each: those with |k| < `modes`, in units
+            of the smallest one of the box. A grid of n points has (n + 1) // 2.
+        - `dtype`: of the weights, float32 or float64; `None` for JAX's default.
+        - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They are complex normal with
+            variance `2 / (in_channels + out_channels)`, as those of the library neuraloperator.
+
+        **Raises:** `ValueError` or `TypeError` for an `fft` that is complex or has no shape, channels that are not
+        positive integers, `modes` that the grid does not have, and another `dtype`. Calls raise `ValueError` for fields
+        of another shape.
+        """
+        self.in_channels = check_count("in_channels", in_channels)
+        self.out_channels = check_count("out_channels", out_channels)
+        self.fft, self.modes = _kept(fft, modes)
+        dtype = real_dtype(dtype)
+        if dtype.itemsize < 4:
+            raise TypeError(f"`dtype` must be float32 or float64, which complex numbers are made of; got {dtype}.")
+        shape = (2, self.out_channels, self.in_channels)
+        sharding = _sharding(self.fft)
+        self.weight = place(_drawing(shape, self.fft.spectral.layout("z"), sharding, dtype)(key), sharding)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
+        spectrum = self.fft(check_channels(x, self.in_channels))
+        parts = place(self.weight, _sharding(self.fft))
+        weight = jax.lax.complex(parts[0], parts[1])
+        return self.fft.inverse(jnp.einsum("oiyzx,...iyzx->...oyzx", weight, spectrum))
+
+    def on(self, fft: FFT3D) -> "SpectralConv3D":
+        """The same layer on another grid in the same box, or on another mesh.
+
+        **Arguments:**
+
+        - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
+        """
+        fft, _ = _kept(fft, self.modes)
+        weight = pad(self.fft.spectral.crop(self.weight, "z"), fft.spectral.layout("z"))
+        weight = jax.device_put(weight, _sharding(fft))
+        return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
+
+
+def _kept(fft: FFT3D, modes: Any) -> tuple[FFT3D, Triple]:
+    """The transform to the modes below `modes`, and those along x, y, z.
+
+    Nothing about the weights depends on the mesh or the grid: its storage order is the same on all, and it transforms
+    to amplitudes.
+    """
+    grid = grid_of(fft)
+    if not fft.real:
+        raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
+    most = tuple((n + 1) // 2 for n in grid)
+    try:
+        kept = check_shape("modes", (modes,) * 3 if np.ndim(modes) == 0 else modes)
+    except ValueError:
+        kept = (0, 0, 0)
+    if not all(0 < m <= limit for m, limit in zip(kept, most)):
+        raise ValueError(f"`modes` must be one to {most} wavenumbers along x, y, z of the grid {grid}; got {modes!r}.")
+    # Zero, and each k > 0 with -k: an odd number, so none of them is a Nyquist mode.
+    return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True), kept
+
+
+@functools.lru_cache(maxsize=128)
+def _drawing(lead: Triple, layout: Layout, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
+    """The program that draws weights: one, so that no device makes more than its own part."""
+    deviation = 1 / math.sqrt(sum(lead[1:]))
+
+    def draw(key: Array) -> Array:
+        return pad(deviation * jax.random.normal(key, (*lead, *layout.lengths), dtype), layout)
+
+    return jax.jit(draw, out_shardings=sharding)
+
+
+def _sharding(fft: FFT3D) -> NamedSharding:
+    """That of the weights: divided like the spectrum of `fft`."""
+    return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_spec))

@@ -1,0 +1,102 @@
+"""`Resample` against SciPy, its inverse and its transposes."""
+
+import contextlib
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+import scipy.signal
+from decompops import spectral
+from decompops._hlo import collectives
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+
+
+def scipy_resample(u, shape):
+    for axis, n in zip((-3, -2, -1), shape):
+        u = scipy.signal.resample(u, n, axis=axis)
+    return u
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "real", "old", "new"),
+    [
+        ((2, 4), "auto", True, (8, 6, 10), (12, 9, 15)),  # up
+        ((2, 4), "explicit", True, (9, 10, 11), (4, 6, 8)),  # down, to even numbers of modes
+        ((2, 4), "auto", False, (9, 6, 12), (4, 10, 8)),  # both
+        ((8, 1), "auto", True, (8, 6, 10), (6, 12, 7)),
+    ],
+)
+def test_resample_is_that_of_scipy(sizes, kind, real, old, new):
+    mesh = make_mesh(sizes, kind)
+    with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
+        dtype = np.float64 if real else np.complex128
+        resample = spectral.Resample(dops.FFT3D(mesh, shape=old, real=real, norm="ortho"), new)
+        dec, target = resample.decomposition, resample.resampled
+        u = random_field((2, *old), dtype)
+        x = dec.shard(u)
+        y = target.shard(random_field((2, *new), dtype, seed=1))
+
+        @jax.jit
+        def everything(x, y):
+            return resample(x), (resample.T if real else resample.H)(y), resample.inverse(y)
+
+        forward, transposed, back = everything(x, y)
+        assert forward.dtype == u.dtype
+        assert forward.sharding.is_equivalent_to(jax.NamedSharding(mesh, P(None, *target.spec())), 4)
+        assert_close(target.gather(forward), scipy_resample(u, new), rtol=1e-12)
+        assert_close(dec.gather(back), scipy_resample(target.gather(y), old), rtol=1e-12)
+        by_dot_product = assert_transposed if real else assert_adjoint
+        by_dot_product(lambda _: forward, lambda _: transposed, np.asarray(x), np.asarray(y))
+
+
+def test_there_and_back():
+    """Through a finer grid nothing is lost, Nyquist modes included; through a coarser one, a second time nothing."""
+    old = (8, 6, 9)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=old, real=True)
+    finer, coarser = spectral.Resample(fft, (10, 12, 9)), spectral.Resample(fft, (4, 5, 6))
+    u = random_field(old)
+    once = coarser.inverse @ coarser
+    x = fft.decomposition.shard(u)
+    same, low, lower = jax.jit(lambda x: ((finer.inverse @ finer)(x), once(x), once(once(x))))(x)
+    assert_close(fft.decomposition.gather(same), u, rtol=1e-13)
+    assert_close(lower, low, rtol=1e-13)
+    assert finer.inverse.inverse is finer
+    assert (finer.in_spec, finer.out_spec) == (P("x", "y", None), P("x", "y", None))
+
+
+def test_it_communicates_the_fewest_modes():
+    """Of 16³ cells on 2x4 devices: each exchange as short as the grids on either side of it allow."""
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)
+    x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
+    blocks = {  # y becomes whole, x becomes whole, x is divided, y is divided
+        8: ((8, 4, 8), (8, 8, 2), (8, 4, 2), (4, 8, 2)),
+        16: ((8, 4, 12), (8, 16, 3), (16, 8, 3), (8, 16, 3)),
+        32: ((8, 4, 12), (8, 16, 3), (32, 8, 3), (16, 32, 3)),
+    }
+    for n, exchanged in blocks.items():
+        found = collectives(jax.jit(spectral.Resample(fft, (n, n, n))).lower(x).compile().as_text())
+        assert {c.kind for c in found} == {"all-to-all"}
+        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # what of a block goes to other devices
+        expected = [int(8 * np.prod(block) * share) for block, share in zip(exchanged, shares)]
+        assert sorted(c.bytes for c in found) == sorted(expected)
+
+
+BAD = [
+    (lambda d, f: d.spectral.Resample(f, 4), r"`shape` must be three positive integers \(nx, ny, nz\); got 4"),
+    (lambda d, f: d.spectral.Resample(f, (4, 0, 4)), r"`shape` must be three positive integers .*; got \(4, 0, 4\)"),
+    (lambda d, f: d.spectral.Resample(d.FFT3D(make_mesh((1, 1))), (4, 4, 4)), "`fft` must be built with a `shape`"),
+    (
+        lambda d, f: d.spectral.Resample(f.replace(modes=3), (4, 4, 4)),
+        r"`fft` must keep all modes; got `modes=\(3, 3, 3\)`",
+    ),
+    (lambda d, f: d.spectral.Resample(f, (6, 6, 6))(np.ones((6, 6, 6))), r"`x` must have shape .*; got \(6, 6, 6\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD)
+def test_bad_input(plain, call, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        call(plain, plain.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True))
