@@ -87,6 +87,8 @@ def _dtype(plan: Plan, x) -> np.dtype:
 
 def _batching_rule(axis_data, args, dims, *, plan: Plan):
     (x,), (dim,) = args, dims
+    if dim is None:  # not mapped: JAX asks all the same
+        return operator_p.bind(x, plan=plan), None
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:

@@ -150,7 +150,7 @@ class FFT3D(AbstractPlanned):
         layout, mesh, dtype = self.plan(shape).target, self.decomposition.mesh, real_dtype(dtype)
         counts = [np.ones(length) for length in layout.lengths]
         if self.real:
-            single = {0, shape[2] / 2} if self.modes is None else {0}
+            single = {0, shape[2] / 2} if (self.modes or shape)[2] == shape[2] else {0}
             counts[2] = np.array([1 if k in single else 2 for k in range(layout.lengths[2])])
         factors = [_along(layout, axis, counts[axis], mesh, dtype) for axis in {2, *layout.padded_axes}]
         return math.prod(factors[1:], start=factors[0])

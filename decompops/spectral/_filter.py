@@ -73,7 +73,8 @@ def dealiased(fft: FFT3D, rule: Rule = "2/3") -> FFT3D:
     """A transform between a grid and the modes for which products of two fields on that grid are free of aliasing.
 
     Products of modes below n/3 alias, on a grid of n points, only onto modes above n/3. So with
-    `padded = dealiased(fft, "3/2")` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact.
+    `padded = dealiased(fft, "3/2")` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact. Give `fft`
+    `norm="forward"` where spectra go from one grid to another: the scale of the others depends on the grid.
 
     **Arguments:**
 

@@ -173,7 +173,8 @@ class SpectralOperator(AbstractSpectralOperator):
 
         ```python
         bilaplacian = SpectralOperator(fft, lambda kx, ky, kz: (kx**2 + ky**2 + kz**2) ** 2)
-        shift = SpectralOperator(fft, lambda kx, ky, kz: jnp.exp(-0.1j * kx), nyquist=False)
+        wave = lambda phase: jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
+        shift = SpectralOperator(fft, lambda kx, ky, kz: wave(-0.1 * kx), nyquist=False)
         ```
     """
 
@@ -187,8 +188,8 @@ class SpectralOperator(AbstractSpectralOperator):
 
         - `fft`: the transform, built with a `shape`.
         - `symbol`: a function of the angular wavenumbers, broadcastable real arrays; returns the real or complex
-            factors, an array that broadcasts against the spectrum. It may hold parameters (an `equinox.Module`). With a
-            real `fft` it must turn into its complex conjugate under k → -k.
+            factors, made from these arrays alone (in which order the spectrum is stored is not said). It may hold
+            parameters (an `equinox.Module`). With a real `fft` it must turn into its complex conjugate under k → -k.
         - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
         - `nyquist`: `False` gives `symbol` zero for the Nyquist wavenumbers of even numbers of modes. Right for
             symbols that are not even along each axis, because such a mode stands for both signs at once.

@@ -182,6 +182,8 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
 def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..."]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
+    `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates.
+
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
