@@ -11,7 +11,7 @@ from jaxtyping import Complex, Inexact, Shaped
 
 from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers
 from ..spectral import _vector
-from ..spectral._operator import Components, check_components, wavenumbers_of
+from ..spectral._operator import Components, check_components, grid_of, wavenumbers_of
 
 
 Time = Number
@@ -41,7 +41,17 @@ class AbstractEquation(eqx.Module):
 
     def __call__(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         """∂u/∂t."""
+        self.check(u)
         return _vector.times(self.linear(u), u) + self.nonlinear(t, u, args)
+
+    def check(self, u: Any) -> None:
+        """Raise `TypeError` or `ValueError` if `u` is no state of this equation."""
+        shape = self.fft.plan(grid_of(self.fft)).target.shape
+        lead = "*batch, 3" if self.components == "vector" else "*batch"
+        if not jnp.iscomplexobj(u):
+            raise TypeError(f"`u` must be a spectrum, as `equation.fft` returns it; got {jnp.result_type(u)}.")
+        if u.shape[-3:] != shape or (self.components == "vector" and u.shape[-4:-3] != (3,)):
+            raise ValueError(f"`u` must have shape ({lead}, {', '.join(map(str, shape))}); got {u.shape}.")
 
     def wavenumbers(self, u: Complex[Array, "..."], *, nyquist: bool = True) -> Wavenumbers:
         """Those of the spectrum `u`, in its precision; `nyquist` as of `FFT3D.wavenumbers`."""

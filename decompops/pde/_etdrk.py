@@ -58,6 +58,7 @@ class ETDRK(eqx.Module):
 
     def step(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
+        self.equation.check(u)
         h, t = cast(self.dt, u), cast(t, u)
         z = self.equation.linear(u)
         z = h.astype(z.dtype) * z

@@ -106,6 +106,9 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`; got FFT3D"),
         (lambda: plain.pde.ETDRK(equation, 0.1, 5), r"`order` must be one of \(1, 2, 3, 4\); got 5"),
         (lambda: plain.pde.ETDRK(equation, math.inf), r"`dt` must be finite; got inf"),
+        (lambda: solver.step(0.0, u.real), r"`u` must be a spectrum.*got float64"),
+        (lambda: solver.step(0.0, u[:2]), r"`u` must have shape \(\*batch, 4, 4, 3\); got \(2, 4, 3\)"),
+        (lambda: plain.pde.NavierStokes(fft, 1.0)(0.0, u), r"`u` must have shape \(\*batch, 3, 3, 3, 2\); got"),
         (lambda: solver.rollout(u, 0), r"`steps` must be a positive integer; got 0"),
         (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
     ):
