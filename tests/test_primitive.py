@@ -36,6 +36,10 @@ def operators(mesh):
 
 
 NAMES = list(operators(make_mesh((1, 1))))
+# Each operator on one kind of mesh, where the other adds little.
+ALTERNATING = pytest.mark.parametrize(
+    ("mesh", "name"), [(("auto", "explicit")[i % 2], name) for i, name in enumerate(NAMES)], indirect=["mesh"]
+)
 
 
 def input_for(operator, seed=0):
@@ -68,7 +72,7 @@ def mesh(request):
         yield mesh
 
 
-@pytest.mark.parametrize("name", NAMES)
+@ALTERNATING
 def test_first_and_second_derivatives(mesh, name):
     operator = operators(mesh)[name]
     x, v = input_for(operator), input_for(operator, seed=1)
@@ -127,7 +131,7 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
             assert result.sharding.is_equivalent_to(u.sharding, 3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@ALTERNATING
 def test_vmap_nested_and_of_gradients(mesh, name):
     operator = operators(mesh)[name]
     x = input_for(operator)
@@ -142,7 +146,7 @@ def test_vmap_nested_and_of_gradients(mesh, name):
         assert_close(g, jax.grad(real_loss(operator))(s))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@ALTERNATING
 def test_scan_and_checkpoint(mesh, name):
     operator = operators(mesh)[name]
     x = input_for(operator)
@@ -235,7 +239,7 @@ def test_local_between_other_collectives(mesh):
     assert float(jnp.sum(g * u**2)) == pytest.approx(numeric, rel=1e-8)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@ALTERNATING
 def test_local_equals_the_global_call(mesh, name):
     operator = operators(mesh)[name]
     x = input_for(operator)

@@ -34,10 +34,10 @@ def test_all_pairs_exactly(sizes, source, target):
     assert_transposed(transpose, transpose.T, np.asarray(x), np.asarray(dec.shard(random_field(shape, seed=1), target)))
 
 
-@pytest.mark.parametrize(("source", "target"), [("z", "x"), ("x", "y"), ("y", "z")])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sizes", MESHES)
-def test_shapes_and_meshes(sizes, shape, source, target):
+def test_shapes_and_meshes(sizes, shape):
+    source, target = [("z", "x"), ("x", "y"), ("y", "z")][(sum(sizes) + sum(shape)) % 3]  # spread over the matrix
     transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape)
     u = random_field(shape, np.complex64)
     np.testing.assert_array_equal(transpose.decomposition.gather(transpose(u)), u)

@@ -73,13 +73,13 @@ def test_rollout_is_step_after_step(capfd):
 
 def test_derivatives_of_a_rollout_are_those_of_finite_differences():
     """By viscosity, time step, and initial state."""
-    equation, u = flow((2, 4))
+    equation, u = flow((2, 1))
 
     @jax.jit
     def energy(parameters):
         viscosity, dt, amplitude = parameters
         solver = pde.ETDRK(pde.NavierStokes(equation.fft, viscosity), dt)
-        later, _ = solver.rollout(jax.lax.complex(amplitude * u.real, amplitude * u.imag), 4)
+        later, _ = solver.rollout(jax.lax.complex(amplitude * u.real, amplitude * u.imag), 2)
         return spectral.mean_square(equation.fft, later).sum()
 
     at = np.array([0.05, 0.1, 1.0])
