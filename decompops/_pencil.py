@@ -6,7 +6,7 @@ Grid axes are numbered x, y, z = 0, 1, 2. Nothing here knows of JAX arrays; a `L
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from jax.sharding import PartitionSpec
 
@@ -124,6 +124,34 @@ def check_shape(name: str, shape: Any) -> Triple:
     if not valid:
         raise ValueError(f"`{name}` must be three positive integers (nx, ny, nz); got {shape!r}.")
     return nx, ny, nz
+
+
+def check_one_or_three(name: str, value: Any) -> Triple:
+    try:
+        return check_shape(name, (value,) * 3 if isinstance(value, SupportsIndex) else value)
+    except ValueError:
+        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None
+
+
+def check_up_to(name: str, value: Any, most: Triple, what: str) -> Triple:
+    """One or three positive integers, along x, y, z, of which none exceeds `most`."""
+    try:
+        counts = check_one_or_three(name, value)
+    except ValueError:
+        counts = None
+    if counts is None or any(count > limit for count, limit in zip(counts, most)):
+        raise ValueError(f"`{name}` must be one to {most} {what}; got {value!r}.")
+    return counts
+
+
+def check_count(name: str, value: Any) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
+    return count
 
 
 def check_flag(name: str, value: bool) -> bool:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -16,6 +18,18 @@ def load(name: str) -> ModuleType:
     if str(EXAMPLES) not in sys.path:
         sys.path.insert(0, str(EXAMPLES))
     return importlib.import_module(name)
+
+
+def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
+    """`main` ends at once, with one line that names the option and the value."""
+    with pytest.raises(SystemExit) as ended:
+        module.main([option, value])
+    assert ended.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert f"argument {option}: " in line
+    assert repr(value) in line
 
 
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
 from .._decomposition import Decomposition, place
-from .._pencil import Layout, Triple, check_flag, check_shape
+from .._pencil import Layout, Triple, check_flag, check_up_to
 from .._stage import Fourier, Move, Plan, Resize, Stage
 from .planned import AbstractPlanned, manual_axes
 
@@ -236,12 +236,7 @@ def _check_modes(modes: Any, shape: Triple | None) -> Triple | None:
         return None
     if shape is None:
         raise ValueError(f"`shape` must be given with `modes`; got None and {modes!r}.")
-    try:
-        kept = check_shape("modes", (modes,) * 3 if np.ndim(modes) == 0 else modes)
-    except ValueError:
-        kept = (0, 0, 0)
-    if not all(0 < m <= n for m, n in zip(kept, shape)):
-        raise ValueError(f"`modes` must be one to {shape} modes along x, y, z; got {modes!r}.")
+    kept = check_up_to("modes", modes, shape, "modes along x, y, z")
     return None if kept == shape else kept
 
 

@@ -1,22 +1,11 @@
 """Fields with a channel axis, `(*batch, channels, nx, ny, nz)`: what the layers check."""
 
-import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
-
-
-def check_count(name: str, value: Any) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
-    return count
 
 
 def check_channels(x: Any, channels: int) -> Array:

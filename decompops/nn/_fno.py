@@ -13,8 +13,8 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
-from .._pencil import check_flag
-from ._channels import check_channels, check_count
+from .._pencil import check_count, check_flag
+from ._channels import check_channels
 from ._spectral_conv import SpectralConv3D
 
 

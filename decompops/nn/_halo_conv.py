@@ -14,8 +14,8 @@ from .._decomposition import Decomposition, ambient_mesh, axis_names
 from .._operator.fft import real_dtype
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
-from .._pencil import Triple, check_flag, check_shape
-from ._channels import check_channels, check_count
+from .._pencil import check_count, check_flag, check_one_or_three
+from ._channels import check_channels
 
 
 PaddingMode = Literal["CIRCULAR", "ZEROS"]
@@ -81,8 +81,8 @@ class HaloConv3D(eqx.Module):
             raise ValueError(f"`groups` must divide `in_channels` and `out_channels`, {channels}; got {groups}.")
         self.conv = eqx.nn.Conv3d(
             *channels,
-            kernel_size=_three("kernel_size", kernel_size),
-            dilation=_three("dilation", dilation),
+            kernel_size=check_one_or_three("kernel_size", kernel_size),
+            dilation=check_one_or_three("dilation", dilation),
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
@@ -108,10 +108,3 @@ class HaloConv3D(eqx.Module):
         mesh = dec.mesh if ambient_mesh().empty else None
         run = jax.shard_map(on_block, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=spec, axis_names=names)
         return run(self.conv, x)
-
-
-def _three(name: str, value: Any) -> Triple:
-    try:
-        return check_shape(name, (value,) * 3 if np.ndim(value) == 0 else value)
-    except ValueError:
-        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None

@@ -16,9 +16,9 @@ from jaxtyping import Float, Key, Shaped, UInt32
 from .._decomposition import place
 from .._operator.fft import FFT3D, real_dtype
 from .._operator.planned import pad
-from .._pencil import Layout, Triple, check_shape
+from .._pencil import Layout, Triple, check_count, check_up_to
 from ..spectral._operator import grid_of
-from ._channels import check_channels, check_count
+from ._channels import check_channels
 
 
 class SpectralConv3D(eqx.Module):
@@ -111,13 +111,8 @@ def _kept(fft: FFT3D, modes: Any) -> tuple[FFT3D, Triple]:
     grid = grid_of(fft)
     if not fft.real:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
-    most = tuple((n + 1) // 2 for n in grid)
-    try:
-        kept = check_shape("modes", (modes,) * 3 if np.ndim(modes) == 0 else modes)
-    except ValueError:
-        kept = (0, 0, 0)
-    if not all(0 < m <= limit for m, limit in zip(kept, most)):
-        raise ValueError(f"`modes` must be one to {most} wavenumbers along x, y, z of the grid {grid}; got {modes!r}.")
+    most = (grid[0] + 1) // 2, (grid[1] + 1) // 2, (grid[2] + 1) // 2
+    kept = check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
     # Zero, and each k > 0 with -k: an odd number, so none of them is a Nyquist mode.
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True), kept
 

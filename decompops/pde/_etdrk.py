@@ -1,7 +1,6 @@
 """Exponential time differencing: exact for the linear part, Runge–Kutta for the rest."""
 
 import math
-import operator
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, get_args
@@ -13,6 +12,7 @@ from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._operator.fft import Number
+from .._pencil import check_count
 from ..spectral._operator import check_number
 from ..spectral._vector import times
 from ._equation import AbstractEquation, Time, cast
@@ -120,8 +120,8 @@ class ETDRK(eqx.Module):
         **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length
         `steps / every`; `None` without it.
         """
-        steps = _check_steps("steps", steps)
-        every = _near_root(steps) if every is None else _check_steps("every", every)
+        steps = check_count("steps", steps)
+        every = _near_root(steps) if every is None else check_count("every", every)
         if steps % every:
             raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
         report = _print_progress if progress is True else progress or None
@@ -159,16 +159,6 @@ def phi(z: Inexact[Array, "..."]) -> tuple[Array, Array, Array]:
     one = (jnp.exp(outside) - 1) / outside
     far = (one, (one - 1) / outside, ((one - 1) / outside - 0.5) / outside)
     return tuple(jnp.where(near, a, b) for a, b in zip((two * inside + 1, two, series), far))  # pyright: ignore
-
-
-def _check_steps(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
-    return number
 
 
 def _near_root(steps: int) -> int:

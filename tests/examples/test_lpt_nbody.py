@@ -191,11 +191,4 @@ def test_leaving_the_halo_is_said_in_one_line(tmp_path):
     ],
 )
 def test_bad_option_is_refused_in_one_line(option, value, capsys):
-    with pytest.raises(SystemExit) as stop:
-        lpt_nbody.main([option, value])
-    assert stop.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert f"argument {option}: " in line
-    assert repr(value) in line
+    example.assert_refused(lpt_nbody, option, value, capsys)

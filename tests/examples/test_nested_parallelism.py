@@ -97,11 +97,4 @@ def test_other_communication_is_refused(found):
     [("--n", "7"), ("--members", "3"), ("--mesh", "2x4"), ("--mesh", "2x2x4"), ("--out", "figure.pdf")],
 )
 def test_bad_option_is_refused_in_one_line(option, value, capsys):
-    with pytest.raises(SystemExit) as stop:
-        nested_parallelism.main([option, value])
-    assert stop.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert f"argument {option}: " in line
-    assert repr(value) in line
+    example.assert_refused(nested_parallelism, option, value, capsys)

@@ -41,9 +41,4 @@ def test_right_hand_side_is_the_laplacian_of_the_solution():
     ("option", "value"), [("--sizes", "1"), ("--mesh", "2x2x2"), ("--mesh", "20x20"), ("--out", "figure.txt")]
 )
 def test_bad_options_are_refused_in_one_line(option, value, capsys):
-    with pytest.raises(SystemExit) as ended:
-        poisson.main([option, value])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"argument {option}: " in line
-    assert repr(value) in line
+    example.assert_refused(poisson, option, value, capsys)

@@ -150,14 +150,7 @@ def test_gradients_fulfil_an_identity(tmp_path):
 )
 def test_bad_option_is_refused_in_one_line(option, value, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        example.load("taylor_green").main([option, value])
-    assert ended.value.code == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    (line,) = output.err.splitlines()
-    assert f"argument {option}: " in line
-    assert repr(value) in line
+    example.assert_refused(example.load("taylor_green"), option, value, capsys)
 
 
 def test_a_figure_that_nobody_wants_needs_no_place(tmp_path):
