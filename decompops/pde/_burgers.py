@@ -3,7 +3,6 @@
 import math
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
@@ -11,7 +10,7 @@ from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import Components, check_number, internal_transform
-from ._equation import AbstractEquation, Time, cast
+from ._equation import AbstractEquation, Time, cast, velocity_and_vorticity
 
 
 class Burgers(AbstractEquation):
@@ -42,8 +41,7 @@ class Burgers(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         k = self.wavenumbers(u, nyquist=False)
-        fields = self.fft.inverse(jnp.concatenate([u, _vector.curl(k, u)], axis=-4))
-        velocity, vorticity = _vector.components(fields), _vector.components(fields[..., 3:, :, :, :])
+        velocity, vorticity = velocity_and_vorticity(self.fft, k, u)
         half_square = (velocity[0] ** 2 + velocity[1] ** 2 + velocity[2] ** 2) / 2
         products = self.fft(_vector.stack(half_square, *_vector.cross(velocity, vorticity)))
         return products[..., 1:, :, :, :] - _vector.gradient(k, products[..., 0, :, :, :])

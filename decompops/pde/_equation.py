@@ -72,6 +72,12 @@ class RealSpace(eqx.Module):
         return fft.inverse(self.equation(t, fft(u), args))
 
 
+def velocity_and_vorticity(fft: FFT3D, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
+    """The components of u and ∇×u on the grid, transformed in one batched call."""
+    fields = fft.inverse(jnp.concatenate([u, _vector.curl(k, u)], axis=-4))
+    return _vector.components(fields), _vector.components(fields[..., 3:, :, :, :])
+
+
 def cast(value: Any, like: Complex[Array, "..."]) -> Array:
     """A parameter in the precision of the spectrum `like`."""
     return jnp.asarray(value, jnp.finfo(like.dtype).dtype)

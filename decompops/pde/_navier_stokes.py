@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
@@ -12,7 +11,7 @@ from .._operator.fft import FFT3D, Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import Components, check_number, internal_transform
-from ._equation import AbstractEquation, Time, cast
+from ._equation import AbstractEquation, Time, cast, velocity_and_vorticity
 
 
 class NavierStokes(AbstractEquation):
@@ -57,8 +56,7 @@ class NavierStokes(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         k = self.wavenumbers(u, nyquist=False)
-        fields = self.fft.inverse(jnp.concatenate([u, _vector.curl(k, u)], axis=-4))
-        velocity, vorticity = _vector.components(fields), _vector.components(fields[..., 3:, :, :, :])
+        velocity, vorticity = velocity_and_vorticity(self.fft, k, u)
         force = self.fft(_vector.stack(*_vector.cross(velocity, vorticity)))
         if self.forcing is not None:
             force = force + self.forcing(t, u, args)

@@ -8,7 +8,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from .._operator.fft import Wavenumbers
 
 
-def components(vector: Array) -> tuple[Array, Array, Array]:
+Parts = tuple[Array, Array, Array]
+
+
+def components(vector: Array) -> Parts:
     sharding = jax.typeof(vector).sharding
     if AxisType.Explicit in sharding.mesh.axis_types:  # there a divided axis cannot be sliced
         spec = list(sharding.spec)
@@ -43,7 +46,7 @@ def divergence(k: Wavenumbers, vector: Array) -> Array:
     return x + y + z
 
 
-def cross(a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+def cross(a: Parts, b: Parts) -> Parts:
     """The cross product of two real vector fields, given by their components."""
     return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
 
