@@ -1,6 +1,6 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
-from . import nn as nn, pde as pde, spectral as spectral
+from . import mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
 from ._autotune import Trial as Trial, autotune as autotune
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp

@@ -32,10 +32,30 @@ np.testing.assert_allclose(k, np.fft.fftn(original), atol=1e-3)
 np.testing.assert_allclose(u, original, atol=1e-5)
 print("checked")
 """
+PREPARED_GROUPS = """
+import numpy as np
+field = np.random.randn(32, 32, 32)
+np.random.randn = lambda *shape: field
+"""
+CHECK_GROUPS = """
+k = np.fft.fftfreq(32, 1 / 32)
+damping = 1 + k[:, None, None] ** 2 + k[:, None] ** 2 + k[:17] ** 2
+w = field
+for energy in energies:
+    np.testing.assert_allclose(energy, (w**2).mean(), rtol=1e-5)
+    w = np.fft.irfftn(np.fft.rfftn(w) / damping)
+assert {device.id for device in energy.devices()} == {4, 5, 6, 7}
+print("checked")
+"""
 
 
 @pytest.mark.parametrize(
-    ("page", "before", "after"), [("README.md", "", CHECK), ("docs/index.md", PREPARED, CHECK_INDEX)]
+    ("page", "before", "after"),
+    [
+        ("README.md", "", CHECK),
+        ("docs/index.md", PREPARED, CHECK_INDEX),
+        ("docs/mpmd.md", PREPARED_GROUPS, CHECK_GROUPS),
+    ],
 )
 def test_the_first_example_of_a_page(page, before, after):
     code = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL).group(1)

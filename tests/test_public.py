@@ -30,6 +30,10 @@ SUBPACKAGES = {
         ),
         *("power_spectrum", "white_noise"),
     },
+    dops.mpmd: {
+        *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
+        "spmd_to_mpmd_reshard",
+    },
     dops.nn: {"FNO3D", "HaloConv3D", "SpectralConv3D"},
     dops.pde: {
         *("AbstractEquation", "Advection", "Burgers", "Diffusion", "ETDRK", "KuramotoSivashinsky", "NavierStokes"),
@@ -65,6 +69,11 @@ LAYERS = [
     ["nn._halo_conv", "nn._spectral_conv"],
     ["nn._fno"],
     ["nn"],
+    ["mpmd._mesh"],
+    ["mpmd._transfer"],
+    ["mpmd._array", "mpmd._batches"],
+    ["mpmd._reshard", "mpmd._stack"],
+    ["mpmd"],
     ["__init__", "_hlo", "_tables"],
     ["_peers"],
     ["_bench"],

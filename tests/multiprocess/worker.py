@@ -18,8 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops import mpmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
 from helpers import assert_close, make_mesh, random_field, spec_of
 
 
@@ -230,7 +232,67 @@ DEATHS = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # its sockets stay open
     "stuck": lambda: time.sleep(1000),  # alive, heartbeats and all
 }
-TASKS = {"checks": checks, "loop": loop}
+
+
+# --- Groups that run different programs. ---
+
+
+def groups(arguments: argparse.Namespace) -> None:
+    """Each process is a group."""
+    sys.excepthook = abort
+    sizes = (arguments.processes, arguments.devices)
+    for kind in ("auto", "explicit"):
+        mpmd_mesh = make_groups(sizes, kind)
+        assert mpmd_mesh.my_mpmd_idx == arguments.rank
+        check_round_trip(mpmd_mesh, threshold=1)
+        check_round_trip(mpmd_mesh, threshold=None)
+    for check in GROUP_CHECKS:
+        check(mpmd_mesh)
+    check_groups_that_disagree(mpmd_mesh)
+    check_elsewhere(mpmd_mesh)
+    if arguments.devices > 1:
+        transposed = Mesh(mpmd_mesh.mesh.devices.T, ("g", "x"))
+        with pytest.raises(ValueError, match=r"leave the devices of each process in one group; got .*{0: \[0, 1\]"):
+            mpmd.MpmdMesh(transposed, "g")
+    print("all checks passed", flush=True)
+
+
+def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
+    """Everyone gets the error, nobody waits, and nothing is consumed."""
+    rank = jax.process_index()
+    u = jax.make_array_from_callback((8, 8), NamedSharding(mpmd_mesh.mesh, P()), lambda index: np.ones((8, 8))[index])
+    with pytest.raises(ValueError, match="All processes must move arrays of the same shapes"):
+        mpmd.spmd_to_mpmd_reshard(mpmd_mesh, u, mpmd.MpmdSharding(mpmd_mesh, [min(rank, 1)], P()))
+    with pytest.raises(ValueError, match=r"All processes must .* `threshold`"):
+        mpmd.spmd_to_mpmd_reshard(mpmd_mesh, u, mpmd.MpmdSharding(mpmd_mesh, [0], P()), threshold=100 + rank)
+    assert not u.is_deleted()
+
+
+def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
+    """An array of another process's group has all but data."""
+    rank = jax.process_index()
+    place = mpmd.MpmdSharding(mpmd_mesh, [1], P())
+    mine = [jax.device_put(np.arange(3.0), place.group_sharding(1))] if rank == 1 else []
+    array = mpmd.MpmdArray(mine, place, (3,), float)
+    assert array.shape == (3,)
+    assert array.dtype == float
+    assert array.sharding.mesh == mpmd_mesh.submesh([1])
+    if rank == 1:
+        assert float(jax.jit(jnp.sum)(array)) == 3.0
+        assert "here" in repr(array)
+        return
+    assert array.to_mpmd_local_array is None
+    assert array.first_mpmd_replica is None
+    assert array.block_until_ready() is array
+    assert "elsewhere" in repr(array)
+    for use in (jax.jit(jnp.sum), int, mpmd.MpmdArray.delete, np.asarray):
+        with pytest.raises(
+            RuntimeError, match=rf"exists only in the groups \[1\]; process {rank} belongs to \[{rank}\]"
+        ):
+            use(array)
+
+
+TASKS = {"checks": checks, "groups": groups, "loop": loop}
 
 
 def main() -> None:

@@ -1,0 +1,83 @@
+"""Arrays of several groups, seen as one."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ._array import MpmdArray
+from ._mesh import names_in, without_axis
+
+
+def logically_stacked(
+    array: jax.Array | MpmdArray | Sequence[jax.Array],
+    mesh: Mesh,
+    axis_name: str,
+    array_axis: int = 0,
+    strict: bool = False,
+) -> jax.Array:
+    """The arrays of all groups as one array with an axis more, without moving a byte.
+
+    **Arguments:**
+
+    - `array`: what this process has: an array on its group's mesh, in a run of one process the arrays of all groups.
+    - `mesh`: all groups' devices, as `MpmdMesh.mesh` or `MpmdMesh.submesh`.
+    - `axis_name`: the axis of `mesh` that tells the groups apart.
+    - `array_axis`: where the new axis goes, as in `jax.numpy.stack`.
+    - `strict`: whether an array already divided along `axis_name` is refused; else it must not be longer there than one
+        device.
+
+    **Returns:** an array of shape `(*shape[:array_axis], mesh.shape[axis_name], *shape[array_axis:])`.
+
+    **Raises** `ValueError` where there is no such axis, devices are missing, or blocks are not where `mesh` wants them.
+    """
+    if axis_name not in mesh.axis_names:
+        raise ValueError(f"`axis_name` must be one of the mesh axes {mesh.axis_names}; got {axis_name!r}.")
+    arrays = _local_arrays(array)
+    first = arrays[0]
+    at = array_axis + (first.ndim + 1 if array_axis < 0 else 0)
+    if not 0 <= at <= first.ndim:
+        raise ValueError(
+            f"`array_axis` must be from {-first.ndim - 1} to {first.ndim} for an array of {first.ndim} axes; "
+            f"got {array_axis}."
+        )
+    specs = []
+    for other in arrays:
+        if not isinstance(other.sharding, NamedSharding):
+            raise TypeError(f"`array` must have a NamedSharding; got {other.sharding}.")
+        specs.append(other.sharding.spec)
+        if strict and axis_name in names_in(specs[-1]):
+            raise ValueError(f"`array` must not be divided along {axis_name!r}; got {specs[-1]}.")
+        if (other.shape, other.dtype) != (first.shape, first.dtype):
+            raise ValueError(
+                f"`array` must be of one shape and dtype; got {first.shape} {first.dtype} "
+                f"and {other.shape} {other.dtype}."
+            )
+    entries = [*without_axis(specs[0], axis_name)]
+    entries += [None] * (first.ndim - len(entries))
+    sharding = NamedSharding(mesh, PartitionSpec(*entries[:at], axis_name, *entries[at:]))
+    shape = (*first.shape[:at], mesh.shape[axis_name], *first.shape[at:])
+    wanted = sharding.addressable_devices_indices_map(shape)
+    blocks = {}
+    for shard in (shard for other in arrays for shard in other.addressable_shards):
+        index = wanted.get(shard.device)
+        if index is None or (*index[:at], *index[at + 1 :]) != shard.index:
+            raise ValueError(f"`array` must lie on a group of `mesh`, divided alike; got {first.sharding} for {mesh}.")
+        blocks[shard.device] = jnp.expand_dims(shard.data, at)
+    if set(blocks) != set(wanted):
+        missing = sorted(device.id for device in set(wanted) - set(blocks))
+        raise ValueError(f"`array` must cover all devices of `mesh` in this process; got nothing on devices {missing}.")
+    return jax.make_array_from_single_device_arrays(shape, sharding, [blocks[device] for device in wanted])
+
+
+def _local_arrays(array: jax.Array | MpmdArray | Sequence[jax.Array]) -> list[jax.Array]:
+    if isinstance(array, MpmdArray):
+        array.block_until_ready()
+        local = array.to_mpmd_local_array
+        arrays = local if isinstance(local, list) else [] if local is None else [local]
+    else:
+        arrays = [array] if isinstance(array, jax.Array) else list(array)
+    if not arrays:
+        raise ValueError("`array` must have a part in this process; got none.")
+    return arrays

@@ -1,0 +1,251 @@
+"""Moves arrays between any two shardings, on any devices: the one mechanism below everything in this package.
+
+Source and target are cut into boxes, each within one block of either. A box is cut out where it is, goes straight to
+the device that wants it, and is joined to the others there: between devices of one process by `jax.device_put`,
+between processes by `jax.lax.ppermute`. `jax.device_put` of whole arrays does that only where the blocks of both
+sides are the same; where they differ it goes through the host, and between processes it refuses.
+"""
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ._mesh import Device
+
+
+AXIS = "device"
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Cells that one device has and another wants, with their places in both blocks."""
+
+    shape: Shape
+    dtype: np.dtype
+    sender: Device
+    receiver: Device
+    start: Shape
+    end: Shape
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it goes to another process."""
+        return self.sender.process_index != self.receiver.process_index
+
+
+@dataclass(frozen=True)
+class Route:
+    """An array of one shape and dtype on its way from one sharding to another."""
+
+    shape: Shape
+    dtype: np.dtype
+    source: NamedSharding
+    target: NamedSharding
+
+    @functools.cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        return tuple(_boxes(self))
+
+    @property
+    def source_block(self) -> Shape:
+        return self.source.shard_shape(self.shape)
+
+    @property
+    def target_block(self) -> Shape:
+        return self.target.shard_shape(self.shape)
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that leave their device, over all devices. Nothing is sent to a device twice."""
+        return sum(box.nbytes for box in self.boxes if box.sender != box.receiver)
+
+    @property
+    def working_bytes(self) -> int:
+        """The most that a device holds beside the source: what is cut out, what arrives, and the target."""
+        source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
+        cut = 0 if all(box.shape == self.source_block for box in self.boxes) else source
+        joined = 0 if all(box.shape == self.target_block for box in self.boxes) else target
+        # In a round every device that takes part has a box to send and room for another, wanted or not.
+        crossing = [keys[0][1].nbytes for keys in _rounds([(0, box) for box in self.boxes if box.crosses])]
+        return cut + target + sum(crossing) + max(crossing, default=0) + joined
+
+
+def transfer(
+    sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
+) -> list[jax.Array]:
+    """The arrays of `routes` at their targets, made from this process's blocks of their sources.
+
+    Every process that has a device in one of the routes must call this with the same routes. A process without devices
+    at a target gets an array without blocks. The blocks of a source are deleted where `donate` says so.
+    """
+    me = jax.process_index()
+    boxes = [(number, box) for number, route in enumerate(routes) for box in route.boxes]
+    cuts = {
+        (number, box): _cut(sources[number][box.sender], box) for number, box in boxes if box.sender.process_index == me
+    }
+    local = [key for key in cuts if not key[1].crosses]
+    arrived = dict(zip(local, jax.device_put([cuts[key] for key in local], [box.receiver for _, box in local])))
+    arrived |= _exchange([(number, box) for number, box in boxes if box.crosses], cuts)
+    del cuts
+    received = defaultdict(list)
+    for (number, box), part in arrived.items():
+        if box.sender == box.receiver and box.shape == routes[number].source_block:
+            # Else it would share the memory of the source's block, and end with it.
+            part = _handed_over(part) if donate[number] else jnp.copy(part)
+        received[number, box.receiver].append((box.end, part))
+    results = []
+    for number, route in enumerate(routes):
+        mine = route.target.addressable_devices
+        blocks = [_join(route, device, received.pop((number, device), [])) for device in mine]
+        results.append(jax.make_array_from_single_device_arrays(route.shape, route.target, blocks, dtype=route.dtype))
+    for blocks, given in zip(sources, donate):
+        for block in blocks.values() if given else ():
+            block.delete()
+    return results
+
+
+def _cut(block: jax.Array, box: Box) -> jax.Array:
+    return block if box.shape == block.shape else jax.lax.dynamic_slice(block, box.start, box.shape)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _handed_over(block: jax.Array) -> jax.Array:
+    return block
+
+
+def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
+    """A block of the target from its boxes and their places."""
+    if not parts:  # it has no cells
+        return jnp.zeros(route.target_block, route.dtype, device=device)
+    ends, blocks = zip(*parts)
+    return blocks[0] if len(blocks) == 1 else _joined(ends, blocks)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _joined(ends: tuple[Shape, ...], blocks: tuple[jax.Array, ...]) -> jax.Array:
+    def along(axis: int, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
+        if axis == len(parts[0][0]):
+            return parts[0][1]
+        layers = defaultdict(list)
+        for end, block in parts:
+            layers[end[axis]].append((end, block))
+        return jnp.concatenate([along(axis + 1, layers[end]) for end in sorted(layers)], axis)
+
+    return along(0, list(zip(ends, blocks)))
+
+
+Key = tuple[int, Box]
+
+
+def _exchange(crossing: list[Key], cuts: Mapping[Key, jax.Array]) -> dict[Key, jax.Array]:
+    """Carry boxes between processes, in one program for all devices that send or receive one."""
+    devices = sorted({d for _, box in crossing for d in (box.sender, box.receiver)}, key=lambda device: device.id)
+    mine = [device for device in devices if device.process_index == jax.process_index()]
+    if not mine:
+        return {}
+    sharding = NamedSharding(Mesh(np.array(devices), (AXIS,)), PartitionSpec(AXIS))
+    place = {device: index for index, device in enumerate(devices)}
+    rounds = _rounds(crossing)
+    empty = functools.cache(lambda shape, dtype, device: jnp.zeros(shape, dtype, device=device))
+    arguments, pairs = [], []
+    for keys in rounds:
+        box = keys[0][1]
+        shape = box.shape or (1,)
+        sent = {key[1].sender: key for key in keys}
+        # Every device takes part: what has nothing to send brings room for it.
+        blocks = [
+            cuts[sent[device]].reshape(shape) if device in sent else empty(shape, box.dtype, device) for device in mine
+        ]
+        whole = (shape[0] * len(devices), *shape[1:])
+        arguments.append(jax.make_array_from_single_device_arrays(whole, sharding, blocks))
+        pairs.append(tuple((place[box.sender], place[box.receiver]) for _, box in keys))
+    arrived = {}
+    for keys, result in zip(rounds, _permute(sharding, tuple(pairs))(*arguments)):
+        shards = {shard.device: shard.data for shard in result.addressable_shards}
+        for number, box in keys:
+            if box.receiver in shards:
+                arrived[number, box] = shards[box.receiver].reshape(box.shape)
+    return arrived
+
+
+@functools.lru_cache(maxsize=256)
+def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], ...]) -> Any:
+    def send(*blocks: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jax.lax.ppermute(block, AXIS, step) for block, step in zip(blocks, pairs))
+
+    return jax.jit(jax.shard_map(send, mesh=sharding.mesh, in_specs=sharding.spec, out_specs=sharding.spec))
+
+
+def _rounds(crossing: Sequence[Key]) -> list[list[Key]]:
+    """Boxes of one shape that travel at the same time, a device sending at most one and receiving at most one.
+
+    They are taken by distance: so, where everyone sends to everyone, there are no more rounds than devices.
+    """
+    devices = sorted({d for _, box in crossing for d in (box.sender, box.receiver)}, key=lambda device: device.id)
+    place = {device: index for index, device in enumerate(devices)}
+
+    def distance(key: Key) -> tuple[int, int]:
+        sender, receiver = place[key[1].sender], place[key[1].receiver]
+        return (receiver - sender) % len(devices), sender
+
+    rounds: list[tuple[tuple, set[tuple[str, Device]], list[Key]]] = []
+    for key in sorted(crossing, key=distance):
+        box = key[1]
+        kind, busy = (box.shape, box.dtype), {("sends", box.sender), ("receives", box.receiver)}
+        for other, taken, keys in rounds:
+            if other == kind and taken.isdisjoint(busy):
+                taken |= busy
+                keys.append(key)
+                break
+        else:
+            rounds.append((kind, busy, [key]))
+    return [keys for _, _, keys in rounds]
+
+
+def _boxes(route: Route) -> Iterator[Box]:
+    """What each device of the target wants, cut at the bounds of the source's blocks."""
+    holders = defaultdict(list)
+    for device, index in route.source.devices_indices_map(route.shape).items():
+        holders[_bounds(index, route.shape)].append(device)
+    # The source is a grid: along each axis, its blocks have these intervals.
+    intervals = [sorted({bounds[axis] for bounds in holders}) for axis in range(len(route.shape))]
+    sent: dict[Device, int] = defaultdict(int)
+    for receiver, index in route.target.devices_indices_map(route.shape).items():
+        wanted = _bounds(index, route.shape)
+        overlapping = [
+            [(start, stop) for start, stop in cuts if start < high and low < stop]
+            for cuts, (low, high) in zip(intervals, wanted)
+        ]
+        for bounds in product(*overlapping):
+            common = [(max(start, low), min(stop, high)) for (start, stop), (low, high) in zip(bounds, wanted)]
+            # Of several devices that have it: itself, else one of the same process, else the one that sends least.
+            sender = min(
+                holders[bounds], key=lambda d: (d != receiver, d.process_index != receiver.process_index, sent[d])
+            )
+            sent[sender] += sender != receiver
+            yield Box(
+                shape=tuple(stop - start for start, stop in common),
+                dtype=route.dtype,
+                sender=sender,
+                receiver=receiver,
+                start=tuple(start - origin for (start, _), (origin, _) in zip(common, bounds)),
+                end=tuple(start - origin for (start, _), (origin, _) in zip(common, wanted)),
+            )
+
+
+def _bounds(index: tuple[slice, ...], shape: Shape) -> tuple[tuple[int, int], ...]:
+    return tuple(part.indices(length)[:2] for part, length in zip(index, shape))

@@ -1,0 +1,132 @@
+"""Checks of `decompops.mpmd` that hold in one process and in several: each looks at its own blocks."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from decompops import mpmd
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from helpers import TYPES, assert_close, random_field
+
+
+def make_groups(sizes: tuple[int, ...], kind: str = "auto", axis: str = "g") -> mpmd.MpmdMesh:
+    """Groups along the first axis of a mesh, of g, x and y."""
+    names = ("g", "x", "y")[: len(sizes)]
+    devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
+    return mpmd.MpmdMesh(Mesh(devices, names, axis_types=(TYPES[kind],) * len(sizes)), axis)
+
+
+def placed(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def assert_bits(array: jax.Array, expected: np.ndarray) -> None:
+    """The blocks of this process are those of `expected`, to the last bit."""
+    assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+    for shard in array.addressable_shards:
+        assert np.asarray(shard.data).tobytes() == expected[shard.index].tobytes()
+
+
+def local_arrays(array: mpmd.MpmdArray) -> list[jax.Array]:
+    local = array.to_mpmd_local_array
+    return local if isinstance(local, list) else [] if local is None else [local]
+
+
+def mixed_tree(groups: mpmd.MpmdMesh) -> tuple[dict, dict, dict]:
+    """Arrays of many dtypes and shapes, their specs on all devices, and their places in groups."""
+    last = groups.mpmd_dim - 1
+    x, everyone = groups.mesh.axis_names[-1], range(groups.mpmd_dim)
+    rng = np.random.default_rng(0)
+    # Not a number that arithmetic would keep: its bits are what must come back.
+    nan = np.full((16, 8), 0x7FC12345, np.uint32).view(np.float32)
+    cases = {
+        "field": (random_field((16, 8, 3), np.float32), P(("g", x)), [0], P(None, x)),
+        "nan": (nan, P(x, "g"), [last], P(x)),
+        "complex": (random_field((8, 8), np.complex64), P(None, "g"), everyone, P(("g", x))),
+        "integers": (rng.integers(-9, 9, (8,), np.int8), P(x), [], P(x)),
+        "truths": (rng.random((8, 16)) < 0.5, P("g", x), everyone, P(None, x)),
+        "half": (random_field((8, 8), np.float32).astype(jnp.bfloat16), P(), [0, last], P(x)),
+        "scalar": (np.array(7, np.int32), P(), [last], P()),
+        "empty": (np.zeros((0, 8), np.float32), P(None, x), [0], P(None, x)),
+    }
+    values = {name: case[0] for name, case in cases.items()}
+    specs = {name: NamedSharding(groups.mesh, case[1]) for name, case in cases.items()}
+    places = {name: mpmd.MpmdSharding(groups, case[2], case[3]) for name, case in cases.items()}
+    return values, specs, places
+
+
+def check_round_trip(groups: mpmd.MpmdMesh, threshold: int | None) -> None:
+    values, specs, places = mixed_tree(groups)
+    tree = {name: placed(values[name], specs[name]) for name in values}
+    parts = mpmd.spmd_to_mpmd_reshard(groups, tree, places, threshold)
+    assert all(array.is_deleted() for array in tree.values())
+    for name, part in parts.items():
+        assert part.mpmd_idxs == places[name].mesh_ids
+        mine = [idx for idx in part.mpmd_idxs if idx in groups.local_mpmd_idxs]
+        local = local_arrays(part)
+        assert [array.sharding for array in local] == [places[name].group_sharding(idx) for idx in mine]
+        assert part.is_partially_addressable == bool(mine)
+        for array in local:
+            assert_bits(array, values[name])
+    back = mpmd.mpmd_to_spmd_reshard(groups, parts, specs, threshold)
+    assert all(part.is_deleted() for part in parts.values() if part.is_partially_addressable)
+    for name, array in back.items():
+        assert array.sharding == specs[name]
+        assert_bits(array, values[name])
+
+
+def check_reshard(groups: mpmd.MpmdMesh) -> None:
+    """From group to group and back, divided in other ways, and onto meshes of other shapes and sizes."""
+    first, last = groups.groups[0], groups.groups[-1]
+    u = random_field((8, 16, 4), np.complex64)
+    x = first.axis_names[-1]
+    line = Mesh(last.devices.reshape(-1), ("s",))
+    half = Mesh(last.devices.reshape(-1)[: max(1, last.size // 2)], ("s",))
+    array = mpmd.MpmdArray(
+        [placed(u, NamedSharding(first, P(None, x)))] if 0 in groups.local_mpmd_idxs else [],
+        mpmd.MpmdSharding(groups, [0], P(None, x)),
+        u.shape,
+        u.dtype,
+    )
+    moved = mpmd.reshard(array, mpmd.MpmdSharding(groups, [groups.mpmd_dim - 1], P(x)))
+    assert moved.mpmd_idxs == (groups.mpmd_dim - 1,)
+    for local in local_arrays(moved):
+        assert_bits(local, u)
+    for mesh, spec in ((line, P("s")), (line, P(None, "s")), (half, P("s")), (groups.mesh, P(None, (x, "g")))):
+        sharding = NamedSharding(mesh, spec)
+        there = mpmd.reshard(moved, sharding)
+        assert there.sharding == sharding
+        assert_bits(there, u)
+        back = mpmd.reshard({"u": there}, mpmd.MpmdSharding(groups, [0], P(x)), donate=True)["u"]
+        assert there.is_deleted() or not there.addressable_shards
+        for local in local_arrays(back):
+            assert_bits(local, u)
+    # What was moved without donation is still there.
+    for local in local_arrays(array) + local_arrays(moved):
+        assert_bits(local, u)
+
+
+def check_operators(groups: mpmd.MpmdMesh) -> None:
+    """Different programs at the same time: each group transforms a field of its own."""
+    for idx in groups.local_mpmd_idxs:
+        u = random_field((5, 6, 7), seed=idx)
+        dec = dops.Decomposition(groups.groups[idx], shape=u.shape)
+        if idx % 2:
+            fft = dops.FFT3D(dec)
+            assert_close(dec.gather(fft(dec.shard(u.astype(complex))), "x"), np.fft.fftn(u))
+        else:
+            fft = dops.FFT3D(dec, real=True)
+            assert_close(fft.spectral.gather(fft(dec.shard(u)), "x"), np.fft.rfftn(u))
+
+
+def check_stacked(groups: mpmd.MpmdMesh) -> None:
+    u = random_field((groups.mpmd_dim, 8, 4))
+    x = groups.groups[0].axis_names[-1]
+    arrays = [placed(u[idx], NamedSharding(groups.groups[idx], P(x))) for idx in groups.local_mpmd_idxs]
+    for axis in (0, 1, -1):
+        stacked = mpmd.logically_stacked(arrays, groups.mesh, "g", axis)
+        assert_bits(stacked, np.ascontiguousarray(np.moveaxis(u, 0, axis)))
+
+
+CHECKS = (check_reshard, check_operators, check_stacked)

@@ -1,0 +1,134 @@
+"""MpmdArray in one process, where several groups are at hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+from helpers import make_mesh
+
+
+U = np.arange(24.0).reshape(4, 6)
+PENCILS = P("x", "y")
+
+
+@pytest.fixture
+def mpmd(plain):
+    return plain.mpmd
+
+
+@pytest.fixture
+def groups(mpmd):
+    return mpmd.MpmdMesh(make_mesh((2, 2, 2), names=("g", "x", "y")), "g")
+
+
+def on(groups, idx: int, spec: P = PENCILS, array: np.ndarray = U) -> jax.Array:
+    return jax.device_put(array, NamedSharding(groups.groups[idx], spec))
+
+
+def test_in_one_group(mpmd, groups):
+    place = mpmd.MpmdSharding(groups, [1], P("x", ("g", "y")))
+    array = mpmd.MpmdArray([on(groups, 1)], place)
+    assert (array.shape, array.dtype, array.ndim, array.spec) == ((4, 6), np.float64, 2, P("x", "y"))
+    assert array.sharding == NamedSharding(groups.submesh([1]), P("x", "y"))
+    assert array.mpmd_sharding is place
+    assert array.mpmd_idxs == (1,)
+    assert array.is_partially_addressable
+    assert not array.is_mpmd_replicated
+    assert array.to_mpmd_local_array is array.first_mpmd_replica
+    assert array.to_mpmd_local_array.sharding == NamedSharding(groups.groups[1], P("x", "y"))
+    assert array.block_until_ready() is array
+    assert repr(array) == "MpmdArray(float64[4, 6], groups=[1], spec=P('x', 'y'), here)"
+    np.testing.assert_array_equal(array, U)
+
+
+def test_in_several_groups(mpmd, groups):
+    # Which group comes first does not depend on the order of the arguments.
+    array = mpmd.MpmdArray([on(groups, 1), on(groups, 0)], mpmd.MpmdSharding(groups, [0, 1], P("x", "y")))
+    assert array.is_mpmd_replicated
+    first, second = array.to_mpmd_local_array
+    assert [first.sharding.mesh, second.sharding.mesh] == list(groups.groups)
+    assert array.first_mpmd_replica is first
+    assert array.sharding == NamedSharding(groups.mesh, P("x", "y"))
+    assert set(array.addressable_blocks) == set(groups.mesh.devices.flat)
+    np.testing.assert_array_equal(array, U)
+    with pytest.raises(RuntimeError, match="a copy in several groups here: take one of `to_mpmd_local_array`"):
+        jax.jit(jnp.sum)(array)
+
+
+def test_jax_takes_it_for_its_local_array(mpmd, groups):
+    array = mpmd.MpmdArray([on(groups, 1)], mpmd.MpmdSharding(groups, [1], P("x", "y")))
+    doubled = jax.jit(lambda x: 2 * x)(array)
+    np.testing.assert_array_equal(doubled, 2 * U)
+    assert doubled.sharding.device_set == set(groups.groups[1].devices.flat)
+    slope = jax.grad(lambda x: jnp.sum(jnp.sin(x)))(array)
+    np.testing.assert_allclose(slope, np.cos(U), atol=1e-14)
+    np.testing.assert_array_equal(jax.vmap(lambda row: row[::-1])(array), U[:, ::-1])
+
+
+def test_numbers(mpmd, groups):
+    place = mpmd.MpmdSharding(groups, [0, 1], P())
+    step = mpmd.MpmdArray([on(groups, idx, P(), np.array(3)) for idx in (0, 1)], place)
+    assert int(step) == 3
+    assert float(step) == 3.0
+    assert f"{step:05d}" == "00003"
+    assert f"{step}" == repr(step)
+
+
+def test_a_spec_that_divides_alike_will_do(mpmd):
+    """Axes of one device divide nothing, and JAX leaves them out of what it computes."""
+    groups = mpmd.MpmdMesh(make_mesh((2, 1, 2), names=("g", "x", "y")), "g")
+    array = mpmd.MpmdArray([on(groups, 0, P(None, "y"))], mpmd.MpmdSharding(groups, [0], P("x", "y")))
+    assert array.spec == P("x", "y")
+
+
+def test_deleted(mpmd, groups):
+    array = mpmd.MpmdArray([on(groups, 0)], mpmd.MpmdSharding(groups, [0], P("x", "y")))
+    assert not array.is_deleted()
+    array.delete()
+    assert array.is_deleted()
+    assert "deleted" in repr(array)
+    assert array.shape == (4, 6)
+    uses = [
+        lambda a: a.to_mpmd_local_array,
+        lambda a: a.first_mpmd_replica,
+        lambda a: a.block_until_ready(),
+        np.asarray,
+    ]
+    for use in (
+        *uses,
+        jax.jit(jnp.sum),
+        lambda a: a.delete(),
+        lambda a: mpmd.reshard(a, NamedSharding(groups.mesh, P())),
+    ):
+        with pytest.raises(RuntimeError, match="has been deleted"):
+            use(array)
+
+
+def test_refused(mpmd, groups):
+    place = mpmd.MpmdSharding(groups, [0], P("x", "y"))
+    both = mpmd.MpmdSharding(groups, [0, 1], P("x", "y"))
+    u = on(groups, 0)
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie on the mesh of a group of MpmdMesh"):
+        mpmd.MpmdArray([jax.device_put(U, NamedSharding(groups.mesh, P("x", "y")))], place)
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie in one of the groups \(0,\); got group 1"):
+        mpmd.MpmdArray([on(groups, 1)], place)
+    with pytest.raises(ValueError, match="one array for a group; got two for group 0"):
+        mpmd.MpmdArray([u, u], both)
+    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0, 1\); got none for \[1\]"):
+        mpmd.MpmdArray([u], both)
+    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0,\); got none for \[0\]"):
+        mpmd.MpmdArray([], place, (4, 6), float)
+    with pytest.raises(ValueError, match=r"divided as `sharding` says, by P\('x', 'y'\); got P\('y',"):
+        mpmd.MpmdArray([on(groups, 0, P("y"))], place)
+    with pytest.raises(ValueError, match=r"must have the shape \(4, 6\) and dtype float64; got \(4, 4\) and float64"):
+        mpmd.MpmdArray([u, on(groups, 1, array=U[:, :4])], both)
+    with pytest.raises(ValueError, match=r"must have the shape \(4, 6\) and dtype float64; got \(4, 6\) and int64"):
+        mpmd.MpmdArray([u, on(groups, 1, array=U.astype(int))], both)
+    with pytest.raises(ValueError, match=r"must have the shape \(4, 8\) and dtype float64; got \(4, 6\)"):
+        mpmd.MpmdArray([u], place, (4, 8))
+    with pytest.raises(TypeError, match=r"`arrays\[0\]` must be a jax.Array with a NamedSharding; got ndarray"):
+        mpmd.MpmdArray([U], place)
+    with pytest.raises(TypeError, match="`sharding` must be an MpmdSharding; got NamedSharding"):
+        mpmd.MpmdArray([u], u.sharding)

@@ -1,0 +1,272 @@
+"""Moving trees of arrays, in one process with eight devices. Several processes: tests/multiprocess."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import mpmd
+from decompops.mpmd._batches import batches
+from decompops.mpmd._transfer import Route, transfer
+from hypothesis import given, settings, strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from groups import CHECKS, assert_bits, check_round_trip, make_groups, mixed_tree, placed
+from helpers import make_mesh, random_field
+
+
+GROUPS = [(8, 1, 1), (4, 2), (2, 2, 2), (1, 4, 2)]
+
+
+@pytest.mark.parametrize("threshold", [1, None])
+@pytest.mark.parametrize("sizes", GROUPS)
+def test_round_trip(sizes, threshold):
+    check_round_trip(make_groups(sizes), threshold)
+
+
+def test_round_trip_on_explicit_axes():
+    check_round_trip(make_groups((2, 2, 2), "explicit"), None)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("sizes", GROUPS[1:3])
+def test_groups(sizes, check):
+    check(make_groups(sizes))
+
+
+@st.composite
+def routes(draw):
+    """A shape, and two ways to divide it over any of the devices."""
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 6, 12, 24]), min_size=1, max_size=3)))
+    shardings = []
+    for _ in range(2):
+        parts = draw(st.permutations(range(8)))
+        sizes = [draw(st.sampled_from([p for p in (1, 2, 3) if n % p == 0])) for n in shape]
+        while math.prod(sizes) > 8:
+            sizes[sizes.index(max(sizes))] = 1
+        copies = draw(st.integers(1, 8 // math.prod(sizes)))
+        devices = np.array(jax.devices())[list(parts)[: math.prod(sizes) * copies]].reshape(*sizes, copies)
+        names = [*"abc"[: len(sizes)], "copies"]
+        shardings.append(NamedSharding(Mesh(devices, names), P(*names[:-1])))
+    return shape, *shardings
+
+
+@settings(max_examples=40, deadline=None)
+@given(routes(), st.booleans())
+def test_any_route(route, donate):
+    shape, source, target = route
+    u = random_field(shape, np.float32)
+    array = placed(u, source)
+    moved = mpmd.reshard(array, target, donate=donate)
+    assert moved.sharding == target
+    assert array.is_deleted() == donate
+    assert_bits(moved, u)
+
+
+def test_every_cell_is_sent_once():
+    """What stays on its device costs nothing, and of several copies the nearest is taken."""
+    mesh, f32 = make_mesh((2, 4)), np.dtype(np.float32)
+    pencils, slabs, whole = (NamedSharding(mesh, spec) for spec in (P("x", "y"), P(("x", "y")), P()))
+    line = NamedSharding(Mesh(mesh.devices[1], ("s",)), P("s"))
+    assert Route((8, 8), f32, pencils, pencils).sent_bytes == 0
+    assert Route((8, 8), f32, whole, pencils).sent_bytes == 0
+    assert Route((8, 8), f32, pencils, line).sent_bytes == 4 * 64 * (1 - 1 / 8)  # of each block a quarter is there
+    assert Route((8, 8), f32, slabs, whole).sent_bytes == 4 * 8 * 56
+    assert Route((8, 8), f32, pencils, slabs).sent_bytes == 4 * 8 * (8 - 2)
+
+
+def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
+    """Counted in live arrays, while each batch has everything that it needs."""
+    groups = make_groups((2, 2, 2))
+    values, specs, places = mixed_tree(groups)
+    tree = {name: placed(values[name], specs[name]) for name in values}
+    held = bytes_by_device()
+    most, allowed, sizes = [], [], []
+
+    def watched(sources, found, *, donate):
+        before = bytes_by_device()
+        result = transfer(sources, found, donate=[False] * len(found))
+        after = bytes_by_device()
+        most.append(max(after[device] - before[device] for device in after))
+        allowed.append(sum(route.working_bytes for route in found))
+        sizes.append(len(found))
+        for blocks, given_away in zip(sources, donate):
+            for block in blocks.values() if given_away else ():
+                block.delete()
+        return result
+
+    monkeypatch.setattr("decompops.mpmd._reshard.transfer", watched)
+    parts = mpmd.spmd_to_mpmd_reshard(groups, tree, places, threshold=1000)
+    assert sum(sizes) == len(values)
+    assert 1 < len(sizes) < len(values)
+    assert all(total <= 1000 or size == 1 for total, size in zip(allowed, sizes))
+    assert all(0 < peak <= total for peak, total in zip(most, allowed) if total)
+    del tree
+    # All that is left is in the groups.
+    after = bytes_by_device()
+    wanted = dict.fromkeys(after, 0)
+    for part in parts.values():
+        for device, block in part.addressable_blocks.items():
+            wanted[device] += block.nbytes
+    assert all(after[device] - held[device] <= wanted[device] for device in after)
+
+
+def bytes_by_device() -> dict[jax.Device, int]:
+    """Of blocks, each counted once, however many arrays share it."""
+    blocks = {
+        (shard.device, shard.data.unsafe_buffer_pointer()): shard.data.nbytes
+        for array in jax.live_arrays()
+        if not array.is_deleted()
+        for shard in array.addressable_shards
+        if shard.data.nbytes
+    }
+    total = dict.fromkeys(jax.devices(), 0)
+    for (device, _), size in blocks.items():
+        total[device] += size
+    return total
+
+
+def test_batches():
+    # Group 0 has 0 (size 5), 1 (9), 3 (1), group 1 has 2 (7): in turns, the largest first.
+    assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 100)) == [[1, 2, 0, 3]]
+    assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 12)) == [[1], [2, 0], [3]]
+    assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 1)) == [[1], [2], [0], [3]]
+    assert list(batches([], [], 1)) == []
+
+
+def test_what_has_no_place_yet():
+    """Numbers and NumPy arrays are the same everywhere."""
+    groups = make_groups((2, 2, 2))
+    tree = {"lr": 0.5, "w": np.arange(4.0), "b": [jnp.ones(2), None]}
+    parts = mpmd.spmd_to_mpmd_reshard(groups, tree, mpmd.MpmdSharding(groups, [1], P()))
+    assert float(parts["lr"]) == 0.5
+    np.testing.assert_array_equal(parts["w"], np.arange(4.0))
+    assert parts["b"][1] is None
+
+
+def test_one_sharding_for_a_part_of_the_tree():
+    groups = make_groups((2, 4))
+    tree = {"params": {"w": np.ones((4, 4)), "b": np.ones(4)}, "state": (np.ones(8),)}
+    places = {"params": mpmd.MpmdSharding(groups, [0, 1], P()), "state": mpmd.MpmdSharding(groups, [1], P("x"))}
+    parts = mpmd.spmd_to_mpmd_reshard(groups, tree, places)
+    assert parts["params"]["b"].mpmd_idxs == (0, 1)
+    assert parts["state"][0].spec == P("x")
+    back = mpmd.mpmd_to_spmd_reshard(groups, parts, NamedSharding(groups.mesh, P()))
+    assert jax.tree.structure(back) == jax.tree.structure(tree)
+
+
+@pytest.mark.parametrize("threshold", [1, None])
+def test_an_array_that_comes_twice(threshold):
+    groups = make_groups((2, 4))
+    u = random_field((8, 4))
+    array = placed(u, NamedSharding(groups.mesh, P("x")))
+    places = [mpmd.MpmdSharding(groups, idxs, P("x")) for idxs in ([0, 1], [1], [0])]
+    parts = mpmd.spmd_to_mpmd_reshard(groups, [array] * 3, places, threshold)
+    assert array.is_deleted()
+    for part in parts:
+        np.testing.assert_array_equal(part, u)
+
+
+def test_what_stays_keeps_its_memory():
+    """A consumed block that is already where it belongs is not copied."""
+    groups = make_groups((2, 4))
+    # Computed: of what NumPy has, JAX may not dispose.
+    array = jax.jit(jnp.negative)(placed(random_field((8, 4)), NamedSharding(groups.mesh, P("x"))))
+    before = {shard.device: shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
+    part = mpmd.spmd_to_mpmd_reshard(groups, array, mpmd.MpmdSharding(groups, [0, 1], P("x")))
+    after = {device: block.unsafe_buffer_pointer() for device, block in part.addressable_blocks.items()}
+    assert after == before
+
+
+def test_derivatives():
+    """From pencils on four devices to slabs on two others, in both modes."""
+    groups = make_groups((2, 2, 2))
+    slabs = NamedSharding(Mesh(groups.groups[1].devices[0], ("s",)), P("s"))
+    u, v = random_field((4, 4, 4)), random_field((4, 4, 4), seed=1)
+    x, dx = (placed(a, NamedSharding(groups.groups[0], P("x", "y"))) for a in (u, v))
+
+    def energy(x):
+        return jnp.sum(jnp.sin(mpmd.reshard(x, slabs)))
+
+    slope = jax.grad(energy)(x)
+    np.testing.assert_allclose(slope, np.cos(u), atol=1e-14)
+    assert slope.sharding.device_set == set(groups.groups[0].devices.flat)
+    value, change = jax.jvp(energy, (x,), (dx,))
+    np.testing.assert_allclose(value, np.sum(np.sin(u)), rtol=1e-13)
+    np.testing.assert_allclose(change, np.sum(np.cos(u) * v), rtol=1e-12)
+
+
+def test_refused_and_nothing_lost(plain):
+    mpmd = plain.mpmd
+    mesh = make_mesh((2, 2, 2), names=("g", "x", "y"))
+    groups, others = mpmd.MpmdMesh(mesh, "g"), mpmd.MpmdMesh(mesh, "x")
+    u = placed(random_field((6, 8)), NamedSharding(mesh, P("x")))
+    part = mpmd.reshard(u, mpmd.MpmdSharding(groups, [0], P("x")))
+    place, everywhere = mpmd.MpmdSharding(groups, [0], P("x")), NamedSharding(mesh, P())
+    there, back, move = mpmd.spmd_to_mpmd_reshard, mpmd.mpmd_to_spmd_reshard, mpmd.reshard
+    half = mpmd.MpmdMesh(Mesh(mesh.devices[:1], mesh.axis_names), "g")
+
+    def at(spec, mesh=groups):
+        return mpmd.MpmdSharding(mesh, [0], spec)
+
+    cases = [
+        (ValueError, r"`shardings` must be on MpmdMesh.*axis='g'\); got .*axis='x'", there, u, at(P(), others)),
+        (ValueError, r"`shardings` must have the structure of `tree`", there, {"u": u}, [place]),
+        (TypeError, r"`shardings` must hold MpmdShardings; got NamedSharding", there, u, everywhere),
+        (TypeError, r"`tree` must hold arrays and numbers; got str", there, "u", place),
+        (TypeError, r"`tree` must hold arrays and numbers; got MpmdArray", there, part, place),
+        (ValueError, r"must divide an array of shape \(6, 8\); got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
+        (ValueError, r"must divide an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
+        (TypeError, r"cannot be moved; take their `jax.random.key_data`", there, jax.random.key(0), at(P())),
+        (TypeError, r"`tree` must hold MpmdArrays; got ArrayImpl", back, u, everywhere),
+        (TypeError, r"`shardings` must hold NamedShardings; got P\(\)", back, part, P()),
+    ]
+    for error, message, function, *arguments in cases:
+        with pytest.raises(error, match=message):
+            function(groups, *arguments)
+    with pytest.raises(ValueError, match=r"`tree` must hold arrays on MpmdMesh.*axis='x'.*got .*axis='g'"):
+        back(others, part, everywhere)
+    with pytest.raises(ValueError, match=r"`tree` must lie on devices of MpmdMesh.*got an array on .*4"):
+        there(half, u, at(P(), half))
+    for array, target, message in (
+        (jnp.ones(3), everywhere, r"must be an array with a NamedSharding; got SingleDeviceSharding"),
+        (np.ones(3), everywhere, r"must be an array with a NamedSharding; got ndarray"),
+        (u, P("x"), r"`target` must hold NamedShardings or MpmdShardings; got P\('x'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            move(array, target)
+    for threshold in (0, -5):
+        with pytest.raises(ValueError, match=rf"`threshold` must be positive, in bytes; got {threshold}"):
+            there(groups, u, place, threshold)
+    with pytest.raises(TypeError, match="outside of JAX's transformations"):
+        jax.jit(lambda x: there(groups, x, place))(u)
+    with pytest.raises(TypeError, match=r"`target` must be a jax.sharding.NamedSharding in JAX's transformations"):
+        jax.grad(lambda x: move(x, place))(u)
+    assert not u.is_deleted()
+    assert not part.is_deleted()
+
+
+def test_stacks_that_are_refused(plain):
+    stacked = plain.mpmd.logically_stacked
+    mesh = make_mesh((2, 4), names=("g", "x"))
+    groups = plain.mpmd.MpmdMesh(mesh, "g")
+    arrays = [placed(random_field((8, 4)), NamedSharding(group, P("x"))) for group in groups.groups]
+    cases = [
+        (ValueError, r"`axis_name` must be one of the mesh axes \('g', 'x'\); got 'z'", arrays, mesh, "z"),
+        (ValueError, r"`array_axis` must be from -3 to 2 .*; got 3", arrays, mesh, "g", 3),
+        (ValueError, r"must cover all devices .* devices \[4, 5, 6, 7\]", arrays[:1], mesh, "g"),
+        (ValueError, r"must lie on a group of `mesh`, divided alike", arrays, mesh, "x"),
+        (ValueError, r"of one shape and dtype", [arrays[0], arrays[1].astype(int)], mesh, "g"),
+        (ValueError, r"must have a part in this process; got none", [], mesh, "g"),
+    ]
+    for error, message, *arguments in cases:
+        with pytest.raises(error, match=message):
+            stacked(*arguments)
+    divided = placed(random_field((8, 4)), NamedSharding(groups.submesh([0]), P("x", "g")))
+    other = placed(random_field((8, 4)), NamedSharding(groups.submesh([1]), P("x")))
+    assert stacked([divided, other], mesh, "g").shape == (2, 8, 4)
+    with pytest.raises(ValueError, match=r"must not be divided along 'g'; got P\('x', 'g'\)"):
+        stacked([divided, other], mesh, "g", strict=True)
+    part = plain.mpmd.reshard(arrays[0], plain.mpmd.MpmdSharding(groups, [0, 1], P("x")))
+    np.testing.assert_array_equal(stacked(part, mesh, "g", -1), np.stack([arrays[0]] * 2, -1))

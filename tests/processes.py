@@ -1,0 +1,76 @@
+"""Starts several processes that form one run, and watches them."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+HERE = Path(__file__).parent
+
+
+class Rank:
+    """A process of the run, its output, and when it ended."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path):
+        self.log = log
+        with log.open("w") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        self.ended: float | None = None
+
+    def has_ended(self) -> bool:
+        if self.ended is None and self.process.poll() is not None:
+            self.ended = time.time()
+        return self.ended is not None
+
+    @property
+    def code(self) -> int | None:
+        return self.process.returncode
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@contextmanager
+def start(folder: Path, commands: list[list], xla_flags: str = "") -> Iterator[list[Rank]]:
+    """Start one rank for each command. None of them outlives the block."""
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment |= {"PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
+    ranks: list[Rank] = []
+    try:
+        for i, command in enumerate(commands):
+            ranks.append(Rank([sys.executable, "-u", *map(str, command)], environment, folder / f"rank{i}.txt"))
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+            rank.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def wait(ranks: list[Rank], limit: float) -> None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline and [rank for rank in ranks if not rank.has_ended()]:
+        time.sleep(0.05)
+
+
+def report(ranks: list[Rank]) -> str:
+    """The output of every rank, for the message of a failed assertion."""
+    parts = (f"\n--- {rank.log.stem}, exit status {rank.code} ---\n{rank.output}" for rank in ranks)
+    return "".join(parts)
+
+
+def worker(path: Path, task: str, processes: int, devices: int, *options: object) -> list[list]:
+    """The command of each rank that runs a task of a worker's script."""
+    shared = ["--processes", processes, "--devices", devices, "--port", free_port(), *options]
+    return [[path, task, "--rank", rank, *shared] for rank in range(processes)]
