@@ -1,4 +1,4 @@
-"""What the benchmark compares our operators to: SciPy, `jnp.fft` on one device, jaxDecomp, mpi4py-fft.
+"""What the benchmark compares single operators to: SciPy, `jnp.fft` on one device, jaxDecomp, mpi4py-fft.
 
 Everything works on one NumPy array `u` in natural order, the same in every process; `collect` brings a result back to
 that form, in every process.
@@ -15,23 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from ._bench_program import Contestant, compile_for, gathered
 from ._pencil import Triple
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order.
-
-    `alone`: it uses one process, and is timed in the first only.
-    """
-
-    run: Callable[[], Any]
-    collect: Callable[[Any], np.ndarray] = np.asarray
-    note: str = ""
-    alone: bool = False
+HALO_WIDTH = 2
 
 
 @dataclass(frozen=True)
@@ -43,7 +33,12 @@ class Task:
     mesh: Mesh
     dtype: np.dtype
     axis_contiguous: bool
-    halo: Triple
+
+    @property
+    def halo(self) -> Triple:
+        """Its widths: along axes that devices divide."""
+        rows, columns = (*self.mesh.devices.shape, 1)[:2]
+        return HALO_WIDTH if rows > 1 else 0, HALO_WIDTH if columns > 1 else 0, 0
 
     @property
     def real(self) -> bool:
@@ -63,13 +58,6 @@ class Task:
     def forward(self) -> "Task":
         """The plain transform of the same field."""
         return replace(self, operator="rfft" if self.real else "fft")
-
-
-def gathered(result: Array) -> np.ndarray:
-    """All of an array, in every process."""
-    if result.is_fully_addressable:
-        return np.asarray(result)
-    return multihost_utils.process_allgather(result, tiled=True)
 
 
 def weights(kx, ky, kz) -> Any:
@@ -115,10 +103,6 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
         if jax.process_count() > 1:
             makers["mpi4py-fft"] = lambda: _mpi4py_fft(task, u)
     return makers
-
-
-def compile_for(function: Callable, *arguments: Any) -> Callable:
-    return jax.jit(function).lower(*arguments).compile()
 
 
 def _wavenumbers(task: Task, *, half: bool, order: Triple = (0, 1, 2)) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """The benchmark's results as tables."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,8 +51,8 @@ def _console() -> Console:
 
 def _describe(result: dict[str, Any]) -> str:
     shape, mesh = ("x".join(map(str, result[key])) for key in ("shape", "mesh"))
-    order = "axis-contiguous" if result["axis_contiguous"] else "natural"
-    return f"{result['operator']} {shape} {result['field_dtype']}, mesh {mesh}, {order} order"
+    order = {None: "", False: ", natural order", True: ", axis-contiguous order"}[result["axis_contiguous"]]
+    return f"{result['operator']} {shape} {result['field_dtype']}, mesh {mesh}{order}"
 
 
 def _program_lines(program: dict[str, Any]) -> list[str]:
@@ -68,10 +69,13 @@ def _program_lines(program: dict[str, Any]) -> list[str]:
     if program["temporary_bytes"] is not None:
         temporary, block = program["temporary_blocks"], program["block_bytes"]
         lines.append(f"  temporaries   {temporary:.2f} blocks of {_bytes(block)}")
+        for name, part in program["temporary_bytes_of_parts"].items():
+            lines.append(f"  extra memory  {(program['temporary_bytes'] - part) / block:+.2f} blocks over {name}")
     if program["kernel_workspace_bytes"]:
         lines.append(f"  work space    {_bytes(program['kernel_workspace_bytes'])}, for all kernels so far")
     if passes := program["least_bytes_per_fft_pass"]:
-        listed = ", ".join(map(_bytes, passes))
+        counts = Counter(map(_bytes, passes))
+        listed = ", ".join(size if count == 1 else f"{count} x {size}" for size, count in counts.items())
         lines.append(f"  memory        at least {_bytes(sum(passes))} read and written, by FFT pass: {listed}")
     return lines
 

@@ -19,7 +19,7 @@ from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
-from ._bench import OPERATORS, Case, cases, make_mesh, measure, on_paper
+from ._bench import OPERATORS, SOLVERS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selftest.add_argument("--devices", type=_device_count, help="virtual CPU devices (default: 8)")
     selftest.add_argument("--backend", help=_BACKEND_HELP)
     selftest.set_defaults(run=lambda options: _selftest(selftest, options), mesh=None, on_paper=False)
-    bench = commands.add_parser("bench", help="time the operators against SciPy, jnp.fft, jaxDecomp and mpi4py-fft")
+    bench = commands.add_parser("bench", help="time operators and solvers against their peers and their FFTs alone")
     _add_bench_arguments(bench)
     bench.set_defaults(run=lambda options: _bench(bench, options))
     options = parser.parse_args(arguments)
@@ -117,19 +117,22 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shape", nargs="+", type=_shape, default=[(64, 64, 64)], help="grids: 256 or 256x256x128 (default: 64)")
     add("--mesh", nargs="+", type=_mesh, help="device meshes: 2x4, or 8 for a slab (default: all devices, near square)")
     add("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"], help="the real dtype")
-    add("--operator", nargs="+", choices=OPERATORS, default=["fft", "rfft"], help="(default: fft rfft)")
+    names = f"{', '.join(OPERATORS)}; of the solvers {', '.join(SOLVERS)} (default: fft rfft)"
+    choices = (*OPERATORS, *SOLVERS)
+    add("--operator", nargs="+", choices=choices, default=["fft", "rfft"], metavar="NAME", help=names)
     add(
         "--axis-contiguous",
         nargs="?",
         choices=("no", "yes", "both"),
         const="yes",
-        help="storage of the spectrum: natural, axis-contiguous, or one after the other (default: no; on paper: both)",
+        help="storage of the spectrum: natural, axis-contiguous, or one after the other (default: no; on paper: both); "
+        "solvers choose it themselves",
     )
     add("--devices", type=_device_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
     add("--repeats", type=_count, default=5, help="how often each contestant is timed (default: 5)")
     add("--backend", help=_BACKEND_HELP)
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
-    add("--on-paper", action="store_true", help="compile our operators without running them; no field is allocated")
+    add("--on-paper", action="store_true", help="compile our programs without running them; no field is allocated")
 
 
 def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

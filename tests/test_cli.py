@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from decompops import MPI, XLA, CuDecomp, _bench, _selftest, cli
 from decompops._backend import library
+from decompops._bench_program import Contestant
 from decompops._hlo import Collective, collectives
-from decompops._peers import Contestant
+from decompops._peers import HALO_WIDTH
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
@@ -132,16 +133,20 @@ def test_contestants_are_right_and_timed(measured):
 
 
 def test_every_operator_in_tables():
-    both = ("--axis-contiguous", "both")
-    done = run("bench", "--shape", "8", "--dtype", "float64", "--repeats", "1", *both, "--operator", *_bench.OPERATORS)
+    options = ("--shape", "8", "--dtype", "float64", "--repeats", "1", "--axis-contiguous", "both")
+    operators = (*_bench.OPERATORS, "gradient")  # the other solvers have their own test
+    done = run("bench", *options, "--operator", *operators)
     assert done.returncode == 0, done.stderr
     assert "wrong" not in done.stdout
-    for operator in _bench.OPERATORS:
-        fields = "float64" if operator.startswith(("r", "t", "h")) else "complex128"
-        assert f"{operator} 8x8x8 {fields}, mesh 2x4, natural order" in done.stdout
+    for operator in operators:
+        fields = "float64" if operator.startswith(("r", "t", "h", "g")) else "complex128"
+        orders = [""] if operator in ("halo", "gradient") else [", natural order", ", axis-contiguous order"]
+        for order in orders:
+            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA()" in done.stdout
     assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in done.stdout
     assert "2 all-to-all (groups of 4), 2 all-to-all (groups of 2)" in done.stdout
     assert "collective-permute" in done.stdout
+    assert re.search(r"extra memory  [+-]\d+\.\d\d blocks over its FFTs", done.stdout)
 
 
 def test_on_paper():
@@ -229,12 +234,12 @@ def test_wrong_contestants_are_not_timed():
 @pytest.mark.parametrize(("mesh", "axis", "cells"), [((8, 1), 0, 2), ((1, 8), 1, 1), ((4, 2), 0, 4)])
 def test_limits_of_the_halo_exchange(mesh, axis, cells):
     shape = (16, 8, 4)
-    result = _bench.on_paper(_bench.Case("halo", shape, mesh, "float32", False), jax.devices(), XLA())
+    result = _bench.on_paper(_bench.Case("halo", shape, mesh, "float32", None), jax.devices(), XLA())
     program = result["program"]
     assert set(kinds(program)) == {"collective-permute"}
     assert program["least_communicated_bytes"] <= program["communicated_bytes"]
     if 1 in mesh:
-        layers = 2 * _bench.HALO_WIDTH
+        layers = 2 * HALO_WIDTH
         block = math.prod(shape) * 4 // 8
         assert program["least_communicated_bytes"] == layers * block // cells
         assert program["block_bytes"] == block // cells * (cells + layers)

@@ -94,9 +94,11 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     has no device of a target, an array without data.
 
     Cells go straight from the devices that have them to those that want them, each once, and not through the host.
-    All processes with a device on either side must call it, in the same order. In `jax.grad`, `jax.jit` and their like
-    `jax.device_put` is used instead, which differentiates in both modes, but only within one process, and to a
-    `NamedSharding`.
+    All processes with a device on either side must call it, in the same order.
+
+    In `jax.grad`, `jax.jvp` and `jax.vmap` it is `jax.device_put`, which differentiates in both modes, but only within
+    one process and to a `NamedSharding`. With Explicit axes, set the mesh on which the loss comes to be:
+    `with jax.set_mesh(target.mesh)`. A jitted function runs on one set of devices: call this outside `jax.jit`.
 
     **Raises** `ValueError` and `TypeError` for what is no array or sharding, and for a target that does not divide the
     array.

@@ -95,13 +95,13 @@ def test_different_programs_are_reported_on_every_rank(task):
 
 
 def test_benchmark():
-    operators = ("fft", "rfft+inverse", "fft-gradient", "transpose", "halo")
+    operators = ("fft", "rfft+inverse", "fft-gradient", "transpose", "halo", "gradient", "navier-stokes")
     command = ("-m", "decompops", "bench", "--backend", "mpi", "--shape", "16x8x24", "--repeats", "1", "--json")
     done = mpiexec.run(*command, "--mesh", "2x1", "--operator", *operators, ranks=2)
     assert done.returncode == 0, done.stdout
     results = json.loads(done.stdout[done.stdout.index("{\n") : done.stdout.rindex("}") + 1])
     assert results["processes"] == results["devices"] == 2
-    for case, messages in zip(results["cases"], (1, 2, 2, 1, 1), strict=True):
+    for case, messages in zip(results["cases"], (1, 2, 2, 1, 1, 2, 2), strict=True):
         rows = {row["name"]: row for row in case["contestants"]}
         assert {"decompops", "our XLA backend"} < set(rows)
         assert ("our forward" in rows) == (case["operator"] in {"rfft+inverse", "fft-gradient"})
@@ -113,7 +113,9 @@ def test_benchmark():
         program = case["program"]
         assert program["collectives"] == []
         assert program["kernel_messages"] == messages  # each rank has one other to send to
-        assert program["communicated_bytes"] == program["least_communicated_bytes"] > 0
+        assert program["communicated_bytes"] >= program["least_communicated_bytes"] > 0
+        padded = case["operator"] == "navier-stokes"  # 5 modes along y
+        assert padded or program["communicated_bytes"] == program["least_communicated_bytes"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""The benchmark's cases of single operators: transforms, transposes, halo exchanges."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ._bench_program import Operand, Problem, Program, random_field
+from ._decomposition import Decomposition
+from ._operator.fft import FFT3D
+from ._operator.halo import HaloExchange
+from ._operator.transpose import Transpose
+from ._peers import Task, expected, multiplicity, of_transform, peers, weights
+from ._stage import Plan, result_dtype
+
+
+OPERATORS = (
+    *("fft", "rfft", "fft+inverse", "rfft+inverse", "fft-gradient", "rfft-gradient"),
+    *("transpose", "halo"),
+)
+
+
+def operator_problem(task: Task, dec: Decomposition) -> Problem:
+    parts = {"our forward": _program(task.forward, dec)} if task.action else {}
+    return Problem(_program(task, dec), parts, partial(peers, task))
+
+
+def _program(task: Task, dec: Decomposition) -> Program:
+    if task.is_transform:
+        function, plans = _transform(task, dec)
+    else:
+        if task.operator == "transpose":
+            function = Transpose(dec, "z", "x", axis_contiguous=task.axis_contiguous)
+        else:
+            function = HaloExchange(dec, task.halo)
+        plans = (function.plan(task.shape),)
+    dtype = after = task.dtype if task.real else np.result_type(task.dtype, np.complex64)
+    for plan in plans:
+        for stage in plan.stages:
+            after = result_dtype(stage, after)
+
+    def data():
+        u = random_field(task.shape, dtype)
+        return (u,), expected(task, u)
+
+    ends = Operand(dtype, plans[0].source), Operand(after, plans[-1].target)
+    return Program(function, ends[:1], ends[1:], tuple((plan, 1) for plan in plans), data)
+
+
+def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ...]]:
+    fft = FFT3D(dec, real=task.real, axis_contiguous=task.axis_contiguous)
+
+    def weight():
+        kx, ky, kz = fft.wavenumbers(dtype=task.dtype)
+        return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
+
+    plan = fft.plan(task.shape)
+    back = {"": (), "inverse": (plan.inverse(),), "gradient": (plan.transpose(),)}[task.action]
+    return of_transform(task, fft, fft.inverse, weight), (plan, *back)

@@ -1,0 +1,212 @@
+"""What the benchmark compiles and runs: programs of ours, and contestants, which may be anybody's."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ._backend.base import Counters
+from ._hlo import Collective, collectives
+from ._pencil import NO_HALO, Layout
+from ._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order.
+
+    `alone`: it uses one process, and is timed in the first only.
+    """
+
+    run: Callable[[], Any]
+    collect: Callable[[Any], Any] = np.asarray
+    note: str = ""
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` in a layout.
+
+    Without a layout it is of shape `lead`, and every device has all of it.
+    """
+
+    dtype: np.dtype
+    layout: Layout | None
+    lead: tuple[int, ...] = ()
+
+    @property
+    def block_bytes(self) -> int:
+        """What one device holds."""
+        return math.prod((*self.lead, *(self.layout.block_shape if self.layout else ()))) * self.dtype.itemsize
+
+    def struct(self, mesh: Mesh) -> jax.ShapeDtypeStruct:
+        shape, spec = (self.layout.shape, self.layout.spec) if self.layout else ((), ())
+        sharding = NamedSharding(mesh, PartitionSpec(*(None,) * len(self.lead), *spec))
+        return jax.ShapeDtypeStruct((*self.lead, *shape), self.dtype, sharding=sharding)
+
+    def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
+        """An array in natural order, the same in every process, stored in the layout and padded."""
+        struct = self.struct(mesh)
+        stored = array.astype(self.dtype, copy=False).transpose(self._axes(self.layout.order if self.layout else ()))
+        stored = np.pad(stored, [(0, padded - n) for padded, n in zip(struct.shape, stored.shape)])
+        return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: stored[index])
+
+    def collect(self, result: Array) -> np.ndarray:
+        """All of it as a NumPy array in natural order, without padding."""
+        array = gathered(result)
+        if self.layout is None:
+            return array
+        if self.layout.halo == NO_HALO:
+            array = array[..., *(slice(n) for n in self.layout.true_shape)]
+        return array.transpose(self._axes(np.argsort(self.layout.order)))
+
+    def _axes(self, order: Sequence[int] | np.ndarray) -> tuple[int, ...]:
+        lead = len(self.lead)
+        return (*range(lead), *(lead + axis for axis in order))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function to compile, and what it is given, returns and carries out: plans, each on so many fields at once.
+
+    `data()` makes its inputs and the right results, which have nothing to do with our code.
+    """
+
+    function: Callable
+    arguments: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    calls: tuple[tuple[Plan, int], ...]
+    data: Callable[[], tuple[Sequence[np.ndarray], Any]] = field(repr=False)
+
+    @property
+    def mesh(self) -> Any:
+        return self.calls[0][0].mesh
+
+    def compile(self) -> Any:
+        """Compiled without any field."""
+        return compile_for(self.function, *(operand.struct(self.mesh) for operand in self.arguments))
+
+    def contestant(self, compiled: Any, inputs: Sequence[np.ndarray]) -> Contestant:
+        arguments = [operand.distribute(self.mesh, array) for operand, array in zip(self.arguments, inputs)]
+
+        def collect(results: Any) -> list[np.ndarray]:
+            return [operand.collect(result) for operand, result in zip(self.results, jax.tree.leaves(results))]
+
+        return Contestant(lambda: compiled(*arguments), collect)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a case is about: our program, parts of it to compare with, and peers.
+
+    `peers`, given the inputs of our program, names contestants that are still to be made: one that does not apply then
+    raises.
+    """
+
+    ours: Program
+    parts: dict[str, Program] = field(default_factory=dict)
+    peers: Callable[..., dict[str, Callable[[], Contestant]]] = lambda *_: {}
+
+
+def compile_for(function: Callable, *arguments: Any) -> Any:
+    return jax.jit(function).lower(*arguments).compile()
+
+
+def gathered(result: Array) -> np.ndarray:
+    """All of an array, in every process."""
+    if result.is_fully_addressable:
+        return np.asarray(result)
+    return multihost_utils.process_allgather(result, tiled=True)
+
+
+def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    rng, real = np.random.default_rng(0), np.finfo(dtype).dtype
+    values = rng.standard_normal(shape, real)
+    if dtype.kind == "c":
+        return (values + 1j * rng.standard_normal(shape, real)).astype(dtype)
+    return values
+
+
+def report(program: Program, compiled: Any, parts: dict[str, Any], before: Counters, after: Counters) -> dict[str, Any]:
+    """What the compiled program communicates and holds on one device, and the least that it must.
+
+    `parts` are compiled, too: what the program holds can be compared to what they hold. What kernels do is not in the
+    compiled program: it is counted in a run, from `before` to `after`.
+    """
+    found = collectives(compiled.as_text())
+    block = max(operand.block_bytes for operand in (program.arguments[0], program.results[0]))
+    passes, least = _lower_limits(program)
+    temporary = _temporary_bytes(compiled)
+    return {
+        "collectives": [
+            {"kind": kind, "group_size": size, "count": count, "bytes": total}
+            for (kind, size), (count, total) in _summed(found).items()
+        ],
+        "kernel_messages": after.messages - before.messages,
+        "communicated_bytes": sum(c.bytes for c in found) + after.sent_bytes - before.sent_bytes,
+        "least_communicated_bytes": least,
+        "block_bytes": block,
+        "temporary_bytes": temporary,
+        "temporary_blocks": None if temporary is None else temporary / block,
+        "temporary_bytes_of_parts": {name: _temporary_bytes(part) for name, part in parts.items()},
+        "kernel_workspace_bytes": after.workspace_bytes,
+        "least_bytes_per_fft_pass": passes,
+    }
+
+
+def _temporary_bytes(compiled: Any) -> int | None:
+    memory = compiled.memory_analysis()
+    return None if memory is None else memory.temp_size_in_bytes
+
+
+def _summed(found: list[Collective]) -> dict[tuple[str, int], tuple[int, int]]:
+    counts, totals = Counter(), Counter()
+    for collective in found:
+        key = (collective.kind, collective.group_size)
+        counts[key] += 1
+        totals[key] += collective.bytes
+    return {key: (counts[key], totals[key]) for key in counts}
+
+
+def _lower_limits(program: Program) -> tuple[list[int], int]:
+    """The least that a device must read and write in each FFT pass, and the least that it must communicate, in bytes.
+
+    A pass reads its input once and writes its result once; of what is redistributed over p devices, a p-th stays.
+    Padding does not count, so that it shows as a difference to what the program does.
+    """
+    passes, communicated = [], 0.0
+    for stage, fields, before, after in _walk(program):
+        match stage:
+            case Fourier():
+                passes.append(round(fields * (_share(stage.before, before) + _share(stage.after, after))))
+            case Move() if stage.gathered is not None:
+                sent = _share(stage.before, before) * (1 - 1 / stage.before.parts[stage.gathered])
+                communicated += fields * sent
+            case Extend() if stage.before.parts[stage.axis] > 1:
+                cells, length = stage.before.core(stage.axis), stage.before.lengths[stage.axis]
+                layers = min(stage.after.extent(stage.axis), length) - cells
+                layer = math.prod(stage.before.block_shape) // cells * before.itemsize
+                communicated += fields * layers * layer
+    return passes, round(communicated)
+
+
+def _walk(program: Program) -> Iterator[tuple[Stage, int, np.dtype, np.dtype]]:
+    """The stages, with the number of fields and the dtypes before and after each."""
+    dtype = program.arguments[0].dtype
+    for plan, fields in program.calls:
+        for stage in plan.stages:
+            before, dtype = dtype, result_dtype(stage, dtype)
+            yield stage, fields, before, dtype
+
+
+def _share(layout: Layout, dtype: np.dtype) -> float:
+    """The bytes of a field per device, without padding."""
+    return math.prod(layout.lengths) * dtype.itemsize / math.prod(layout.parts)

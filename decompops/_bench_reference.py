@@ -1,0 +1,165 @@
+"""What the benchmark's solvers should compute: by SciPy, in double precision, natural order and without padding."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ._bench_program import random_field
+from ._pencil import Triple
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """The real transform of fields of `shape` to the modes that a grid of shape `modes` has."""
+
+    shape: Triple
+    modes: Triple
+    norm: str
+
+    @property
+    def kept(self) -> tuple[np.ndarray, ...]:
+        """Where its modes are among all those of the grid."""
+        return np.ix_(*(2 * np.abs(k) <= m for k, m in zip(self._along(), self.modes)))
+
+    @property
+    def wavenumbers(self) -> np.ndarray:
+        """Of shape `(3, *modes)`, with zero for Nyquist modes."""
+        along = [np.where(2 * np.abs(k) == n, 0, k) for k, n in zip(self._along(), self.shape)]
+        return np.stack([k[self.kept] for k in np.meshgrid(*along, indexing="ij")])
+
+    def noise(self, *lead: int) -> np.ndarray:
+        """The spectrum of a random field."""
+        return self.forward(random_field((*lead, *self.shape), np.dtype(float)))
+
+    def forward(self, u: np.ndarray) -> np.ndarray:
+        import scipy.fft
+
+        k: Any = scipy.fft.rfftn(u, axes=(-3, -2, -1), norm=self.norm, workers=os.cpu_count())
+        return k[(..., *self.kept)]
+
+    def inverse(self, k: np.ndarray) -> np.ndarray:
+        import scipy.fft
+
+        axes, workers = (-3, -2, -1), os.cpu_count()
+        u: Any = scipy.fft.irfftn(self.on_grid(k), s=self.shape, axes=axes, norm=self.norm, workers=workers)
+        return u
+
+    def on_grid(self, k: np.ndarray) -> np.ndarray:
+        """The spectrum with all modes of the grid."""
+        nx, ny, nz = self.shape
+        whole = np.zeros((*k.shape[:-3], nx, ny, nz // 2 + 1), k.dtype)
+        whole[(..., *self.kept)] = k
+        return whole
+
+    def _along(self) -> list[np.ndarray]:
+        """The wavenumbers of the grid along each axis."""
+        kinds = (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq)
+        return [kind(n, 1 / n) for kind, n in zip(kinds, self.shape)]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The incompressible Navier–Stokes equations for the spectrum of a velocity."""
+
+    spectra: Spectra
+    viscosity: float
+
+    def velocity(self) -> np.ndarray:
+        """A random one."""
+        return self._projected(self.spectra.noise(3))
+
+    def linear(self) -> np.ndarray:
+        return -self.viscosity * np.sum(self.spectra.wavenumbers**2, axis=0)
+
+    def nonlinear(self, u: np.ndarray) -> np.ndarray:
+        """In convective form, which differs from our rotational one by a gradient, projected out."""
+        k, inverse = self.spectra.wavenumbers, self.spectra.inverse
+        velocity = inverse(u)
+        advection = velocity[0] * inverse(1j * k[0] * u)
+        for i in (1, 2):
+            advection += velocity[i] * inverse(1j * k[i] * u)
+        return self._projected(-self.spectra.forward(advection))
+
+    def step(self, u: np.ndarray, dt: float, order: Literal[2, 4]) -> np.ndarray:
+        """The schemes of Cox & Matthews (2002) with the contour integrals of Kassam & Trefethen (2005)."""
+        z = dt * self.linear()
+        whole, (one, two, three), start = np.exp(z), _phi(z), dt * self.nonlinear(u)
+        if order == 2:
+            a = whole * u + one * start
+            return a + two * (dt * self.nonlinear(a) - start)
+        half, half_one = np.exp(z / 2), _phi(z / 2)[0] / 2
+        a = half * u + half_one * start
+        first = dt * self.nonlinear(a)
+        second = dt * self.nonlinear(half * u + half_one * first)
+        end = dt * self.nonlinear(half * a + half_one * (2 * second - start))
+        middle = 2 * (two - 2 * three) * (first + second)
+        return whole * u + (one - 3 * two + 4 * three) * start + middle + (4 * three - two) * end
+
+    def _projected(self, v: np.ndarray) -> np.ndarray:
+        k = self.spectra.wavenumbers
+        squared = np.sum(k**2, axis=0)
+        return v - k * np.sum(k * v, axis=0) / np.where(squared == 0, 1, squared)
+
+
+def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
+    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # no point on the real axis: z is real, and z + r not zero
+    return (
+        sum(((np.exp(w) - 1) / w).real for w in (z + r for r in circle)) / 32,
+        sum(((np.exp(w) - 1 - w) / w**2).real for w in (z + r for r in circle)) / 32,
+        sum(((np.exp(w) - 1 - w - w**2 / 2) / w**3).real for w in (z + r for r in circle)) / 32,
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a Fourier neural operator, and fields: real and imaginary parts of weights, a matrix, a bias."""
+
+    spectra: Spectra
+    v: np.ndarray
+    weight: np.ndarray
+    matrix: np.ndarray
+    bias: np.ndarray
+
+    @property
+    def inputs(self) -> tuple[np.ndarray, ...]:
+        return self.v, self.weight, self.matrix, self.bias
+
+    def value(self) -> np.ndarray:
+        return self._activated()[0]
+
+    def gradient(self) -> tuple[np.ndarray, ...]:
+        """Of half the sum of the squares of the result, by all inputs."""
+        result, slope = self._activated()
+        by_sum = result * slope
+        k, back = self.spectra.forward(self.v), self.spectra.forward(by_sum)
+        convolved = self.spectra.inverse(np.einsum("oixyz,oxyz->ixyz", self._factors().conj(), back))
+        # Each mode stands for two, except where kz = 0.
+        counts = math.prod(self.spectra.shape) * np.where(self.spectra.wavenumbers[2] == 0, 1, 2)
+        by_factors: Any = counts * k * back.conj()[:, None]
+        return (
+            convolved + np.einsum("oi,oxyz->ixyz", self.matrix, by_sum),
+            np.stack([by_factors.real, -by_factors.imag]),
+            np.einsum("oxyz,ixyz->oi", by_sum, self.v),
+            np.sum(by_sum, axis=(1, 2, 3)),
+        )
+
+    def _factors(self) -> np.ndarray:
+        return self.weight[0] + 1j * self.weight[1]
+
+    def _activated(self) -> tuple[np.ndarray, np.ndarray]:
+        """The result and its derivative by the sum that is activated, with `jax.nn.gelu`."""
+        k = np.einsum("oixyz,ixyz->oxyz", self._factors(), self.spectra.forward(self.v))
+        s = self.spectra.inverse(k) + np.einsum("oi,ixyz->oxyz", self.matrix, self.v) + self.bias[:, None, None, None]
+        c, d = math.sqrt(2 / math.pi), 0.044715
+        bend = np.tanh(c * (s + d * s**3))
+        return s * (1 + bend) / 2, (1 + bend) / 2 + s * (1 - bend**2) * c * (1 + 3 * d * s**2) / 2
+
+
+def random_layer(spectra: Spectra, width: int) -> Layer:
+    modes = spectra.wavenumbers.shape[1:]
+    shapes = (2, width, width, *modes), (width, width), (width,)
+    parameters = (random_field(shape, np.dtype(float)) / math.sqrt(width) for shape in shapes)
+    return Layer(spectra, spectra.inverse(spectra.noise(width)), *parameters)

@@ -1,0 +1,193 @@
+"""The benchmark's cases of solvers: a derivative, a right-hand side, a step, a layer, beside their transforms alone."""
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._bench_program import Contestant, Operand, Problem, Program, compile_for
+from ._bench_reference import Flow, Spectra, random_layer
+from ._decomposition import Decomposition
+from ._operator.fft import FFT3D
+from ._operator.halo import HaloExchange
+from ._stage import Plan
+from .nn._fno import FNOBlock
+from .pde import ETDRK, NavierStokes
+from .spectral import Gradient
+from .spectral._operator import grid_of
+
+
+VISCOSITY, DT = 1e-2, 1e-2
+# Of a layer: its channels, and its modes, as far as the grid has so many.
+WIDTH, MODES = 20, 12
+
+# Batched transforms: in which direction, and the axes before the grid.
+Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
+
+# A right-hand side transforms velocity and vorticity to the grid, and their product back.
+RIGHT_HAND_SIDE: Calls = (("inverse", (6,)), ("forward", (3,)))
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A real transform inside a solver, for real fields of `dtype`."""
+
+    fft: FFT3D
+    dtype: np.dtype
+
+    @property
+    def plan(self) -> Plan:
+        return self.fft.plan(grid_of(self.fft))
+
+    @property
+    def reference(self) -> Spectra:
+        shape = grid_of(self.fft)
+        return Spectra(shape, self.fft.modes or shape, self.fft.norm)
+
+    def field(self, *lead: int) -> Operand:
+        return Operand(self.dtype, self.plan.source, lead)
+
+    def spectrum(self, *lead: int) -> Operand:
+        return Operand(np.result_type(self.dtype, np.complex64), self.plan.target, lead)
+
+    def plans(self, calls: Calls) -> tuple[tuple[Plan, int], ...]:
+        """What a program carries out that makes these calls."""
+        plans = {"forward": self.plan, "inverse": self.plan.inverse()}
+        return tuple((plans[direction], math.prod(lead)) for direction, lead in calls)
+
+    def alone(self, calls: Calls) -> Program:
+        """A program that makes these calls, each on fields of its own, and does nothing else."""
+        functions = {"forward": self.fft, "inverse": self.fft.inverse}
+
+        def function(*arrays):
+            return [functions[direction](array) for (direction, _), array in zip(calls, arrays)]
+
+        def ends(field: Callable[..., Any], spectrum: Callable[..., Any]) -> tuple[tuple, tuple]:
+            """What goes into each call and what comes out."""
+            pairs = ((direction, field(*lead), spectrum(*lead)) for direction, lead in calls)
+            sources, targets = zip(*((u, k) if direction == "forward" else (k, u) for direction, u, k in pairs))
+            return sources, targets
+
+        def data():
+            reference = self.reference
+            return ends(lambda *lead: reference.inverse(reference.noise(*lead)), reference.noise)
+
+        return Program(function, *ends(self.field, self.spectrum), self.plans(calls), data)
+
+
+def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
+    gradient = Gradient(FFT3D(dec, real=True))
+    transform = Transform(gradient.fft, dtype)
+    calls: Calls = (("forward", ()), ("inverse", (3,)))
+
+    def data():
+        reference = transform.reference
+        k = reference.noise()
+        return (reference.inverse(k),), reference.inverse(1j * reference.wavenumbers * k)
+
+    ours = Program(gradient, (transform.field(),), (transform.field(3),), transform.plans(calls), data)
+    return Problem(ours, {"its FFTs": transform.alone(calls)})
+
+
+def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
+    equation = NavierStokes(FFT3D(dec, real=True), VISCOSITY)
+    transform = Transform(equation.fft, dtype)
+
+    def data():
+        flow = Flow(transform.reference, VISCOSITY)
+        u = flow.velocity()
+        return (u,), flow.linear() * u + flow.nonlinear(u)
+
+    state = (transform.spectrum(3),)
+    ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), data)
+    full = Transform(equation.fft.replace(modes=None), dtype)
+    parts = {"its FFTs": transform, "its FFTs with all modes": full}
+    return Problem(ours, {name: part.alone(RIGHT_HAND_SIDE) for name, part in parts.items()})
+
+
+def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem:
+    solver = ETDRK(NavierStokes(FFT3D(dec, real=True), VISCOSITY), DT, order)
+    transform = Transform(solver.equation.fft, dtype)
+
+    def data():
+        flow = Flow(transform.reference, VISCOSITY)
+        u = flow.velocity()
+        return (u,), flow.step(u, DT, order)
+
+    state = (transform.spectrum(3),)
+    ours = Program(partial(solver.step, 0.0), state, state, transform.plans(order * RIGHT_HAND_SIDE), data)
+    return Problem(ours, peers=lambda u: {"exponax": lambda: _exponax(transform, order, u)})
+
+
+def _exponax(transform: Transform, order: int, u: np.ndarray) -> Contestant:
+    exponax: Any = importlib.import_module("exponax")
+    reference = transform.reference
+    n = reference.shape[0]
+    if reference.shape != (n, n, n):
+        raise ValueError(f"its grids are cubes; got {reference.shape}")
+    highest = reference.wavenumbers[2].max()
+    options = {"diffusivity": VISCOSITY, "order": order}
+    # It keeps modes up to this fraction of n // 2, less one: those that we keep, with a half for rounding.
+    options["dealiasing_fraction"] = (highest + 1.5) / (n // 2)
+    with jax.enable_x64(transform.dtype == np.float64):  # else its coefficients have the precision of another case
+        # Compiled as a whole: operation by operation it takes seconds.
+        stepper = eqx.filter_jit(exponax.stepper.NavierStokesVelocity)(3, 2 * math.pi, n, DT, **options)
+    state = jax.device_put(reference.on_grid(u).astype(transform.spectrum().dtype), jax.local_devices()[0])
+    # Its coefficients are arguments: XLA would try to fold constants.
+    arrays, rest = eqx.partition(stepper, eqx.is_array)
+    compiled = compile_for(lambda arrays, state: eqx.combine(arrays, rest).step_fourier(state), arrays, state)
+
+    def collect(result: Any) -> np.ndarray:
+        return np.asarray(result)[(..., *reference.kept)]
+
+    return Contestant(lambda: compiled(arrays, state), collect, "one device", alone=True)
+
+
+def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
+    """One layer, or its derivatives by the fields and all parameters."""
+    fft = FFT3D(dec, real=True)
+    modes = tuple(min(MODES, (n + 1) // 2) for n in grid_of(fft))
+    # Shapes only: what each device has of the weights is part of the problem, as it is for fields.
+    block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
+    transform = Transform(block.spectral.fft, dtype)
+
+    def layer(v, *parameters):
+        where = lambda block: (block.spectral.weight, block.linear.weight, block.linear.bias)
+        return eqx.tree_at(where, block, parameters)(v)
+
+    def loss(*arguments):
+        # A bias fills padding, which belongs to no field.
+        return jnp.sum(HaloExchange(dec, 0)(layer(*arguments)) ** 2) / 2
+
+    weight = Operand(dtype, transform.plan.target, (2, WIDTH, WIDTH))
+    arguments = transform.field(WIDTH), weight, Operand(dtype, None, (WIDTH, WIDTH)), Operand(dtype, None, (WIDTH,))
+    calls: Calls = (("forward", (WIDTH,)), ("inverse", (WIDTH,)))
+
+    def data():
+        reference = random_layer(transform.reference, WIDTH)
+        return reference.inputs, reference.gradient() if gradient else reference.value()
+
+    if gradient:
+        calls *= 2  # those and their transposes, which are as much work
+        ours = Program(jax.grad(loss, (0, 1, 2, 3)), arguments, arguments, transform.plans(calls), data)
+    else:
+        ours = Program(layer, arguments, arguments[:1], transform.plans(calls), data)
+    return Problem(ours, {"its FFTs": transform.alone(calls)})
+
+
+# Each makes a problem of a decomposition and a real dtype.
+SOLVERS: dict[str, Callable[[Decomposition, np.dtype], Problem]] = {
+    "gradient": _gradient,
+    "navier-stokes": _navier_stokes,
+    "etdrk2": partial(_etdrk, 2),
+    "etdrk4": partial(_etdrk, 4),
+    "fno": partial(_fno, gradient=False),
+    "fno-gradient": partial(_fno, gradient=True),
+}

@@ -1,0 +1,77 @@
+"""The benchmark's cases of solvers: their answers, checked against SciPy's, and their figures. Never their times."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import jax
+import numpy as np
+import pytest
+from decompops import XLA, Decomposition, _bench
+from decompops._bench_solvers import SOLVERS
+
+from helpers import make_mesh
+
+
+UNEVEN = (9, 10, 11)  # no mesh divides it
+# Of each case, a grid, a mesh, how many transforms it makes, and what it is compared to.
+CASES = {
+    "gradient": (UNEVEN, (2, 2), 2, ["its FFTs"]),
+    "navier-stokes": (UNEVEN, (2, 2), 2, ["its FFTs", "its FFTs with all modes"]),
+    "etdrk2": ((12, 12, 12), (1, 1), 4, ["exponax"]),
+    "etdrk4": (UNEVEN, (2,), 8, ["exponax"]),
+    "fno": ((8, 12, 10), (1, 1), 2, ["its FFTs"]),
+    "fno-gradient": (UNEVEN, (4,), 4, ["its FFTs"]),
+}
+
+
+@pytest.mark.parametrize("operator", SOLVERS)
+def test_answers_and_figures(operator):
+    shape, mesh, transforms, compared = CASES[operator]
+    case = _bench.Case(operator, shape, mesh, "float64", None)
+    with jax.numpy_dtype_promotion("standard"):  # exponax needs it
+        result = _bench.measure(case, jax.devices(), XLA(), repeats=1)
+    rows = {row["name"]: row for row in result["contestants"]}
+    assert list(rows) == ["decompops", *compared]
+    if shape == UNEVEN or importlib.util.find_spec("exponax") is None:
+        rows.pop("exponax", None)
+    for row in rows.values():
+        assert row["failure"] is None
+        assert row["relative_error"] <= 1e-12
+        assert row["ratio"] == pytest.approx(rows["decompops"]["median_s"] / row["median_s"])
+    program, divided = result["program"], sum(parts > 1 for parts in mesh)
+    assert len(program["least_bytes_per_fft_pass"]) == transforms * (1 + divided)
+    assert sum(c["count"] for c in program["collectives"] if c["kind"] == "all-to-all") == transforms * divided
+    assert (program["least_communicated_bytes"] > 0) == (divided > 0)
+    assert program["least_communicated_bytes"] <= program["communicated_bytes"]
+    assert program["temporary_bytes"] > 0
+    assert list(program["temporary_bytes_of_parts"]) == [name for name in compared if name != "exponax"]
+
+
+def test_on_paper_all_fields_count():
+    nx, ny, nz = shape = (8, 12, 10)
+    result = _bench.on_paper(_bench.Case("gradient", shape, (1, 1), "float64", None), jax.devices(), XLA())
+    program, field, spectrum = result["program"], nx * ny * nz * 8, nx * ny * (nz // 2 + 1) * 16
+    assert program["block_bytes"] == 3 * field
+    assert program["least_bytes_per_fft_pass"] == [field + spectrum, 3 * (field + spectrum)]
+    assert list(program["temporary_bytes_of_parts"]) == ["its FFTs"]
+
+
+@pytest.mark.parametrize(
+    ("package", "failure"),
+    [(None, "not installed"), (ModuleType("exponax"), "ValueError: its grids are cubes; got (9, 10, 11)")],
+)
+def test_exponax_where_it_cannot_run(package, failure, monkeypatch):
+    monkeypatch.setitem(sys.modules, "exponax", package)
+    problem = SOLVERS["etdrk2"](Decomposition(make_mesh((1, 1)), shape=UNEVEN), np.dtype("float32"))
+    _, row = _bench._checked(problem.peers(None)["exponax"], None, 1e-5, may_fail=True)
+    assert row["failure"] == failure
+
+
+def test_of_several_results_the_worst_counts():
+    answer = [np.ones(3), np.ones((2, 3))]
+    assert _bench._relative_error([answer[0], answer[1] + 0.5], answer) == 0.5
+    with pytest.raises(ValueError, match="result of shape"):
+        _bench._relative_error(answer[::-1], answer)
+    with pytest.raises(ValueError, match="shorter"):
+        _bench._relative_error(answer, answer[:1])
