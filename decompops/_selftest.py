@@ -9,7 +9,7 @@ import numpy as np
 
 from ._autotune import mesh_sizes
 from ._backend.base import AbstractBackend
-from ._bench import make_mesh
+from ._bench.run import make_mesh
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange

@@ -19,7 +19,7 @@ from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
-from ._bench import OPERATORS, SOLVERS, Case, cases, make_mesh, measure, on_paper
+from ._bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
 
 
@@ -117,8 +117,9 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shape", nargs="+", type=_shape, default=[(64, 64, 64)], help="grids: 256 or 256x256x128 (default: 64)")
     add("--mesh", nargs="+", type=_mesh, help="device meshes: 2x4, or 8 for a slab (default: all devices, near square)")
     add("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"], help="the real dtype")
-    names = f"{', '.join(OPERATORS)}; of the solvers {', '.join(SOLVERS)} (default: fft rfft)"
-    choices = (*OPERATORS, *SOLVERS)
+    names = f"{', '.join(OPERATORS)}; of the solvers {', '.join(SOLVERS)}; between groups of devices {RESHARD} "
+    names += "(default: fft rfft)"
+    choices = (*OPERATORS, *SOLVERS, RESHARD)
     add("--operator", nargs="+", choices=choices, default=["fft", "rfft"], metavar="NAME", help=names)
     add(
         "--axis-contiguous",
@@ -144,6 +145,8 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     backend = _start(parser, options.backend)
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("what is on paper are XLA's collectives; it needs --backend xla")
+    if options.on_paper and RESHARD in options.operator:
+        parser.error(f"what is on paper are compiled programs; {RESHARD} is several")
     devices = _devices(options)
     meshes = options.mesh or [_near_square(len(devices))]
     for mesh in meshes:
@@ -174,7 +177,7 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         about["cpu_count"] = os.cpu_count()
         print(json.dumps({"versions": _versions(), **about, "backend": str(backend), "cases": results}, indent=2))
     else:
-        from ._tables import print_measured, print_on_paper
+        from ._bench.tables import print_measured, print_on_paper
 
         processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
         title = f"{backend} on {len(devices)} x {devices[0].platform}{processes}"

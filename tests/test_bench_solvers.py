@@ -7,8 +7,9 @@ from types import ModuleType
 import jax
 import numpy as np
 import pytest
-from decompops import XLA, Decomposition, _bench
-from decompops._bench_solvers import SOLVERS
+from decompops import XLA, Decomposition
+from decompops._bench import run as bench
+from decompops._bench.solvers import SOLVERS
 
 from helpers import make_mesh
 
@@ -28,9 +29,9 @@ CASES = {
 @pytest.mark.parametrize("operator", SOLVERS)
 def test_answers_and_figures(operator):
     shape, mesh, transforms, compared = CASES[operator]
-    case = _bench.Case(operator, shape, mesh, "float64", None)
+    case = bench.Case(operator, shape, mesh, "float64", None)
     with jax.numpy_dtype_promotion("standard"):  # exponax needs it
-        result = _bench.measure(case, jax.devices(), XLA(), repeats=1)
+        result = bench.measure(case, jax.devices(), XLA(), repeats=1)
     rows = {row["name"]: row for row in result["contestants"]}
     assert list(rows) == ["decompops", *compared]
     if shape == UNEVEN or importlib.util.find_spec("exponax") is None:
@@ -50,7 +51,7 @@ def test_answers_and_figures(operator):
 
 def test_on_paper_all_fields_count():
     nx, ny, nz = shape = (8, 12, 10)
-    result = _bench.on_paper(_bench.Case("gradient", shape, (1, 1), "float64", None), jax.devices(), XLA())
+    result = bench.on_paper(bench.Case("gradient", shape, (1, 1), "float64", None), jax.devices(), XLA())
     program, field, spectrum = result["program"], nx * ny * nz * 8, nx * ny * (nz // 2 + 1) * 16
     assert program["block_bytes"] == 3 * field
     assert program["least_bytes_per_fft_pass"] == [field + spectrum, 3 * (field + spectrum)]
@@ -64,14 +65,14 @@ def test_on_paper_all_fields_count():
 def test_exponax_where_it_cannot_run(package, failure, monkeypatch):
     monkeypatch.setitem(sys.modules, "exponax", package)
     problem = SOLVERS["etdrk2"](Decomposition(make_mesh((1, 1)), shape=UNEVEN), np.dtype("float32"))
-    _, row = _bench._checked(problem.peers(None)["exponax"], None, 1e-5, may_fail=True)
+    _, row = bench._checked(problem.peers(None)["exponax"], None, 1e-5, may_fail=True)
     assert row["failure"] == failure
 
 
 def test_of_several_results_the_worst_counts():
     answer = [np.ones(3), np.ones((2, 3))]
-    assert _bench._relative_error([answer[0], answer[1] + 0.5], answer) == 0.5
+    assert bench._relative_error([answer[0], answer[1] + 0.5], answer) == 0.5
     with pytest.raises(ValueError, match="result of shape"):
-        _bench._relative_error(answer[::-1], answer)
+        bench._relative_error(answer[::-1], answer)
     with pytest.raises(ValueError, match="shorter"):
-        _bench._relative_error(answer, answer[:1])
+        bench._relative_error(answer, answer[:1])

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import MPI, XLA, CuDecomp, _bench, _selftest, cli
+from decompops import MPI, XLA, CuDecomp, _selftest, cli
 from decompops._backend import library
-from decompops._bench_program import Contestant
+from decompops._bench import run as bench
+from decompops._bench.peers import HALO_WIDTH
+from decompops._bench.program import Contestant
 from decompops._hlo import Collective, collectives
-from decompops._peers import HALO_WIDTH
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
@@ -134,13 +135,13 @@ def test_contestants_are_right_and_timed(measured):
 
 def test_every_operator_in_tables():
     options = ("--shape", "8", "--dtype", "float64", "--repeats", "1", "--axis-contiguous", "both")
-    operators = (*_bench.OPERATORS, "gradient")  # the other solvers have their own test
+    operators = (*bench.OPERATORS, "gradient", "reshard")  # the other solvers have their own test
     done = run("bench", *options, "--operator", *operators)
     assert done.returncode == 0, done.stderr
     assert "wrong" not in done.stdout
     for operator in operators:
         fields = "float64" if operator.startswith(("r", "t", "h", "g")) else "complex128"
-        orders = [""] if operator in ("halo", "gradient") else [", natural order", ", axis-contiguous order"]
+        orders = [""] if operator in ("halo", "gradient", "reshard") else [", natural order", ", axis-contiguous order"]
         for order in orders:
             assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA()" in done.stdout
     assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in done.stdout
@@ -217,16 +218,16 @@ def test_missing_packages_are_named(capsys, monkeypatch):
 def test_wrong_contestants_are_not_timed():
     answer = np.ones((2, 3))
     wrong = lambda: Contestant(lambda: answer + 1e-4)
-    contestant, row = _bench._checked(wrong, answer, 1e-5, may_fail=True)
+    contestant, row = bench._checked(wrong, answer, 1e-5, may_fail=True)
     assert contestant is None
     assert row["failure"] == "wrong: relative error 1.0e-04, allowed 1e-05"
     misshapen = lambda: Contestant(lambda: answer.T)
-    contestant, row = _bench._checked(misshapen, answer, 1e-5, may_fail=True)
+    contestant, row = bench._checked(misshapen, answer, 1e-5, may_fail=True)
     assert contestant is None
     assert row["failure"] == "ValueError: result of shape (3, 2), expected (2, 3)"
     with pytest.raises(ValueError, match="result of shape"):
-        _bench._checked(misshapen, answer, 1e-5, may_fail=False)
-    contestant, row = _bench._checked(lambda: Contestant(lambda: answer), answer, 1e-5, may_fail=True)
+        bench._checked(misshapen, answer, 1e-5, may_fail=False)
+    contestant, row = bench._checked(lambda: Contestant(lambda: answer), answer, 1e-5, may_fail=True)
     assert contestant is not None
     assert row["failure"] is None
 
@@ -234,7 +235,7 @@ def test_wrong_contestants_are_not_timed():
 @pytest.mark.parametrize(("mesh", "axis", "cells"), [((8, 1), 0, 2), ((1, 8), 1, 1), ((4, 2), 0, 4)])
 def test_limits_of_the_halo_exchange(mesh, axis, cells):
     shape = (16, 8, 4)
-    result = _bench.on_paper(_bench.Case("halo", shape, mesh, "float32", None), jax.devices(), XLA())
+    result = bench.on_paper(bench.Case("halo", shape, mesh, "float32", None), jax.devices(), XLA())
     program = result["program"]
     assert set(kinds(program)) == {"collective-permute"}
     assert program["least_communicated_bytes"] <= program["communicated_bytes"]

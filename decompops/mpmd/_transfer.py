@@ -68,6 +68,11 @@ class Route:
     def target_block(self) -> Shape:
         return self.target.shard_shape(self.shape)
 
+    @functools.cached_property
+    def rounds(self) -> "list[list[Key]]":
+        """The boxes that go to another process, as they travel when no other array does."""
+        return _rounds([(0, box) for box in self.boxes if box.crosses])
+
     @property
     def sent_bytes(self) -> int:
         """The bytes that leave their device, over all devices. Nothing is sent to a device twice."""
@@ -80,7 +85,7 @@ class Route:
         cut = 0 if all(box.shape == self.source_block for box in self.boxes) else source
         joined = 0 if all(box.shape == self.target_block for box in self.boxes) else target
         # In a round every device that takes part has a box to send and room for another, wanted or not.
-        crossing = [keys[0][1].nbytes for keys in _rounds([(0, box) for box in self.boxes if box.crosses])]
+        crossing = [keys[0][1].nbytes for keys in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
 

@@ -18,16 +18,19 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 
-from ._backend.base import AbstractBackend, Counters
-from ._backend.xla import XLA
-from ._bench_operators import OPERATORS, operator_problem
-from ._bench_program import Contestant, Problem, report
-from ._bench_solvers import SOLVERS
-from ._decomposition import Decomposition
-from ._peers import Task
-from ._pencil import Triple
+from .._backend.base import AbstractBackend, Counters
+from .._backend.xla import XLA
+from .._decomposition import Decomposition
+from .._pencil import Triple
+from .groups import HandOver
+from .operators import OPERATORS, operator_problem
+from .peers import Task
+from .program import Contestant, Problem, report
+from .solvers import SOLVERS
 
 
+# Between groups of devices.
+RESHARD = "reshard"
 # Relative to the largest value, as in the tests.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -58,6 +61,11 @@ def cases(
     for shape, mesh, operator, dtype in product(shapes, meshes, operators, dtypes):
         if operator == "halo" and any(n % parts for n, parts in zip(shape, mesh)):
             raise ValueError(f"the mesh must divide the shape for the operator halo; got {shape} on {mesh}")
+        if operator == RESHARD and (len(mesh) < 2 or mesh[0] < 2 or any(n % mesh[1] for n in shape[:2])):
+            raise ValueError(
+                "for the operator reshard the mesh must have groups along x, and along y devices that divide the "
+                f"shape; got {shape} on {mesh}"
+            )
         ordered = operator in OPERATORS and operator != "halo"
         found += [Case(operator, shape, mesh, dtype, order) for order in (orders if ordered else [None])]
     return found
@@ -70,6 +78,12 @@ def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
 
 def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:
     """Check every contestant's answer, then time them in turns. In a run of several processes, all of them call it."""
+    if case.operator == RESHARD:
+        moved = HandOver(make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype))
+        rows = _compared(moved.entrants(), 0.0, repeats)
+        about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
+        return {**about, "contestants": rows, "program": moved.report()}
+
     problem = _problem(case, devices, backend)
     compiled = problem.ours.compile()
     parts = {name: part.compile() for name, part in problem.parts.items()}
@@ -87,14 +101,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
         for name, make in problem.peers(*inputs).items():
             yield name, make, answer
 
-    rows: list[dict[str, Any]] = []
-    contestants = []
-    for name, make, right in entrants():
-        contestant, row = _checked(make, right, TOLERANCE[case.dtype], may_fail=name != "decompops")
-        rows.append({"name": name, **row})
-        if contestant is not None:
-            contestants.append((rows[-1], contestant))
-    _time(contestants, repeats)
+    rows = _compared(entrants(), TOLERANCE[case.dtype], repeats)
     before = backend.counters()
     jax.block_until_ready(ours.run())
     program = report(problem.ours, compiled, parts, before, backend.counters())
@@ -127,6 +134,21 @@ def _on_xla(case: Case, devices: list, inputs: Sequence[np.ndarray]) -> Contesta
 
 def _about(case: Case, problem: Problem) -> dict[str, Any]:
     return {**asdict(case), "field_dtype": str(problem.ours.arguments[0].dtype)}
+
+
+def _compared(
+    entrants: Iterator[tuple[str, Callable[[], Contestant], Any]], tolerance: float, repeats: int
+) -> list[dict[str, Any]]:
+    """A row for each contestant. The first one is ours."""
+    rows: list[dict[str, Any]] = []
+    contestants = []
+    for name, make, right in entrants:
+        contestant, row = _checked(make, right, tolerance, may_fail=name != "decompops")
+        rows.append({"name": name, **row})
+        if contestant is not None:
+            contestants.append((rows[-1], contestant))
+    _time(contestants, repeats)
+    return rows
 
 
 def _checked(

@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._bench_program import Contestant, Operand, Problem, Program, compile_for
-from ._bench_reference import Flow, Spectra, random_layer
-from ._decomposition import Decomposition
-from ._operator.fft import FFT3D
-from ._operator.halo import HaloExchange
-from ._stage import Plan
-from .nn._fno import FNOBlock
-from .pde import ETDRK, NavierStokes
-from .spectral import Gradient
-from .spectral._operator import grid_of
+from .._decomposition import Decomposition
+from .._operator.fft import FFT3D
+from .._operator.halo import HaloExchange
+from .._stage import Plan
+from ..nn._fno import FNOBlock
+from ..pde import ETDRK, NavierStokes
+from ..spectral import Gradient
+from ..spectral._operator import grid_of
+from .program import Contestant, Operand, Problem, Program, compile_for
+from .reference import Flow, Spectra, random_layer
 
 
 VISCOSITY, DT = 1e-2, 1e-2

@@ -5,13 +5,13 @@ from functools import partial
 
 import numpy as np
 
-from ._bench_program import Operand, Problem, Program, random_field
-from ._decomposition import Decomposition
-from ._operator.fft import FFT3D
-from ._operator.halo import HaloExchange
-from ._operator.transpose import Transpose
-from ._peers import Task, expected, multiplicity, of_transform, peers, weights
-from ._stage import Plan, result_dtype
+from .._decomposition import Decomposition
+from .._operator.fft import FFT3D
+from .._operator.halo import HaloExchange
+from .._operator.transpose import Transpose
+from .._stage import Plan, result_dtype
+from .peers import Task, expected, multiplicity, of_transform, peers, weights
+from .program import Operand, Problem, Program, random_field
 
 
 OPERATORS = (

@@ -12,10 +12,10 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._backend.base import Counters
-from ._hlo import Collective, collectives
-from ._pencil import NO_HALO, Layout
-from ._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
+from .._backend.base import Counters
+from .._hlo import Collective, collectives
+from .._pencil import NO_HALO, Layout
+from .._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
 
 
 @dataclass(frozen=True)

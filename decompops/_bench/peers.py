@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from ._bench_program import Contestant, compile_for, gathered
-from ._pencil import Triple
+from .._pencil import Triple
+from .program import Contestant, compile_for, gathered
 
 
 HALO_WIDTH = 2

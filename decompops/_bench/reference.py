@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ._bench_program import random_field
-from ._pencil import Triple
+from .._pencil import Triple
+from .program import random_field
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""The benchmark's case of groups of devices: a field goes from one to another and is divided anew."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from .._pencil import Triple
+from ..mpmd import MpmdMesh, reshard
+from ..mpmd._transfer import Route
+from .program import Contestant, random_field
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """From the first to the last group along the axis x of a mesh; from slabs along x to slabs along y."""
+
+    mesh: Mesh
+    shape: Triple
+    dtype: np.dtype
+
+    @cached_property
+    def route(self) -> Route:
+        groups = MpmdMesh(self.mesh, "x").groups
+        return Route(self.shape, self.dtype, NamedSharding(groups[0], P("y")), NamedSharding(groups[-1], P(None, "y")))
+
+    def entrants(self) -> Iterator[tuple[str, Callable[[], Contestant], Any]]:
+        u = random_field(self.shape, self.dtype)
+        source, target = self.route.source, self.route.target
+        field = jax.make_array_from_callback(self.shape, source, lambda index: u[index], dtype=self.dtype)
+
+        def by_jax() -> Array:
+            # Another array for each run: JAX would remember what it has fetched to the host.
+            blocks: Any = [shard.data for shard in field.addressable_shards]
+            return jax.device_put(jax.make_array_from_single_device_arrays(self.shape, source, blocks), target)
+
+        yield "decompops", lambda: Contestant(lambda: reshard(field, target), self._collect), u
+        yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
+
+    def report(self) -> dict[str, Any]:
+        """For one device of the group that receives: it wants all of its block, and has none of it."""
+        devices = len(self.route.target.device_set)
+        least = math.prod(self.route.target_block) * self.dtype.itemsize
+        permutes = len(self.route.rounds)
+        sent = self.route.sent_bytes // devices
+        kind = {"kind": "collective-permute", "group_size": 2 * devices}
+        return {
+            "collectives": [{**kind, "count": permutes, "bytes": sent}] if permutes else [],
+            "kernel_messages": 0,
+            "communicated_bytes": sent,
+            "least_communicated_bytes": least,
+            "block_bytes": least,
+            "temporary_bytes": self.route.working_bytes,
+            "temporary_blocks": self.route.working_bytes / least,
+            "temporary_bytes_of_parts": {},
+            "kernel_workspace_bytes": 0,
+            "least_bytes_per_fft_pass": [],
+        }
+
+    def _collect(self, result: Array) -> np.ndarray:
+        """The field, in every process."""
+        everywhere = reshard(result, NamedSharding(self.mesh, P()))
+        return np.asarray(everywhere.addressable_data(0))
