@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
 from ._mesh import Device, MpmdMesh, MpmdSharding, names_of
-from ._transfer import Route, transfer
+from ._transfer import Route, find_route, transfer
 
 
 Movable = jax.Array | MpmdArray
@@ -162,7 +162,7 @@ def _route(array: Movable, target: NamedSharding) -> Route:
         raise ValueError(
             f"The target must divide an array of shape {array.shape}; got {target.spec} on {dict(target.mesh.shape)}."
         )
-    return Route(array.shape, np.dtype(array.dtype), array.sharding, target)
+    return find_route(array.shape, np.dtype(array.dtype), array.sharding, target)
 
 
 def _in_batches(

@@ -69,6 +69,14 @@ class Route:
         return self.target.shard_shape(self.shape)
 
     @functools.cached_property
+    def by_sender(self) -> dict[Device, list[Box]]:
+        """The boxes that each device has to send, or to keep."""
+        found = defaultdict(list)
+        for box in self.boxes:
+            found[box.sender].append(box)
+        return dict(found)
+
+    @functools.cached_property
     def rounds(self) -> "list[list[Key]]":
         """The boxes that go to another process, as they travel when no other array does."""
         return _rounds([(0, box) for box in self.boxes if box.crosses])
@@ -89,6 +97,12 @@ class Route:
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
 
+@functools.lru_cache(maxsize=1024)
+def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: NamedSharding) -> Route:
+    """The same route for the same question: what it consists of is worked out once."""
+    return Route(shape, dtype, source, target)
+
+
 def transfer(
     sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
 ) -> list[jax.Array]:
@@ -97,14 +111,15 @@ def transfer(
     Every process that has a device in one of the routes must call this with the same routes. A process without devices
     at a target gets an array without blocks. The blocks of a source are deleted where `donate` says so.
     """
-    me = jax.process_index()
-    boxes = [(number, box) for number, route in enumerate(routes) for box in route.boxes]
-    cuts = {
-        (number, box): _cut(sources[number][box.sender], box) for number, box in boxes if box.sender.process_index == me
-    }
+    cuts: dict[Key, jax.Array] = {}
+    for number, (blocks, route) in enumerate(zip(sources, routes)):
+        for sender, boxes in route.by_sender.items():
+            if sender.process_index == jax.process_index():
+                cuts |= zip(((number, box) for box in boxes), _cut(blocks[sender], boxes))
     local = [key for key in cuts if not key[1].crosses]
     arrived = dict(zip(local, jax.device_put([cuts[key] for key in local], [box.receiver for _, box in local])))
-    arrived |= _exchange([(number, box) for number, box in boxes if box.crosses], cuts)
+    crossing = [(number, box) for number, route in enumerate(routes) for box in route.boxes if box.crosses]
+    arrived |= _exchange(crossing, cuts)
     del cuts
     received = defaultdict(list)
     for (number, box), part in arrived.items():
@@ -123,8 +138,18 @@ def transfer(
     return results
 
 
-def _cut(block: jax.Array, box: Box) -> jax.Array:
-    return block if box.shape == block.shape else jax.lax.dynamic_slice(block, box.start, box.shape)
+def _cut(block: jax.Array, boxes: Sequence[Box]) -> list[jax.Array]:
+    """The boxes that leave a block, which may be one itself. What several devices want is cut out once."""
+    if boxes[0].shape == block.shape:
+        return [block] * len(boxes)
+    places = tuple(dict.fromkeys((box.start, box.shape) for box in boxes))
+    pieces = dict(zip(places, _sliced(places, block)))
+    return [pieces[box.start, box.shape] for box in boxes]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sliced(places: tuple[tuple[Shape, Shape], ...], block: jax.Array) -> list[jax.Array]:
+    return [jax.lax.slice(block, start, [a + n for a, n in zip(start, shape)]) for start, shape in places]
 
 
 @functools.partial(jax.jit, donate_argnums=0)
