@@ -84,6 +84,12 @@ def collectives(text: str) -> list[tuple[str, list[set[int]]]]:
             source = integers(iota[2])
             devices = np.arange(math.prod(source)).reshape(source)
             groups = devices.transpose(integers(iota[3]) if iota[3] else None).reshape(integers(iota[1])).tolist()
+        elif named := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}:]*)\}", rest):  # mesh['x'=2,'y'=2] {'y'}
+            sizes = {name: int(size) for name, size in (axis.split("=") for axis in named[1].split(","))}
+            devices = np.arange(math.prod(sizes.values())).reshape(*sizes.values())
+            along = [list(sizes).index(name) for name in named[2].split(",")]
+            last = np.moveaxis(devices, along, range(-len(along), 0))
+            groups = last.reshape(-1, math.prod(last.shape[-len(along) :])).tolist()
         else:
             raise ValueError(f"unknown replica groups: {rest}")
         found.append((kind, [set(group) for group in groups]))

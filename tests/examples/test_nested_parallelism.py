@@ -79,11 +79,23 @@ def test_exact_solution_is_one():
         ("all-to-all(%p), replica_groups={{0,1},{2,3}}, dimensions={0}", ("all-to-all", [{0, 1}, {2, 3}])),
         ("all-gather-start(%p), replica_groups=[2,2]<=[2,2]T(1,0), dim", ("all-gather", [{0, 2}, {1, 3}])),
         ("all-reduce(%p), replica_groups=[1,4]<=[4], to_apply=%add", ("all-reduce", [{0, 1, 2, 3}])),
+        ("all-to-all(%p), replica_groups=mesh['x'=2,'y'=2] {'x'}, dim", ("all-to-all", [{0, 2}, {1, 3}])),
+        ("all-gather(%p), replica_groups=mesh['c'=2,'x'=1,'y'=2] {'y','x'}, dim", ("all-gather", [{0, 1}, {2, 3}])),
         ("collective-permute(%p), source_target_pairs={{0,1},{1,0}}", ("collective-permute", [{0, 1}, {0, 1}])),
     ],
 )
 def test_collectives_are_read(line, expected):
     assert nested_parallelism.collectives(f"  %a = f32[8]{{0}} {line}\n  %b = f32[8]{{0}} add(%a, %a)") == [expected]
+
+
+@pytest.mark.parametrize(
+    "groups", ["mesh['x'=4] {'x':(1)2}", "mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'y'}", "<new>"]
+)
+def test_unknown_groups_are_refused(groups):
+    with pytest.raises(ValueError, match="unknown replica groups"):
+        nested_parallelism.collectives(
+            f"  %a = f32[8]{{0}} all-to-all(%p), replica_groups={groups}, dimensions={{0}}\n"
+        )
 
 
 @pytest.mark.parametrize("found", [("all-to-all", [{0, 4}]), ("all-gather", [{0, 1}]), ("all-reduce", [{4, 5, 6, 7}])])
