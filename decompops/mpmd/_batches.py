@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._mesh import Device, MpmdMesh
+from ._mesh import Device, MpmdMesh, no_ambient_mesh
 from ._transfer import Route
 
 
@@ -38,6 +38,7 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
         yield batch
 
 
+@no_ambient_mesh()
 def agreed_threshold(mpmd_mesh: MpmdMesh, routes: Sequence[Route], threshold: int | None) -> int:
     """The threshold that all processes of the mesh keep, after a check that they mean the same arrays."""
     if threshold is not None and threshold <= 0:

@@ -1,6 +1,7 @@
 """Meshes whose devices fall into groups, and the places that arrays have on them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -172,6 +173,13 @@ class MpmdSharding:
 
     def __repr__(self) -> str:
         return f"MpmdSharding({self.mpmd_mesh}, mesh_ids={self.mesh_ids}, spec={self.spec})"
+
+
+@contextmanager
+def no_ambient_mesh() -> Iterator[None]:
+    """What is jitted here runs on the devices of one group or another, whatever the caller's `jax.set_mesh` says."""
+    with jax.set_mesh(Mesh(np.empty((), object), ())):
+        yield
 
 
 def names_of(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._array import MpmdArray
-from ._mesh import names_in, without_axis
+from ._mesh import names_in, no_ambient_mesh, without_axis
 
 
+@no_ambient_mesh()
 def logically_stacked(
     array: jax.Array | MpmdArray | Sequence[jax.Array],
     mesh: Mesh,

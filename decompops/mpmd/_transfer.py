@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._mesh import Device
+from ._mesh import Device, no_ambient_mesh
 
 
 AXIS = "device"
@@ -103,6 +103,7 @@ def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: Nam
     return Route(shape, dtype, source, target)
 
 
+@no_ambient_mesh()
 def transfer(
     sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
 ) -> list[jax.Array]:

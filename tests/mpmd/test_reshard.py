@@ -12,7 +12,7 @@ from decompops.mpmd._transfer import Route, transfer
 from hypothesis import given, settings, strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from groups import CHECKS, assert_bits, check_round_trip, make_groups, mixed_tree, placed
+from groups import CHECKS, assert_bits, check_reshard, check_round_trip, check_stacked, make_groups, mixed_tree, placed
 from helpers import TYPES, make_mesh, random_field
 
 
@@ -33,6 +33,16 @@ def test_round_trip_on_explicit_axes():
 @pytest.mark.parametrize("sizes", GROUPS[1:3])
 def test_groups(sizes, check):
     check(make_groups(sizes))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_ambient_mesh_does_not_matter(kind):
+    groups = make_groups((2, 2, 2), kind)
+    for mesh in (groups.mesh, *groups.groups):
+        with jax.set_mesh(mesh):
+            check_round_trip(groups, None)
+            check_reshard(groups)
+            check_stacked(groups)
 
 
 @st.composite

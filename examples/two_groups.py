@@ -1,0 +1,331 @@
+"""A flow solver and a network that learns from it while it runs: groups of devices with programs of their own.
+
+    pip install ".[examples,training]"
+    python examples/two_groups.py                    # 8 virtual CPU devices in 2 groups of 2x2, or GPUs
+    python examples/two_groups.py --mesh 4x2x1       # 3 learners, of different widths, on the same stream
+
+Group 0 computes a decaying turbulent flow. After each interval its velocity goes to the other groups by
+`mpmd.reshard`, from pencils there to slabs here. Each of these computes the energy spectrum, and trains a network to
+correct a solver of half the resolution: from the flow at the start of the interval, and this solver's prediction, to
+the flow at its end. Every snapshot is a test before it is a lesson. (The lessons are one flow's: a network that
+follows this flow is no model of turbulence yet.)
+
+In several processes each belongs to one group and runs its program only; `reshard` is all that they share. On one
+machine of two cores:
+
+    taskset -c 0 python examples/two_groups.py --mesh 2x1x1 --address 127.0.0.1:12345 --processes 2 --rank 0 &
+    taskset -c 1 python examples/two_groups.py --mesh 2x1x1 --address 127.0.0.1:12345 --processes 2 --rank 1
+
+While the learners train on one snapshot, the solver computes the next. The groups first run one after the other, then
+together, and must compute the same. Together they take as long as the slower group, if each has hardware of its own, as
+above. CPU devices must be in another process, too: in one process XLA runs programs of several of them one at a time.
+"""
+
+import math
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from decompops import mpmd, spectral
+from decompops.mpmd import MpmdArray, MpmdMesh, MpmdSharding
+from decompops.pde import ETDRK, NavierStokes
+from jax import Array
+from jax.sharding import Mesh, PartitionSpec as P
+
+from options import Parser, at_least, figure, make_mesh, mesh_shape
+
+
+SOLVER = 0  # the group; all others learn
+INTERVAL = 0.1
+VISCOSITY = 0.02
+TRAINING_STEPS = 4  # for each snapshot
+
+
+class Snapshot(NamedTuple):
+    """What the solver sends."""
+
+    velocity: Any  # (3, n, n, n)
+    energy: Any
+
+
+class Report(NamedTuple):
+    """What a learner notes about each snapshot."""
+
+    spectrum: Any  # energy by |k|, (snapshots, bins)
+    energy: Any  # as the solver says, (snapshots,)
+    coarse: Any  # mean square error of the coarse solver
+    corrected: Any  # and with the network, before it has seen the snapshot
+
+
+def first_velocity(fft: dops.FFT3D) -> Array:
+    """A random solenoidal field: the same on every mesh."""
+    draw, project = spectral.GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 8)), spectral.LerayProjection(fft)
+    u = project(jax.vmap(draw)(jax.random.split(jax.random.key(0), 3)))
+    return u / jnp.sqrt(jnp.mean(u**2))
+
+
+def make_solver(mesh: Mesh, n: int) -> tuple[Array, Callable]:
+    """The first state of group 0, and its program for one interval: the next state, and a snapshot of it."""
+    fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
+    steps = 2 * round(n / 16)
+    solver = ETDRK(NavierStokes(fft, VISCOSITY), INTERVAL / steps)
+    kept = solver.equation.fft
+
+    @jax.jit
+    def advance(state: Array) -> tuple[Array, Snapshot]:
+        state, _ = solver.rollout(state, steps)
+        return state, Snapshot(kept.inverse(state), spectral.mean_square(kept, state).sum() / 2)
+
+    return jax.jit(lambda: kept(first_velocity(fft)))(), advance
+
+
+def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, Callable]:
+    """The first state of another group, and its program for one snapshot. In the state is its report so far."""
+    fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
+    coarse_grid = (n // 2,) * 3
+    half = dops.FFT3D(mesh, shape=coarse_grid, real=True)
+    steps = round(n / 16)
+    solver = ETDRK(NavierStokes(half, VISCOSITY), INTERVAL / steps)
+    kept, project, cut = solver.equation.fft, spectral.LerayProjection(half), spectral.Resample(fft, coarse_grid)
+    modes = (n // 2 + 2) // 3  # those that the coarse solver keeps
+    network = dops.nn.FNO3D(half, 6, 3, width=width, modes=modes, depth=2, key=jax.random.key(1))
+    parameters, rest = eqx.partition(network, eqx.is_inexact_array)
+    optimiser = optax.adam(1e-2)
+    edges = np.arange(n) - 0.5  # beyond the corner of the modes that the solver keeps, at |k| = n / √3
+
+    def filtered(u: Array) -> Array:
+        return kept.inverse(kept(cut(u)))
+
+    def loss(parameters: Any, u: Array, guess: Array, truth: Array) -> Array:
+        force = eqx.combine(parameters, rest)(jnp.concatenate([u, (guess - u) / INTERVAL]))
+        return jnp.mean((guess + INTERVAL * project(force) - truth) ** 2) / jnp.mean((guess - truth) ** 2)
+
+    @jax.jit
+    def learn(state: tuple, snapshot: Snapshot) -> tuple:
+        parameters, memory, u, report, seen = state
+        guess = kept.inverse(solver.rollout(kept(u), steps)[0])
+        truth = filtered(snapshot.velocity)
+
+        def step(state: tuple, _: None) -> tuple[tuple, Array]:
+            parameters, memory = state
+            error, gradient = jax.value_and_grad(loss)(parameters, u, guess, truth)
+            updates, memory = optimiser.update(gradient, memory, parameters)
+            return (optax.apply_updates(parameters, updates), memory), error
+
+        (parameters, memory), errors = jax.lax.scan(step, (parameters, memory), length=TRAINING_STEPS)
+        shells = spectral.power_spectrum(fft, snapshot.velocity, edges=edges)
+        spectrum = (shells.power.sum(0) * shells.modes) / (2 * (2 * math.pi) ** 3)
+        coarse = jnp.mean((guess - truth) ** 2)
+        new = Report(spectrum, snapshot.energy, coarse, errors[0] * coarse)
+        report = jax.tree.map(lambda all, one: all.at[seen].set(one), report, new)
+        return parameters, memory, truth, report, seen + 1
+
+    start = jax.jit(lambda: filtered(first_velocity(fft)))()
+    report = jax.tree.map(jnp.asarray, report)
+    return (parameters, optimiser.init(parameters), start, report, jnp.zeros((), int)), learn
+
+
+def known(place: MpmdSharding, zero: np.ndarray, array: Array | None) -> MpmdArray:
+    """An array of one group as every process knows it, also those that have no part of it."""
+    return MpmdArray([] if array is None else [array], place, zero.shape, zero.dtype)
+
+
+class Groups:
+    """The programs of this process's groups (in one process, of all of them), and what they send each other."""
+
+    def __init__(self, mesh: Mesh, n: int, width: int, snapshots: int):
+        line = Mesh(mesh.devices.reshape(len(mesh.devices), -1), ("group", "x"), axis_types=mesh.axis_types[:2])
+        self.pencils, self.slabs = MpmdMesh(mesh, "group"), MpmdMesh(line, "group")  # the same devices
+        self.meshes = [self.pencils.groups[SOLVER], *self.slabs.groups[1:]]
+        self.learners = range(1, len(self.meshes))
+        self.snapshot = Snapshot(np.zeros((3, n, n, n)), np.zeros(()))
+        self.report = Report(np.zeros((snapshots, n - 1)), *[np.zeros(snapshots)] * 3)
+        self.home = Snapshot(*(MpmdSharding(self.pencils, [SOLVER], spec) for spec in (P(None, "x", "y"), P())))
+        # Before anything is compiled, because between CPUs no process may be 30 s late for its first exchange.
+        self.deliver(mpmd.spmd_to_mpmd_reshard(self.pencils, self.snapshot, self.home))
+        places = {group: MpmdSharding(self.slabs, [group], P()) for group in self.learners}
+        self.collect(mpmd.spmd_to_mpmd_reshard(self.slabs, dict.fromkeys(self.learners, self.report), places))
+        self.start, self.programs = {}, {}
+        for group in self.pencils.local_mpmd_idxs:
+            mesh = self.meshes[group]
+            with jax.set_mesh(mesh):
+                made = make_solver(mesh, n) if group == SOLVER else make_learner(mesh, n, width * group, self.report)
+            self.start[group], self.programs[group] = made
+
+    def advance(self, states: dict) -> Snapshot:
+        """One interval of the solver, if this is its process, and the snapshot at its end."""
+        snapshot = Snapshot(None, None)
+        if SOLVER in states:
+            jax.block_until_ready(states[SOLVER])  # else calls pile up, and XLA's CPU devices hang with some dozens
+            with jax.set_mesh(self.meshes[SOLVER]):
+                states[SOLVER], snapshot = self.programs[SOLVER](states[SOLVER])
+        return Snapshot(*map(known, self.home, self.snapshot, snapshot))
+
+    def deliver(self, snapshot: Snapshot) -> dict[int, Snapshot]:
+        """The snapshot for each learner of this process."""
+        places = {g: Snapshot(*(MpmdSharding(self.slabs, [g], s) for s in (P(None, "x"), P()))) for g in self.learners}
+        delivered = mpmd.reshard(dict.fromkeys(self.learners, snapshot), places)
+        return {group: delivered[group] for group in self.learners if group in self.pencils.local_mpmd_idxs}
+
+    def learn(self, states: dict, snapshots: dict[int, Snapshot]) -> None:
+        """What this process's learners do with a snapshot."""
+        for group, snapshot in snapshots.items():
+            jax.block_until_ready(states[group])
+            with jax.set_mesh(self.meshes[group]):
+                states[group] = self.programs[group](states[group], snapshot)
+
+    def finish(self, states: dict) -> dict[int, Report]:
+        """Wait until the learners have done all they were given. In the solver's processes, returns their reports."""
+        jax.block_until_ready(states)
+        reports = {}
+        for group in self.learners:
+            report = states[group][3] if group in states else [None] * 4
+            place = MpmdSharding(self.slabs, [group], P())
+            reports[group] = Report(*map(known, [place] * 4, self.report, report))
+        return self.collect(reports)
+
+    def collect(self, reports: dict[int, Report]) -> dict[int, Report]:
+        reports = mpmd.reshard(reports, MpmdSharding(self.pencils, [SOLVER], P()))
+        return jax.tree.map(np.asarray, reports) if SOLVER in self.pencils.local_mpmd_idxs else {}
+
+
+class Result(NamedTuple):
+    """The reports of both runs, and the seconds that they took."""
+
+    alone: dict[int, Report]
+    together: dict[int, Report]
+    solver: float
+    learners: float
+    both: float
+
+
+def run(groups: Groups, intervals: int) -> Result:
+    """First the solver alone, then the learners alone, then all together. Every process calls this."""
+    states, begin = dict(groups.start), time.perf_counter()
+    sent = [groups.advance(states) for _ in range(intervals)]
+    jax.block_until_ready(states)
+    solver = time.perf_counter() - begin
+
+    received = jax.block_until_ready([groups.deliver(snapshot) for snapshot in sent])
+    groups.finish(states)  # because only the learners know when all has arrived
+    begin = time.perf_counter()
+    for snapshots in received:
+        groups.learn(states, snapshots)
+    alone = groups.finish(states)
+    learners = time.perf_counter() - begin
+
+    states, begin = dict(groups.start), time.perf_counter()
+    for _ in range(intervals):
+        # No call waits for what it starts: the solver's devices begin the next interval while the learners' train.
+        groups.learn(states, groups.deliver(groups.advance(states)))
+    together = groups.finish(states)
+    return Result(alone, together, solver, learners, time.perf_counter() - begin)
+
+
+def summarise(result: Result, width: int) -> bool:
+    """Print the results. Returns whether all is as it must be."""
+    energy, spectrum = result.together[1].energy, result.together[1].spectrum
+    missed = abs(spectrum.sum(1) / energy - 1).max()
+    print(f"The energy falls from {energy[0]:.8f} to {energy[-1]:.8f}; the spectra sum to it to {missed:.1e}.")
+    good = [missed < 1e-10, (np.diff(energy) < 0).all()]
+    for group, noted in result.together.items():
+        left = noted.corrected / noted.coarse
+        last = left[-max(1, len(left) // 4) :].mean()
+        print(
+            f"Learner {group}, of width {width * group}, leaves {left[0]:.5f} of the coarse solver's mean square error"
+        )
+        print(f"  of the first snapshot, and {last:.5f} of that of the last quarter.")
+        good.append(last < 1)
+    pairs = list(zip(jax.tree.leaves(result.alone), jax.tree.leaves(result.together)))
+    difference = max(abs(a - b).max() / abs(b).max() for a, b in pairs)
+    good.append(difference < 1e-6)
+    print(f"One after the other, the groups compute the same to {difference:.1e}.")
+    total, slower = result.solver + result.learners, max(result.solver, result.learners)
+    print(f"Solver alone {result.solver:.2f} s, learners alone {result.learners:.2f} s, sum {total:.2f} s.")
+    print(f"Together {result.both:.2f} s: {result.both / total:.2f} of the sum; {slower / total:.2f} would be perfect.")
+    return all(good)
+
+
+def plot(reports: dict[int, Report], width: int, path: Path) -> None:
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(9, 3.5), layout="constrained")
+    left, right = picture.subplots(1, 2)
+    times = INTERVAL * np.arange(1, len(reports[1].energy) + 1)
+    for row in np.unique(np.linspace(0, len(times) - 1, 6).round().astype(int)):
+        spectrum = reports[1].spectrum[row]
+        shells = np.flatnonzero(spectrum > 1e-12)
+        left.loglog(
+            shells, spectrum[shells], color=colormaps["viridis"](row / len(times)), label=f"t = {times[row]:.1f}"
+        )
+    left.set(xlabel="|k|", ylabel="energy", title="spectra")
+    left.legend()
+    for group, noted in reports.items():
+        right.plot(times, noted.corrected / noted.coarse, label=f"group {group}, width {width * group}")
+    right.axhline(1, color="black", linestyle="dashed", label="coarse solver")
+    right.set(xlabel="time", ylabel="mean square error", title="prediction of the next snapshot", ylim=(0, None))
+    right.legend()
+    picture.savefig(path, dpi=150)
+
+
+def connect(parser: Parser, args: Namespace) -> Mesh:
+    """The mesh, of the devices of all processes."""
+    count = args.processes
+    if args.rank >= count:
+        parser.error(f"argument --rank: must be below --processes, {count}; got '{args.rank}'")
+    if count > 1:
+        if args.address is None:
+            parser.error(f"argument --processes: needs --address too; got '{count}'")
+        args.mesh = args.mesh or (count, 2, max(1, 4 // count))
+        if count % args.mesh[0] or math.prod(args.mesh) % count:
+            text = "x".join(map(str, args.mesh))
+            parser.error(f"argument --mesh: must divide each group's devices among its processes; got '{text}'")
+        jax.config.update("jax_num_cpu_devices", math.prod(args.mesh) // count)
+        jax.distributed.initialize(args.address, count, args.rank, heartbeat_timeout_seconds=30)
+        jax.devices()  # starts JAX, so that `make_mesh` leaves the number of devices as it is
+    return make_mesh(parser, args.mesh, group=2, x=2, y=2)
+
+
+def main(argv: list[str] | None = None) -> dict[int, Report]:
+    """Returns the learners' reports; in processes outside group 0, nothing."""
+    parser = Parser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--n", type=at_least(16), default=32, help="cells along each axis (32)")
+    parser.add_argument("--snapshots", type=at_least(8), default=60, help=f"intervals of {INTERVAL} (60)")
+    parser.add_argument("--width", type=at_least(1), default=8, help="of group 1's network; others have multiples (8)")
+    parser.add_argument("--mesh", type=mesh_shape, help="groups, and devices along x and y in each (2x2x2)")
+    parser.add_argument("--address", help="host and port of process 0, for several processes")
+    parser.add_argument("--processes", type=at_least(1), default=1, help="how many processes there are (1)")
+    parser.add_argument("--rank", type=at_least(0), default=0, help="the number of this one, from 0")
+    parser.add_argument("--out", type=figure, default="two_groups.png", help="the figure")
+    args = parser.parse_args(argv)
+    mesh = connect(parser, args)
+    shape, devices = "x".join(map(str, mesh.devices.shape)), mesh.devices[0].size
+    if len(mesh.devices) < 2:
+        parser.error(f"argument --mesh: must have 2 groups or more; got '{shape}'")
+    if args.n % devices:
+        parser.error(f"argument --n: must be a multiple of {devices}, the devices of a group; got '{args.n}'")
+
+    programs = Groups(mesh, args.n, args.width, args.snapshots)
+    run(programs, 1)  # compiles them
+    result = run(programs, args.snapshots)
+    if jax.process_index() == 0:
+        print(f"{args.n}³ cells, {args.snapshots} snapshots, {shape} {jax.default_backend()} devices")
+        good = summarise(result, args.width)
+        plot(result.together, args.width, args.out)
+        print(f"Figure: {args.out}")
+        if not good:
+            raise SystemExit("A check failed.")
+    return result.together
+
+
+if __name__ == "__main__":
+    main()
