@@ -109,7 +109,8 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
         return treedef.unflatten([_put(leaf, target) for leaf, target in zip(leaves, targets)])
     shardings = [target.sharding if isinstance(target, MpmdSharding) else target for target in targets]
     routes = [_route(array, sharding) for array, sharding in zip(leaves, shardings)]
-    moved = transfer([_blocks(array) for array in leaves], routes, donate=_last_uses(leaves) if donate else [False])
+    consumed = [donate and last for last in _last_uses(leaves)]
+    moved = transfer([_blocks(array) for array in leaves], routes, donate=consumed)
     return treedef.unflatten(
         [_grouped(array, at) if isinstance(at, MpmdSharding) else array for array, at in zip(moved, targets)]
     )

@@ -178,6 +178,22 @@ def test_an_array_that_comes_twice(threshold):
         np.testing.assert_array_equal(part, u)
 
 
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_tree_in_one_go(donate):
+    """Some of it stays where it is, one array comes twice, and what is not donated is not touched."""
+    groups = make_groups((2, 4))
+    u, v = random_field((8, 4)), random_field((16,), np.complex64)
+    first = NamedSharding(groups.groups[0], P("x"))
+    x, y = placed(u, first), placed(v, NamedSharding(groups.mesh, P("x")))
+    moved = mpmd.reshard([x, {"y": y}, x, y], [mpmd.MpmdSharding(groups, [1], P()), first, first, first], donate=donate)
+    for array, expected in zip((moved[0].to_mpmd_local_array, moved[1]["y"], *moved[2:]), (u, v, u, v)):
+        assert_bits(array, expected)
+    assert [x.is_deleted(), y.is_deleted()] == [donate] * 2
+    if not donate:
+        x.delete()
+        assert_bits(moved[2], u)
+
+
 def test_what_stays_keeps_its_memory():
     """A consumed block that is already where it belongs is not copied."""
     groups = make_groups((2, 4))
