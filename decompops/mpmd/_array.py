@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ._mesh import Device, MpmdSharding
+from ._mesh import MpmdSharding, check_divides
 
 
 class MpmdArray:
@@ -39,13 +40,19 @@ class MpmdArray:
     ):
         if not isinstance(sharding, MpmdSharding):
             raise TypeError(f"`sharding` must be an MpmdSharding; got {type(sharding).__name__}.")
+        if not isinstance(arrays, list | tuple):
+            raise TypeError(f"`arrays` must be a list of arrays; got {type(arrays).__name__}.")
         mpmd_mesh = sharding.mpmd_mesh
         idxs = sharding.mesh_ids
         found: dict[int, jax.Array] = {}
         for number, array in enumerate(arrays):
             where = f"`arrays[{number}]`"
-            if not isinstance(array, jax.Array) or not isinstance(array.sharding, NamedSharding):
-                raise TypeError(f"{where} must be a jax.Array with a NamedSharding; got {type(array).__name__}.")
+            if isinstance(array, Tracer) or not isinstance(array, jax.Array):
+                raise TypeError(f"{where} must be a jax.Array with values; got {type(array).__name__}.")
+            if not isinstance(array.sharding, NamedSharding):
+                raise TypeError(f"{where} must have a NamedSharding; got {array.sharding}.")
+            if array.is_deleted():
+                raise RuntimeError(f"{where} has been deleted.")
             if array.sharding.mesh not in mpmd_mesh.groups:
                 raise ValueError(f"{where} must lie on the mesh of a group of {mpmd_mesh}; got {array.sharding}.")
             idx = mpmd_mesh.mpmd_idx(array.sharding.mesh)
@@ -73,7 +80,9 @@ class MpmdArray:
                     f"`arrays` must have the shape {self._shape} and dtype {self._dtype}; "
                     f"got {other_shape} and {other_dtype}."
                 )
+        check_divides("sharding", sharding.sharding, self._shape)
         self._arrays = {idx: found[idx] for idx in sorted(found)}
+        self._deleted = False
         self._mpmd_sharding = sharding
 
     @property
@@ -122,41 +131,41 @@ class MpmdArray:
         return bool(self._arrays)
 
     @property
+    def local_arrays(self) -> dict[int, jax.Array]:
+        """This process's arrays, by group, each on its group's mesh. Empty outside the groups."""
+        if self.is_deleted():
+            raise RuntimeError(f"{self!r} has been deleted: it was consumed, or `delete` was called.")
+        return dict(self._arrays)
+
+    @property
     def to_mpmd_local_array(self) -> jax.Array | list[jax.Array] | None:
         """This process's array, on its group's mesh. `None` outside the groups.
 
         A list, by group, where one process has several of its groups.
         """
-        if not self._arrays:
-            return None
-        arrays = list(self._usable().values())
-        return arrays[0] if len(arrays) == 1 else arrays
+        arrays = list(self.local_arrays.values())
+        return arrays if len(arrays) > 1 else arrays[0] if arrays else None
 
     @property
     def first_mpmd_replica(self) -> jax.Array | None:
         """The array of its first group, where this process belongs to that; else `None`."""
-        return self._usable().get(self.mpmd_idxs[0]) if self._arrays else None
-
-    @property
-    def addressable_blocks(self) -> dict[Device, jax.Array]:
-        """This process's blocks, by device."""
-        arrays = self._usable().values() if self._arrays else ()
-        return {shard.device: shard.data for array in arrays for shard in array.addressable_shards}
+        return self.local_arrays.get(self.mpmd_idxs[0])
 
     def block_until_ready(self) -> "MpmdArray":
         """Wait for this process's part."""
-        for array in self._usable().values() if self._arrays else ():
+        for array in self.local_arrays.values():
             array.block_until_ready()
         return self
 
     def delete(self) -> None:
-        """Free this process's part."""
-        for array in self._usable().values():
+        """Free this process's part. Every process may call it, and cannot use the array any more."""
+        self._deleted = True
+        for array in self._arrays.values():
             array.delete()
 
     def is_deleted(self) -> bool:
-        """Whether this process's part has been freed."""
-        return any(array.is_deleted() for array in self._arrays.values())
+        """Whether it has been freed, or consumed."""
+        return self._deleted or any(array.is_deleted() for array in self._arrays.values())
 
     def __int__(self) -> int:
         return int(self._only())
@@ -175,25 +184,24 @@ class MpmdArray:
         dtype = jax.numpy.dtype(self.dtype).name
         return f"MpmdArray({dtype}{list(self.shape)}, groups={list(self.mpmd_idxs)}, spec={self.spec}, {state})"
 
-    def _usable(self) -> dict[int, jax.Array]:
-        if not self._arrays:
+    def _here(self) -> dict[int, jax.Array]:
+        arrays = self.local_arrays
+        if not arrays:
             raise RuntimeError(
                 f"{self!r} exists only in the groups {list(self.mpmd_idxs)}; "
                 f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}."
             )
-        if self.is_deleted():
-            raise RuntimeError(f"{self!r} has been deleted: it was consumed, or `delete` was called.")
-        return self._arrays
+        return arrays
 
     def _only(self) -> jax.Array:
         """Its value, whichever group's."""
-        return next(iter(self._usable().values()))
+        return next(iter(self._here().values()))
 
 
 def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array, ...], None]:
-    arrays = array._usable()
+    arrays = array._here()
     if len(arrays) > 1:
-        raise RuntimeError(f"{array!r} has a copy in several groups here: take one of `to_mpmd_local_array`.")
+        raise RuntimeError(f"{array!r} has a copy in several groups here: take one of `local_arrays`.")
     return tuple(arrays.values()), None
 
 

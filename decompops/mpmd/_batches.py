@@ -9,7 +9,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._mesh import Device, MpmdMesh, no_ambient_mesh
-from ._transfer import Route
 
 
 # Where a platform does not say how much memory is free.
@@ -39,19 +38,17 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
 
 
 @no_ambient_mesh()
-def agreed_threshold(mpmd_mesh: MpmdMesh, routes: Sequence[Route], threshold: int | None) -> int:
+def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold: int | None) -> int:
     """The threshold that all processes of the mesh keep, after a check that they mean the same arrays."""
-    if threshold is not None and threshold <= 0:
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
+        raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
+    if threshold is not None and not 0 < threshold < 2**64:
         raise ValueError(f"`threshold` must be positive, in bytes; got {threshold}.")
     devices = mpmd_mesh.mesh.devices
     free = _free_bytes([device for device in devices.flat if device.process_index == jax.process_index()])
-    proposed = free // 3 if threshold is None else threshold
+    proposed = free // 3 if threshold is None else int(threshold)
     if not mpmd_mesh.mesh.is_multi_process:
         return proposed
-    described = [
-        (route.shape, str(route.dtype), *(s.devices_indices_map(route.shape) for s in (route.source, route.target)))
-        for route in routes
-    ]
     checksum = zlib.crc32(repr((described, threshold)).encode())
     # In words of 32 bits, whatever `jax_enable_x64` says.
     words = np.array([proposed >> 32, proposed & 0xFFFFFFFF, checksum], np.uint32)
@@ -61,8 +58,8 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, routes: Sequence[Route], threshold: in
     words = np.asarray(jax.jit(lambda x: x, out_shardings=everywhere)(everyone)).astype(np.int64)
     if len(set(words[:, 2].tolist())) > 1:
         raise ValueError(
-            "All processes must move arrays of the same shapes, dtypes and shardings, in the same order, with the same "
-            f"`threshold`; process {jax.process_index()} has {len(routes)} arrays of others than another process."
+            "All processes must move arrays of the same shapes, dtypes and shardings (NumPy arrays: the same values), "
+            f"in the same order, with the same `threshold`; process {jax.process_index()} differs from another."
         )
     return int(np.min((words[:, 0] << 32) + words[:, 1]))
 

@@ -1,13 +1,16 @@
 """Meshes whose devices fall into groups, and the places that arrays have on them."""
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -109,7 +112,8 @@ class MpmdMesh:
         **Raises** `ValueError` where it is no group's.
         """
         if mesh not in self.groups:
-            raise ValueError(f"The mesh must be one of the groups of {self}; got {_described(mesh)}.")
+            found = _described(mesh) if isinstance(mesh, Mesh) else repr(mesh)
+            raise ValueError(f"`mesh` must be one of the groups of {self}; got {found}.")
         return self.groups.index(mesh)
 
     def __repr__(self) -> str:
@@ -124,10 +128,15 @@ class MpmdMesh:
         return {device: position[self._at] for position, device in np.ndenumerate(self.mesh.devices)}
 
     def _checked(self, mesh_ids: Iterable[int]) -> tuple[int, ...]:
-        found = tuple(sorted(set(mesh_ids)))
-        if not all(isinstance(index, int | np.integer) and 0 <= index < self.mpmd_dim for index in found):
-            raise ValueError(f"`mesh_ids` must be numbers of groups from 0 to {self.mpmd_dim - 1}; got {found}.")
-        return tuple(int(index) for index in found)
+        rule = f"`mesh_ids` must be numbers of groups from 0 to {self.mpmd_dim - 1}; got {mesh_ids!r}."
+        if not isinstance(mesh_ids, Iterable):
+            raise TypeError(rule)
+        found = tuple(mesh_ids)
+        for index in found:
+            is_number = isinstance(index, int | np.integer) and not isinstance(index, bool)
+            if not is_number or not 0 <= index < self.mpmd_dim:
+                raise ValueError(rule)
+        return tuple(sorted({int(index) for index in found}))
 
 
 @dataclass(frozen=True)
@@ -153,8 +162,7 @@ class MpmdSharding:
     def __init__(self, mpmd_mesh: MpmdMesh, mesh_ids: Iterable[int], spec: PartitionSpec):
         if not isinstance(mpmd_mesh, MpmdMesh):
             raise TypeError(f"`mpmd_mesh` must be an MpmdMesh; got {type(mpmd_mesh).__name__}.")
-        if not isinstance(spec, PartitionSpec):
-            raise TypeError(f"`spec` must be a jax.sharding.PartitionSpec; got {spec!r}.")
+        check_spec("spec", spec)
         unknown = sorted(names_in(spec) - set(mpmd_mesh.mesh.axis_names))
         if unknown:
             raise ValueError(f"`spec` must name axes of {mpmd_mesh}; got {spec}, with {unknown}.")
@@ -168,7 +176,12 @@ class MpmdSharding:
         return NamedSharding(self.mpmd_mesh.submesh(self.mesh_ids), self.spec)
 
     def group_sharding(self, mpmd_idx: int) -> NamedSharding:
-        """The array's sharding on the mesh of one of its groups."""
+        """The array's sharding on the mesh of one of its groups.
+
+        **Raises** `ValueError` where it is not in that group.
+        """
+        if mpmd_idx not in self.mesh_ids:
+            raise ValueError(f"`mpmd_idx` must be one of the groups {self.mesh_ids}; got {mpmd_idx!r}.")
         return NamedSharding(self.mpmd_mesh.groups[mpmd_idx], self.spec)
 
     def __repr__(self) -> str:
@@ -177,9 +190,44 @@ class MpmdSharding:
 
 @contextmanager
 def no_ambient_mesh() -> Iterator[None]:
-    """What is jitted here runs on the devices of one group or another, whatever the caller's `jax.set_mesh` says."""
-    with jax.set_mesh(Mesh(np.empty((), object), ())):
+    """What is computed here runs on the devices of one group or another, and at once.
+
+    So the caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor that it differentiates by something else.
+    """
+    if isinstance(jnp.zeros(()), Tracer):
+        raise TypeError("Arrays move between groups outside of `jax.jit` and its like only: take them as arguments.")
+    with ExitStack() as stack:
+        stack.enter_context(jax.disable_jit(False))
+        if not jax.sharding.get_abstract_mesh().empty:
+            try:
+                stack.enter_context(jax.set_mesh(Mesh(np.empty((), object), ())))
+            except ValueError as error:
+                raise ValueError(
+                    "Inside JAX's transformations, arrays that are not traced can be moved only without "
+                    f"`jax.set_mesh`; got the ambient mesh {jax.sharding.get_abstract_mesh()}. Move them before."
+                ) from error
         yield
+
+
+def check_spec(name: str, spec: PartitionSpec) -> None:
+    """A spec of the plain kind, in which each axis stands once."""
+    if not isinstance(spec, PartitionSpec):
+        raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
+    plain = not spec.unreduced and not spec.reduced
+    plain = plain and all(entry is None or isinstance(entry, str | tuple) for entry in spec)
+    names = [axis for entry in spec for axis in names_of(entry)] if plain else []
+    if not plain or len(set(names)) < len(names):
+        raise ValueError(f"`{name}` must name each mesh axis once at most, and nothing else; got {spec}.")
+
+
+def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) -> None:
+    """A sharding that can be that of an array of this shape."""
+    check_spec(name, sharding.spec)
+    parts = [math.prod(sharding.mesh.shape[axis] for axis in names_of(entry)) for entry in sharding.spec]
+    if len(parts) > len(shape) or any(length % n for length, n in zip(shape, parts)):
+        raise ValueError(
+            f"`{name}` must divide an array of shape {shape}; got {sharding.spec} on {dict(sharding.mesh.shape)}."
+        )
 
 
 def names_of(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -1,19 +1,20 @@
 """Moves whole trees of arrays between all devices and groups of them, and between groups."""
 
 import math
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
-from ._mesh import Device, MpmdMesh, MpmdSharding, names_of
+from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_spec
 from ._transfer import Route, find_route, transfer
 
 
@@ -26,7 +27,8 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of arrays on any mesh of the same devices, or of NumPy arrays and numbers. It is consumed.
+    - `tree`: a PyTree of arrays on any mesh of the same devices, which are consumed, or of NumPy arrays and numbers,
+        the same in every process.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
     - `threshold`: how many bytes a device may need beside what it already holds. Arrays are moved in batches below it,
         the largest of each group first; one that is larger by itself is moved alone. By default a third of the least
@@ -39,14 +41,21 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Raises** `ValueError` and `TypeError` for what is no array or sharding, for one that lies elsewhere or does not
     divide the array, and where processes differ. Nothing is consumed then.
     """
+    _check_mesh(mpmd_mesh)
     targets, treedef = _leaves("shardings", shardings, tree, MpmdSharding)
     for target in targets:
         if target.mpmd_mesh != mpmd_mesh:
             raise ValueError(f"`shardings` must be on {mpmd_mesh}; got {target.mpmd_mesh}.")
-    arrays = [_on_devices(leaf, mpmd_mesh) for leaf in treedef.flatten_up_to(tree)]
-    routes = [_route(array, target.sharding) for array, target in zip(arrays, targets)]
-    groups = [target.mesh_ids[0] for target in targets]
-    moved = _in_batches(mpmd_mesh, arrays, routes, groups, threshold)
+    leaves = treedef.flatten_up_to(tree)
+    placed = {id(leaf): _on_devices(leaf, mpmd_mesh) for leaf in leaves}
+    freights = [
+        _freight("tree", placed[id(leaf)], "shardings", target.sharding, target.mesh_ids[0])
+        for leaf, target in zip(leaves, targets)
+    ]
+    moved = _in_batches(mpmd_mesh, freights, threshold)
+    for leaf in leaves:
+        if isinstance(leaf, jax.Array):
+            leaf.delete()
     return treedef.unflatten([_grouped(array, target) for array, target in zip(moved, targets)])
 
 
@@ -67,6 +76,7 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
     **Raises** `ValueError` and `TypeError` as `spmd_to_mpmd_reshard` does.
     """
+    _check_mesh(mpmd_mesh)
     targets, treedef = _leaves("shardings", shardings, tree, NamedSharding)
     arrays = treedef.flatten_up_to(tree)
     for array in arrays:
@@ -74,9 +84,13 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
             raise TypeError(f"`tree` must hold MpmdArrays; got {type(array).__name__}.")
         if array.mpmd_sharding.mpmd_mesh != mpmd_mesh:
             raise ValueError(f"`tree` must hold arrays on {mpmd_mesh}; got {array.mpmd_sharding.mpmd_mesh}.")
-    routes = [_route(array, target) for array, target in zip(arrays, targets)]
-    groups = [array.mpmd_idxs[0] for array in arrays]
-    return treedef.unflatten(_in_batches(mpmd_mesh, arrays, routes, groups, threshold))
+    freights = [
+        _freight("tree", array, "shardings", target, array.mpmd_idxs[0]) for array, target in zip(arrays, targets)
+    ]
+    moved = _in_batches(mpmd_mesh, freights, threshold)
+    for array in arrays:
+        array.delete()
+    return treedef.unflatten(moved)
 
 
 def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
@@ -96,9 +110,10 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     Cells go straight from the devices that have them to those that want them, each once, and not through the host.
     All processes with a device on either side must call it, in the same order.
 
-    In `jax.grad`, `jax.jvp` and `jax.vmap` it is `jax.device_put`, which differentiates in both modes, but only within
-    one process and to a `NamedSharding`. With Explicit axes, set the mesh on which the loss comes to be:
-    `with jax.set_mesh(target.mesh)`. A jitted function runs on one set of devices: call this outside `jax.jit`.
+    Of what `jax.grad` and `jax.jvp` trace it is `jax.device_put`, which differentiates in both modes, but only within
+    one process and to a `NamedSharding`, and consumes nothing. With Explicit axes, set the mesh on which the loss
+    comes to be: `with jax.set_mesh(target.mesh)`. A jitted function runs on one set of devices: call this outside
+    `jax.jit`.
 
     **Raises** `ValueError` and `TypeError` for what is no array or sharding, and for a target that does not divide the
     array.
@@ -107,10 +122,13 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     leaves = treedef.flatten_up_to(tree)
     if any(isinstance(leaf, Tracer) for leaf in leaves):
         return treedef.unflatten([_put(leaf, target) for leaf, target in zip(leaves, targets)])
-    shardings = [target.sharding if isinstance(target, MpmdSharding) else target for target in targets]
-    routes = [_route(array, sharding) for array, sharding in zip(leaves, shardings)]
-    consumed = [donate and last for last in _last_uses(leaves)]
-    moved = transfer([_blocks(array) for array in leaves], routes, donate=consumed)
+    routes = [
+        _route("tree", array, "target", target.sharding if isinstance(target, MpmdSharding) else target)
+        for array, target in zip(leaves, targets)
+    ]
+    moved = transfer([_blocks(array) for array in leaves], routes, donate=[donate and last for last in _last(leaves)])
+    for array in leaves if donate else ():
+        array.delete()
     return treedef.unflatten(
         [_grouped(array, at) if isinstance(at, MpmdSharding) else array for array, at in zip(moved, targets)]
     )
@@ -130,72 +148,130 @@ def _leaves(name: str, values: PyTree, tree: PyTree, *kinds: type) -> tuple[list
     return leaves, treedef
 
 
-def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array:
-    """A leaf as an array on the devices of the mesh; what has no place yet is the same on all of them."""
+def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
+    if not isinstance(mpmd_mesh, MpmdMesh):
+        raise TypeError(f"`mpmd_mesh` must be an MpmdMesh; got {type(mpmd_mesh).__name__}.")
+
+
+def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
+    """A leaf as an array with a sharding, or, if it has no place yet, on the host."""
     if isinstance(leaf, Tracer):
         raise TypeError(f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}.")
     if isinstance(leaf, MpmdArray) or not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise TypeError(f"`tree` must hold arrays and numbers; got {type(leaf).__name__}.")
-    if isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding):
-        elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
-        if elsewhere:
-            raise ValueError(
-                f"`tree` must lie on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}."
-            )
+    if not isinstance(leaf, jax.Array):
+        array = np.asarray(leaf)
+        if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):
+            raise TypeError(f"`tree` must hold arrays of numbers; got {array.dtype}.")
+        known = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+        if array.dtype.kind in "iu" and (known != array).any():
+            raise ValueError(f"`tree` must hold integers that fit {known.dtype}; got {leaf!r}.")
+        return known
+    elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
+    if elsewhere and leaf.committed:
+        raise ValueError(f"`tree` must lie on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")
+    if isinstance(leaf.sharding, NamedSharding):
         return leaf
-    if isinstance(leaf, jax.Array) and leaf.committed and jax.process_count() > 1:
-        raise ValueError(f"`tree` must hold arrays with a NamedSharding, or with none; got {leaf.sharding}.")
-    return jax.device_put(leaf, NamedSharding(mpmd_mesh.mesh, PartitionSpec()))
+    if jax.process_count() > 1 or elsewhere:
+        if leaf.committed:
+            raise ValueError(f"`tree` must hold arrays with a NamedSharding, or with no place; got {leaf.sharding}.")
+        return np.asarray(leaf)  # each process has a copy of its own
+    (device,) = leaf.sharding.device_set
+    alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
+    return jax.make_array_from_single_device_arrays(leaf.shape, alone, [leaf])
 
 
-def _route(array: Movable, target: NamedSharding) -> Route:
-    if not isinstance(array, Movable) or not isinstance(array.sharding, NamedSharding):
-        found = array.sharding if isinstance(array, jax.Array) else type(array).__name__
-        raise TypeError(f"What is moved must be an array with a NamedSharding; got {found}.")
-    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        raise TypeError(f"Arrays of {array.dtype} cannot be moved; take their `jax.random.key_data`.")
+class Freight(NamedTuple):
+    """What is to be moved in some batch: an array by a route, or from the host, which needs none; for which group."""
+
+    array: Movable | np.ndarray
+    target: NamedSharding
+    route: Route | None
+    group: int
+
+    @property
+    def working_bytes(self) -> int:
+        """The most that a device needs for it, beside what it has."""
+        if self.route is not None:
+            return self.route.working_bytes
+        return math.prod(self.target.shard_shape(self.array.shape)) * self.array.dtype.itemsize
+
+    def describe(self) -> tuple:
+        """What all processes must agree on."""
+        source = "host" if self.route is None else self.route.source.devices_indices_map(self.array.shape)
+        contents = zlib.crc32(self.array.tobytes()) if isinstance(self.array, np.ndarray) else None
+        target = self.target.devices_indices_map(self.array.shape)
+        return self.array.shape, str(self.array.dtype), source, target, contents
+
+
+def _freight(name: str, array: Movable | np.ndarray, target_name: str, target: NamedSharding, group: int) -> Freight:
+    if isinstance(array, np.ndarray):
+        check_divides(target_name, target, array.shape)
+        return Freight(array, target, None, group)
+    return Freight(array, target, _route(name, array, target_name, target), group)
+
+
+def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -> Route:
+    """The way of an array, after everything is checked that may go wrong: later, it would be lost."""
+    if not isinstance(array, Movable):
+        raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
     if array.is_deleted():
-        raise RuntimeError(
-            f"{array!r} has been deleted." if isinstance(array, MpmdArray) else "Array has been deleted."
-        )
-    parts = [math.prod(target.mesh.shape[name] for name in names) for names in map(names_of, target.spec)]
-    if len(parts) > array.ndim or any(length % n for length, n in zip(array.shape, parts)):
-        raise ValueError(
-            f"The target must divide an array of shape {array.shape}; got {target.spec} on {dict(target.mesh.shape)}."
-        )
+        raise RuntimeError(f"`{name}` holds an array that has been deleted; got one of shape {array.shape}.")
+    if not isinstance(array.sharding, NamedSharding):
+        raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}.")
+    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; take `jax.random.key_data`.")
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        raise TypeError(f"`{name}` holds an array of {array.dtype}, for which `jax_enable_x64` must be set.")
+    if not isinstance(target.mesh, Mesh):
+        raise TypeError(f"`{target_name}` must be on a mesh of devices; got {target.mesh}.")
+    check_divides(target_name, target, array.shape)
+    check_spec(name, array.sharding.spec)
+    usual = jax.local_devices()[0].default_memory().kind
+    for what, sharding in ((name, array.sharding), (target_name, target)):
+        if sharding.memory_kind not in (None, usual):
+            raise ValueError(f"`{what}` must be in the devices' own memory, {usual!r}; got {sharding.memory_kind!r}.")
     return find_route(array.shape, np.dtype(array.dtype), array.sharding, target)
 
 
-def _in_batches(
-    mpmd_mesh: MpmdMesh,
-    arrays: Sequence[Movable],
-    routes: Sequence[Route],
-    groups: Sequence[int],
-    threshold: int | None,
-) -> list[jax.Array]:
-    """Move and consume `arrays`, in batches that every device has room for."""
-    threshold = agreed_threshold(mpmd_mesh, routes, threshold)
-    last = _last_uses(arrays)
+def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int | None) -> list[jax.Array]:
+    """Move everything, in batches that every device has room for. The arrays are of no use afterwards."""
+    threshold = agreed_threshold(mpmd_mesh, [freight.describe() for freight in freights], threshold)
+    last = _last([freight.array for freight in freights])
     moved: dict[int, jax.Array] = {}
-    for batch in batches([route.working_bytes for route in routes], groups, threshold):
-        found = transfer(
-            [_blocks(arrays[i]) for i in batch], [routes[i] for i in batch], donate=[last[i] for i in batch]
-        )
+    sizes, groups = [freight.working_bytes for freight in freights], [freight.group for freight in freights]
+    for batch in batches(sizes, groups, threshold):
+        away = [i for i in batch if freights[i].route is not None]
+        sources: Any = [_blocks(freights[i].array) for i in away]
+        routes: Any = [freights[i].route for i in away]
+        moved |= zip(away, transfer(sources, routes, donate=[last[i] for i in away]))
+        for i, blocks in zip(away, sources):
+            for block in blocks.values() if last[i] else ():
+                block.delete()
+        moved |= {i: _from_host(freights[i]) for i in batch if freights[i].route is None}
         # The next batch needs the room.
-        moved |= zip(batch, jax.block_until_ready(found))
-    return [moved[i] for i in range(len(arrays))]
+        jax.block_until_ready([moved[i] for i in batch])
+    return [moved[i] for i in range(len(freights))]
 
 
-def _last_uses(arrays: Sequence[Movable]) -> list[bool]:
-    """Whether each array does not come again: a tree may hold one twice."""
-    last = {id(array): position for position, array in enumerate(arrays)}
-    return [last[id(array)] == position for position, array in enumerate(arrays)]
+def _from_host(freight: Freight) -> jax.Array:
+    array: Any = freight.array
+    return jax.make_array_from_callback(array.shape, freight.target, lambda index: array[index], dtype=array.dtype)
 
 
-def _blocks(array: Movable) -> dict[Device, jax.Array]:
-    if isinstance(array, MpmdArray):
-        return array.addressable_blocks
-    return {shard.device: shard.data for shard in array.addressable_shards}
+def _last(arrays: Sequence[Movable | np.ndarray]) -> list[bool]:
+    """Whether what each array is made of does not come again: a tree may hold one twice, in whatever wrapping."""
+
+    def parts(array: Movable | np.ndarray) -> list[int]:
+        return list(map(id, array.local_arrays.values())) if isinstance(array, MpmdArray) else [id(array)]
+
+    last = {part: position for position, array in enumerate(arrays) for part in parts(array)}
+    return [all(last[part] == position for part in parts(array)) for position, array in enumerate(arrays)]
+
+
+def _blocks(array: Any) -> dict[Device, jax.Array]:
+    arrays = array.local_arrays.values() if isinstance(array, MpmdArray) else [array]
+    return {shard.device: shard.data for local in arrays for shard in local.addressable_shards}
 
 
 def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
@@ -215,4 +291,5 @@ def _put(leaf: Any, target: NamedSharding | MpmdSharding) -> jax.Array:
         raise TypeError("`target` must be a jax.sharding.NamedSharding in JAX's transformations; got an MpmdSharding.")
     if not target.is_fully_addressable:
         raise ValueError("In JAX's transformations `reshard` works within one process; got devices of several.")
+    check_divides("target", target, jnp.shape(leaf))
     return jax.device_put(leaf, target)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._array import MpmdArray
@@ -33,10 +34,14 @@ def logically_stacked(
 
     **Raises** `ValueError` where there is no such axis, devices are missing, or blocks are not where `mesh` wants them.
     """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")
     if axis_name not in mesh.axis_names:
         raise ValueError(f"`axis_name` must be one of the mesh axes {mesh.axis_names}; got {axis_name!r}.")
     arrays = _local_arrays(array)
     first = arrays[0]
+    if not isinstance(array_axis, int):
+        raise TypeError(f"`array_axis` must be a whole number; got {array_axis!r}.")
     at = array_axis + (first.ndim + 1 if array_axis < 0 else 0)
     if not 0 <= at <= first.ndim:
         raise ValueError(
@@ -48,6 +53,9 @@ def logically_stacked(
         if not isinstance(other.sharding, NamedSharding):
             raise TypeError(f"`array` must have a NamedSharding; got {other.sharding}.")
         specs.append(other.sharding.spec)
+        unknown = sorted(names_in(specs[-1]) - set(mesh.axis_names))
+        if unknown:
+            raise ValueError(f"`array` must be divided along axes of `mesh`, {mesh.axis_names}; got {unknown}, too.")
         if strict and axis_name in names_in(specs[-1]):
             raise ValueError(f"`array` must not be divided along {axis_name!r}; got {specs[-1]}.")
         if (other.shape, other.dtype) != (first.shape, first.dtype):
@@ -65,6 +73,8 @@ def logically_stacked(
         index = wanted.get(shard.device)
         if index is None or (*index[:at], *index[at + 1 :]) != shard.index:
             raise ValueError(f"`array` must lie on a group of `mesh`, divided alike; got {first.sharding} for {mesh}.")
+        if shard.device in blocks:
+            raise ValueError(f"`array` must hold one array for each group; got two on device {shard.device.id}.")
         blocks[shard.device] = jnp.expand_dims(shard.data, at)
     if set(blocks) != set(wanted):
         missing = sorted(device.id for device in set(wanted) - set(blocks))
@@ -74,11 +84,11 @@ def logically_stacked(
 
 def _local_arrays(array: jax.Array | MpmdArray | Sequence[jax.Array]) -> list[jax.Array]:
     if isinstance(array, MpmdArray):
-        array.block_until_ready()
-        local = array.to_mpmd_local_array
-        arrays = local if isinstance(local, list) else [] if local is None else [local]
+        arrays = list(array.local_arrays.values())
     else:
-        arrays = [array] if isinstance(array, jax.Array) else list(array)
+        arrays = [array] if isinstance(array, jax.Array) else list(array) if isinstance(array, list | tuple) else None
+    if arrays is None or any(isinstance(a, Tracer) or not isinstance(a, jax.Array) for a in arrays):
+        raise TypeError(f"`array` must be a jax.Array with values, a list of them, or an MpmdArray; got {array!r}.")
     if not arrays:
         raise ValueError("`array` must have a part in this process; got none.")
     return arrays

@@ -77,9 +77,9 @@ class Route:
         return dict(found)
 
     @functools.cached_property
-    def rounds(self) -> "list[list[Key]]":
-        """The boxes that go to another process, as they travel when no other array does."""
-        return _rounds([(0, box) for box in self.boxes if box.crosses])
+    def rounds(self) -> list[list[Box]]:
+        """The boxes that go to another process, in the order of their travel."""
+        return _rounds([box for box in self.boxes if box.crosses])
 
     @property
     def sent_bytes(self) -> int:
@@ -93,7 +93,7 @@ class Route:
         cut = 0 if all(box.shape == self.source_block for box in self.boxes) else source
         joined = 0 if all(box.shape == self.target_block for box in self.boxes) else target
         # In a round every device that takes part has a box to send and room for another, wanted or not.
-        crossing = [keys[0][1].nbytes for keys in self.rounds]
+        crossing = [boxes[0].nbytes for boxes in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
 
@@ -110,7 +110,8 @@ def transfer(
     """The arrays of `routes` at their targets, made from this process's blocks of their sources.
 
     Every process that has a device in one of the routes must call this with the same routes. A process without devices
-    at a target gets an array without blocks. The blocks of a source are deleted where `donate` says so.
+    at a target gets an array without blocks. Where `donate` says so, the source is of no use any more: a block that
+    stays as it is keeps its memory, and the caller deletes the others.
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
@@ -119,12 +120,12 @@ def transfer(
                 cuts |= zip(((number, box) for box in boxes), _cut(blocks[sender], boxes))
     local = [key for key in cuts if not key[1].crosses]
     arrived = dict(zip(local, jax.device_put([cuts[key] for key in local], [box.receiver for _, box in local])))
-    crossing = [(number, box) for number, route in enumerate(routes) for box in route.boxes if box.crosses]
-    arrived |= _exchange(crossing, cuts)
+    rounds = [[(number, box) for box in boxes] for number, route in enumerate(routes) for boxes in route.rounds]
+    arrived |= _exchange(rounds, cuts)
     del cuts
     received = defaultdict(list)
     for (number, box), part in arrived.items():
-        if box.sender == box.receiver and box.shape == routes[number].source_block:
+        if box.sender == box.receiver and box.shape == routes[number].source_block == routes[number].target_block:
             # Else it would share the memory of the source's block, and end with it.
             part = _handed_over(part) if donate[number] else jnp.copy(part)
         received[number, box.receiver].append((box.end, part))
@@ -133,9 +134,6 @@ def transfer(
         mine = route.target.addressable_devices
         blocks = [_join(route, device, received.pop((number, device), [])) for device in mine]
         results.append(jax.make_array_from_single_device_arrays(route.shape, route.target, blocks, dtype=route.dtype))
-    for blocks, given in zip(sources, donate):
-        for block in blocks.values() if given else ():
-            block.delete()
     return results
 
 
@@ -163,34 +161,29 @@ def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) ->
     if not parts:  # it has no cells
         return jnp.zeros(route.target_block, route.dtype, device=device)
     ends, blocks = zip(*parts)
-    return blocks[0] if len(blocks) == 1 else _joined(ends, blocks)
+    return blocks[0] if len(blocks) == 1 else _joined(route.target_block, ends, blocks)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _joined(ends: tuple[Shape, ...], blocks: tuple[jax.Array, ...]) -> jax.Array:
-    def along(axis: int, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
-        if axis == len(parts[0][0]):
-            return parts[0][1]
-        layers = defaultdict(list)
-        for end, block in parts:
-            layers[end[axis]].append((end, block))
-        return jnp.concatenate([along(axis + 1, layers[end]) for end in sorted(layers)], axis)
-
-    return along(0, list(zip(ends, blocks)))
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _joined(shape: Shape, ends: tuple[Shape, ...], blocks: tuple[jax.Array, ...]) -> jax.Array:
+    # In place: nested concatenations would need room for another block.
+    whole = jnp.zeros(shape, blocks[0].dtype)
+    for end, block in zip(ends, blocks):
+        whole = jax.lax.dynamic_update_slice(whole, block, end)
+    return whole
 
 
 Key = tuple[int, Box]
 
 
-def _exchange(crossing: list[Key], cuts: Mapping[Key, jax.Array]) -> dict[Key, jax.Array]:
+def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Key, jax.Array]:
     """Carry boxes between processes, in one program for all devices that send or receive one."""
-    devices = sorted({d for _, box in crossing for d in (box.sender, box.receiver)}, key=lambda device: device.id)
+    devices = _involved([box for keys in rounds for _, box in keys])
     mine = [device for device in devices if device.process_index == jax.process_index()]
     if not mine:
         return {}
     sharding = NamedSharding(Mesh(np.array(devices), (AXIS,)), PartitionSpec(AXIS))
     place = {device: index for index, device in enumerate(devices)}
-    rounds = _rounds(crossing)
     empty = functools.cache(lambda shape, dtype, device: jnp.zeros(shape, dtype, device=device))
     arguments, pairs = [], []
     for keys in rounds:
@@ -221,30 +214,33 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
     return jax.jit(jax.shard_map(send, mesh=sharding.mesh, in_specs=sharding.spec, out_specs=sharding.spec))
 
 
-def _rounds(crossing: Sequence[Key]) -> list[list[Key]]:
+def _rounds(boxes: Sequence[Box]) -> list[list[Box]]:
     """Boxes of one shape that travel at the same time, a device sending at most one and receiving at most one.
 
     They are taken by distance: so, where everyone sends to everyone, there are no more rounds than devices.
     """
-    devices = sorted({d for _, box in crossing for d in (box.sender, box.receiver)}, key=lambda device: device.id)
+    devices = _involved(boxes)
     place = {device: index for index, device in enumerate(devices)}
 
-    def distance(key: Key) -> tuple[int, int]:
-        sender, receiver = place[key[1].sender], place[key[1].receiver]
-        return (receiver - sender) % len(devices), sender
+    def distance(box: Box) -> tuple[int, int]:
+        return (place[box.receiver] - place[box.sender]) % len(devices), place[box.sender]
 
-    rounds: list[tuple[tuple, set[tuple[str, Device]], list[Key]]] = []
-    for key in sorted(crossing, key=distance):
-        box = key[1]
-        kind, busy = (box.shape, box.dtype), {("sends", box.sender), ("receives", box.receiver)}
-        for other, taken, keys in rounds:
-            if other == kind and taken.isdisjoint(busy):
+    rounds: list[tuple[Shape, set[tuple[str, Device]], list[Box]]] = []
+    for box in sorted(boxes, key=distance):
+        busy = {("sends", box.sender), ("receives", box.receiver)}
+        for shape, taken, found in rounds:
+            if shape == box.shape and taken.isdisjoint(busy):
                 taken |= busy
-                keys.append(key)
+                found.append(box)
                 break
         else:
-            rounds.append((kind, busy, [key]))
-    return [keys for _, _, keys in rounds]
+            rounds.append((box.shape, busy, [box]))
+    return [found for _, _, found in rounds]
+
+
+def _involved(boxes: Sequence[Box]) -> list[Device]:
+    """The devices that send or receive one of them, in an order that is the same in every process."""
+    return sorted({device for box in boxes for device in (box.sender, box.receiver)}, key=lambda device: device.id)
 
 
 def _boxes(route: Route) -> Iterator[Box]:

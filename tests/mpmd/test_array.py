@@ -51,9 +51,9 @@ def test_in_several_groups(mpmd, groups):
     assert [first.sharding.mesh, second.sharding.mesh] == list(groups.groups)
     assert array.first_mpmd_replica is first
     assert array.sharding == NamedSharding(groups.mesh, P("x", "y"))
-    assert set(array.addressable_blocks) == set(groups.mesh.devices.flat)
+    assert array.local_arrays == {0: first, 1: second}
     np.testing.assert_array_equal(array, U)
-    with pytest.raises(RuntimeError, match="a copy in several groups here: take one of `to_mpmd_local_array`"):
+    with pytest.raises(RuntimeError, match="a copy in several groups here: take one of `local_arrays`"):
         jax.jit(jnp.sum)(array)
 
 
@@ -96,12 +96,8 @@ def test_deleted(mpmd, groups):
         lambda a: a.block_until_ready(),
         np.asarray,
     ]
-    for use in (
-        *uses,
-        jax.jit(jnp.sum),
-        lambda a: a.delete(),
-        lambda a: mpmd.reshard(a, NamedSharding(groups.mesh, P())),
-    ):
+    array.delete()
+    for use in (*uses, jax.jit(jnp.sum), lambda a: mpmd.reshard(a, NamedSharding(groups.mesh, P()))):
         with pytest.raises(RuntimeError, match="has been deleted"):
             use(array)
 
@@ -128,7 +124,17 @@ def test_refused(mpmd, groups):
         mpmd.MpmdArray([u, on(groups, 1, array=U.astype(int))], both)
     with pytest.raises(ValueError, match=r"must have the shape \(4, 8\) and dtype float64; got \(4, 6\)"):
         mpmd.MpmdArray([u], place, (4, 8))
-    with pytest.raises(TypeError, match=r"`arrays\[0\]` must be a jax.Array with a NamedSharding; got ndarray"):
+    with pytest.raises(TypeError, match=r"`arrays\[0\]` must be a jax.Array with values; got ndarray"):
         mpmd.MpmdArray([U], place)
+    with pytest.raises(TypeError, match=r"`arrays\[0\]` must be a jax.Array with values; got .*Tracer"):
+        jax.jit(lambda u: mpmd.MpmdArray([u], place).shape)(u)
+    with pytest.raises(TypeError, match=r"`arrays\[0\]` must have a NamedSharding; got SingleDeviceSharding"):
+        mpmd.MpmdArray([jnp.ones((4, 6))], place)
+    with pytest.raises(TypeError, match=r"`arrays` must be a list of arrays; got ArrayImpl"):
+        mpmd.MpmdArray(u, place)
+    gone = on(groups, 0)
+    gone.delete()
+    with pytest.raises(RuntimeError, match=r"`arrays\[0\]` has been deleted"):
+        mpmd.MpmdArray([gone], place)
     with pytest.raises(TypeError, match="`sharding` must be an MpmdSharding; got NamedSharding"):
         mpmd.MpmdArray([u], u.sharding)

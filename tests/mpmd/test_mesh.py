@@ -44,7 +44,7 @@ def test_meshes_and_shardings_are_values(plain):
     assert make_groups((2, 4)) == make_groups((2, 4))
     assert len({make_groups((2, 4)), make_groups((2, 4)), make_groups((4, 2))}) == 2
     mpmd_mesh = make_groups((2, 2, 2))
-    one = plain.mpmd.MpmdSharding(mpmd_mesh_of(plain), [1, 0, 1], P(("g", "x"), "g", None))
+    one = plain.mpmd.MpmdSharding(mpmd_mesh_of(plain), [1, 0, 1], P(("g", "x"), None))
     other = plain.mpmd.MpmdSharding(mpmd_mesh_of(plain), {0, 1}, P("x"))
     assert one == other
     assert hash(one) == hash(other)
@@ -74,14 +74,24 @@ def test_refused(plain):
     with pytest.raises(TypeError, match=r"`mesh` must be a jax.sharding.Mesh; got list"):
         mpmd.MpmdMesh(jax.devices(), "x")
     mpmd_mesh = mpmd.MpmdMesh(mesh, "x")
-    for found in ([2], [-1], [0.5], ["x"]):
+    for found in ([2], [-1], [0.5], ["x"], [True], [[0]]):
         with pytest.raises(ValueError, match=r"`mesh_ids` must be numbers of groups from 0 to 1; got"):
             mpmd_mesh.submesh(found)
         with pytest.raises(ValueError, match=r"`mesh_ids` must be numbers of groups from 0 to 1; got"):
             mpmd.MpmdSharding(mpmd_mesh, found, P())
+    for found in (0, None):
+        with pytest.raises(TypeError, match=rf"`mesh_ids` must be numbers of groups from 0 to 1; got {found}"):
+            mpmd_mesh.submesh(found)
+    for spec in (P("x", "x"), P(("y", "y")), P(P.UNCONSTRAINED), P("y", unreduced={"x"})):
+        with pytest.raises(ValueError, match="`spec` must name each mesh axis once at most, and nothing else"):
+            mpmd.MpmdSharding(mpmd_mesh, [0], spec)
+    with pytest.raises(ValueError, match=r"`mpmd_idx` must be one of the groups \(0,\); got 1"):
+        mpmd.MpmdSharding(mpmd_mesh, [0], P()).group_sharding(1)
+    with pytest.raises(ValueError, match=r"`mesh` must be one of the groups .*; got 'x'"):
+        mpmd_mesh.mpmd_idx("x")
     with pytest.raises(ValueError, match="`mesh_ids` must name at least one group"):
         mpmd_mesh.submesh([])
-    with pytest.raises(ValueError, match=r"must be one of the groups of MpmdMesh.*got Mesh\(x=2, y=4"):
+    with pytest.raises(ValueError, match=r"`mesh` must be one of the groups of MpmdMesh.*got Mesh\(x=2, y=4"):
         mpmd_mesh.mpmd_idx(mesh)
     with pytest.raises(ValueError, match=r"`spec` must name axes of MpmdMesh.*\['z'\]"):
         mpmd.MpmdSharding(mpmd_mesh, [0], P("z"))

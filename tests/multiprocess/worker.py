@@ -267,6 +267,17 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     with pytest.raises(ValueError, match=r"All processes must .* `threshold`"):
         mpmd.spmd_to_mpmd_reshard(mpmd_mesh, u, mpmd.MpmdSharding(mpmd_mesh, [0], P()), threshold=100 + rank)
     assert not u.is_deleted()
+    place = mpmd.MpmdSharding(mpmd_mesh, [0], P())
+    with pytest.raises(ValueError, match="NumPy arrays: the same values"):
+        mpmd.spmd_to_mpmd_reshard(mpmd_mesh, {"a": np.full(4, rank)}, place)
+    # What is no number is the same everywhere, too, though it equals nothing.
+    part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
+    assert part.is_partially_addressable == (rank == 0)
+    # It is consumed where it is not, too: else that process would wait for others that know better.
+    mpmd.reshard(part, NamedSharding(mpmd_mesh.mesh, P()), donate=True)
+    assert part.is_deleted()
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        mpmd.reshard(part, place)
 
 
 def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
@@ -286,7 +297,7 @@ def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
     assert array.first_mpmd_replica is None
     assert array.block_until_ready() is array
     assert "elsewhere" in repr(array)
-    for use in (jax.jit(jnp.sum), int, mpmd.MpmdArray.delete, np.asarray):
+    for use in (jax.jit(jnp.sum), int, np.asarray):
         with pytest.raises(
             RuntimeError, match=rf"exists only in the groups \[1\]; process {rank} belongs to \[{rank}\]"
         ):
