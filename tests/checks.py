@@ -146,8 +146,8 @@ def transformations(backend) -> None:
     assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
 
 
-def spectral(backend) -> None:
-    """What is built on the transforms: as with XLA's collectives."""
+def spectral(backend, *, everything: bool = False) -> None:
+    """What is built on the transforms: as with XLA's collectives. Compiling `everything` takes long."""
     u = random_field((3, *UNEVEN))
 
     def results(backend) -> list[jax.Array]:
@@ -165,10 +165,34 @@ def spectral(backend) -> None:
                     return jnp.sum(equation.fft.inverse(equation(0.0, equation.fft(field))) ** 2)
 
                 found.append(jax.jit(jax.grad(energy))(field))
+        if everything:
+            with jax.set_mesh(mesh):
+                found += jax.jit(lambda field: on_top(fft, field))(field)
         return found
 
     for ours, theirs in zip(results(backend), results(XLA), strict=True):
         assert_close(ours.addressable_data(0), np.asarray(theirs.addressable_data(0)))
+
+
+def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
+    """Every operator, equation and layer, of a vector field."""
+    spectral, nn, pde = dops.spectral, dops.nn, dops.pde
+    scalars = spectral.Laplacian, spectral.Poisson, spectral.InverseDivergence, spectral.Dealias
+    vectors = spectral.Divergence, spectral.Curl, spectral.LerayProjection, spectral.InverseCurl
+    found = [operator(fft)(u[0]) for operator in scalars] + [operator(fft)(u) for operator in vectors]
+    found += [spectral.Helmholtz(fft, 2.5)(u), spectral.GaussianFilter(fft, 0.3)(u)]
+    found += [spectral.power_spectrum(fft, u[0]).power, spectral.Derivative(fft, (1, 0, 2))(u)]
+    found.append(spectral.GaussianRandomField(fft, lambda k: jnp.exp(-k))(jax.random.key(0)))
+    for equation in (pde.Diffusion(fft, 0.1), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, 9.0)):
+        field = u if isinstance(equation, pde.Burgers) else u[0]
+        found.append(equation.fft.inverse(pde.ETDRK(equation, 0.01, 2).step(0.0, equation.fft(field))))
+    dec, key = fft.decomposition, jax.random.key(1)
+    layers = (
+        nn.SpectralConv3D(fft, 3, 2, 3, dtype=u.dtype, key=key),
+        nn.HaloConv3D(dec, 3, 2, 3, dtype=u.dtype, key=key),
+    )
+    found += [layer(u) for layer in layers]
+    return [*found, nn.FNO3D(fft, 3, 1, width=4, modes=3, depth=1, dtype=u.dtype, key=key)(u)]
 
 
 def check_derivatives(backend, mesh: Mesh) -> None:

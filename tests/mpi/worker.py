@@ -34,7 +34,7 @@ def transformations() -> None:
 
 
 def spectral() -> None:
-    checks.spectral(MPI)
+    checks.spectral(MPI, everything=True)
 
 
 def threads() -> None:
