@@ -236,7 +236,8 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
 
 def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int | None) -> list[jax.Array]:
     """Move everything, in batches that every device has room for. The arrays are of no use afterwards."""
-    threshold = agreed_threshold(mpmd_mesh, [freight.describe() for freight in freights], threshold)
+    described = [freight.describe() for freight in freights] if mpmd_mesh.mesh.is_multi_process else []
+    threshold = agreed_threshold(mpmd_mesh, described, threshold)
     last = _last([freight.array for freight in freights])
     moved: dict[int, jax.Array] = {}
     sizes, groups = [freight.working_bytes for freight in freights], [freight.group for freight in freights]
