@@ -42,7 +42,7 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold:
     """The threshold that all processes of the mesh keep, after a check that they mean the same arrays."""
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
         raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
-    if threshold is not None and not 0 < threshold < 2**64:
+    if threshold is not None and not 0 < threshold < 2**63:
         raise ValueError(f"`threshold` must be positive, in bytes; got {threshold}.")
     devices = mpmd_mesh.mesh.devices
     free = _free_bytes([device for device in devices.flat if device.process_index == jax.process_index()])
