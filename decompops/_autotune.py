@@ -89,7 +89,7 @@ def autotune(
     if not isinstance(repeats, int) or repeats < 1:
         raise ValueError(f"`repeats` must be a positive integer; got {repeats!r}.")
     if operator is None:
-        operator = _there_and_back(real=not jnp.issubdtype(dtype, jnp.complexfloating))
+        operator = there_and_back(real=not jnp.issubdtype(dtype, jnp.complexfloating))
     meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in mesh_sizes(len(devices))]
     candidates = [
         Decomposition(mesh, shape=shape, backend=backend)
@@ -104,7 +104,21 @@ def autotune(
     if (choice := _agreed(known)) >= 0:
         return candidates[choice]
 
-    trials = []
+    choice = fastest(candidates, operator, dtype, repeats, on_trial)
+    if cache is not None and jax.process_index() == 0:
+        _write(cache, key, choice)
+    return candidates[choice]
+
+
+def fastest(
+    candidates: Sequence[Decomposition],
+    operator: Callable[[Decomposition], Callable],
+    dtype: np.dtype,
+    repeats: int,
+    on_trial: Callable[[Trial], None] | None,
+) -> int:
+    """Time all candidates; the number of the fastest one, the same in every process."""
+    trials: list[Trial] = []
     for candidate in candidates:
         best = min((trial.seconds for trial in trials), default=math.inf)
         trials.append(_try(candidate, operator, dtype, repeats, best))
@@ -113,12 +127,10 @@ def autotune(
     choice = _agreed(min(range(len(trials)), key=lambda i: trials[i].seconds))
     if trials[choice].failure is not None:
         raise RuntimeError(f"no candidate works: {candidates[choice]} fails with {trials[choice].failure}")
-    if cache is not None and jax.process_index() == 0:
-        _write(cache, key, choice)
-    return candidates[choice]
+    return choice
 
 
-def _there_and_back(real: bool) -> Callable[[Decomposition], Callable]:
+def there_and_back(real: bool) -> Callable[[Decomposition], Callable]:
     def build(decomposition: Decomposition) -> Callable:
         fft = FFT3D(decomposition, real=real)
         return fft.inverse @ fft

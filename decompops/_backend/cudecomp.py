@@ -2,14 +2,15 @@
 
 import functools
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 
 from .._pencil import AXES, Layout
 from .._stage import Extend, Move, Plan, Stage, result_dtype
@@ -18,6 +19,10 @@ from .base import AbstractBackend
 from .xla import interpret, move, pad_end
 from .xla_halo import Message, messages_of, permute
 
+
+if TYPE_CHECKING:
+    from .._autotune import Trial
+    from .._decomposition import Decomposition
 
 # By cuDecomp's own names and numbers; these are what they communicate with.
 TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
@@ -70,6 +75,72 @@ class CuDecomp(AbstractBackend):
         is no GPU, JAX is in use already or the ranks do not agree with JAX's processes.
         """
         launch.initialize_gpus(communicator, key, device)
+
+    @staticmethod
+    def autotune(
+        shape: Sequence[int],
+        *,
+        dtype: Any = "float32",
+        halo: Any = 0,
+        periodic: Any = True,
+        grid_mode: Literal["transpose", "halo"] = "transpose",
+        libraries: Sequence[Literal["mpi", "nccl", "nvshmem"]] | None = None,
+        mpi_knows_gpus: bool | None = None,
+        communicator: str = "world",
+        axes: tuple[str, str] = ("x", "y"),
+        axis_types: tuple[AxisType, AxisType] = (AxisType.Auto, AxisType.Auto),
+        repeats: int = 5,
+        on_trial: "Callable[[Trial], None] | None" = None,
+    ) -> "Decomposition":
+        """Choose the process grid and how to communicate on it, on all ranks of a communicator.
+
+        cuDecomp makes the choice itself where its MPI knows GPUs: it times transposes, or halos, alone, and the first
+        rank prints what it finds. Without such an MPI it cannot; then candidates are timed one by one, as by
+        `dops.autotune`, in transforms and halo exchanges. Every rank calls it, and gets the same.
+
+        !!! example
+
+            ```python
+            dec = dops.CuDecomp.autotune((1024, 1024, 1024), dtype="float64", halo=2)
+            fft, exchange = dops.FFT3D(dec, real=True), dops.HaloExchange(dec, 2)
+            ```
+
+        **Arguments:**
+
+        - `shape`: the true lengths `(nx, ny, nz)` of the grid in cells.
+        - `dtype`: of the field; a real one is transformed to half a spectrum.
+        - `halo`, `periodic`: as of `HaloExchange`. Without a halo along x or y, its way of communicating is not tuned.
+        - `grid_mode`: whether the time of transposes or of halos decides on the process grid.
+        - `libraries`: those that may communicate; `None` for all, but MPI where it does not know GPUs. Those that
+            cuDecomp was built without are passed over.
+        - `mpi_knows_gpus`: whether MPI takes pointers to a GPU's memory; `None` to ask it.
+        - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
+        - `axes`, `axis_types`: of the mesh.
+        - `repeats`: how many timed calls of each candidate there are.
+        - `on_trial`: called with each `Trial` of candidates that are timed one by one.
+
+        **Returns:** a `Decomposition` of all ranks with the chosen mesh and `CuDecomp(transpose, halo)`.
+
+        **Raises:** `ValueError` or `TypeError` for bad arguments; `RuntimeError` before `initialize()`, or if nothing
+        works.
+        """
+        # A choice is made of decompositions, and these of backends: the one import against the order of files.
+        from .._autotune_cudecomp import autotune
+
+        return autotune(
+            shape,
+            dtype=dtype,
+            halo=halo,
+            periodic=periodic,
+            grid_mode=grid_mode,
+            libraries=libraries,
+            mpi_knows_gpus=mpi_knows_gpus,
+            communicator=communicator,
+            axes=axes,
+            axis_types=axis_types,
+            repeats=repeats,
+            on_trial=on_trial,
+        )
 
     def problem(self) -> str | None:
         return grids.problem()
@@ -127,7 +198,7 @@ class CuDecomp(AbstractBackend):
         x_pencil, y_pencil = (stage.before, stage.after) if divided == x else (stage.after, stage.before)
         parts = y_pencil.parts[x], y_pencil.parts[z]
         lengths = parts[0] * y_pencil.core(x), parts[0] * x_pencil.core(y), parts[1] * y_pencil.core(z)
-        orders = [_order((x, y, z), layout) for layout in (x_pencil, y_pencil)]
+        orders = [order_of((x, y, z), layout) for layout in (x_pencil, y_pencil)]
         return _Use(self._grid(plan, lengths, parts, orders, y_pencil.names[x]))
 
     def _halo(self, plan: Plan, stage: Extend, width: int) -> "_Use":
@@ -136,7 +207,7 @@ class CuDecomp(AbstractBackend):
         x, z = sorted({0, 1, 2} - {y}, key=lambda axis: layout.parts[axis])
         parts = layout.parts[y], layout.parts[z]
         lengths = layout.extent(x), parts[0] * 2 * width, parts[1] * layout.extent(z)
-        order = _order((x, y, z), layout)
+        order = order_of((x, y, z), layout)
         return _Use(self._grid(plan, lengths, parts, [order, order], layout.names[y]), width)
 
     def _grid(self, plan: Plan, lengths, parts, orders, name: str | None) -> grids.Grid:
@@ -253,7 +324,7 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
     return swaps
 
 
-def _order(axes: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
+def order_of(axes: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
     """How `layout` stores cuDecomp's X, Y and Z, which are `axes` here, the fastest first."""
     return tuple(axes.index(axis) for axis in reversed(layout.order))
 

@@ -32,6 +32,27 @@ class Grid:
     halo_backend: int
 
 
+@dataclass(frozen=True)
+class Search:
+    """What cuDecomp shall choose. Field for field what `Search` in ffi/cudecomp/grids.h is.
+
+    `halo`: how halos of z-pencils are updated; else how transposes communicate. With `parts` of zero the process grid,
+    too.
+    """
+
+    lengths: tuple[int, int, int]
+    parts: tuple[int, int]
+    order: tuple[tuple[int, ...], ...]
+    dtype: int
+    halo_width: tuple[int, int, int]
+    periodic: tuple[bool, bool, bool]
+    halo: bool
+    mpi: bool
+    nccl: bool
+    nvshmem: bool
+    trials: int
+
+
 def problem() -> str | None:
     """What keeps the kernels over cuDecomp from working in this process, and what to do; `None` if nothing does."""
     return library.build()["cudecomp"] or library.mpi_problem()
@@ -45,7 +66,7 @@ def load() -> ctypes.CDLL:
     kernels = library.open_kernels("decompops_cudecomp", "CuDecomp()")
     for name in ("error", "platform"):
         getattr(kernels, f"decompops_cudecomp_{name}").restype = ctypes.c_char_p
-    for name in ("use_device", "add_handle", "add_grid", "elements", "reserve", "clear"):
+    for name in ("use_device", "add_handle", "add_grid", "choose", "mpi_knows_gpus", "elements", "reserve", "clear"):
         getattr(kernels, f"decompops_cudecomp_{name}").restype = ctypes.c_int64
     return kernels
 
@@ -90,23 +111,45 @@ _grids: dict[tuple[int, Grid], int] = {}
 def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
     """The number of the descriptor of `grid` on `ranks` of a communicator, which is made if there is none yet."""
     with _lock:
-        handle = _handles.get((key, ranks))
-        if handle is None:
-            group = communicator.Get_group().Incl(ranks)
-            part = communicator.Create_group(group)
-            handle = _handles[key, ranks] = _call("add_handle", ctypes.c_int(part.py2f()))
+        handle = _handle(key, communicator, ranks)
         number = _grids.get((handle, grid))
         if number is None:
-            numbers = np.array(jax.tree.leaves(astuple(grid)), np.int32)
-            pointer = numbers.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
             try:
-                number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), pointer)
+                number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), _numbers(grid))
             except RuntimeError as error:
                 raise RuntimeError(
                     f"{error}: for {grid} on ranks {ranks}. All ranks must build the same operators and call them in "
                     "the same order, on the same shapes and meshes."
                 ) from error
         return number
+
+
+def choose(key: str, communicator: Any, ranks: tuple[int, ...], search: Search) -> tuple[int, int, int]:
+    """What cuDecomp finds best on `ranks` of a communicator: the process grid's rows and columns, and the backend."""
+    chosen = (ctypes.c_int32 * 3)()
+    with _lock:
+        _call("choose", ctypes.c_int64(_handle(key, communicator, ranks)), _numbers(search), chosen)
+    return chosen[0], chosen[1], chosen[2]
+
+
+def mpi_knows_gpus() -> bool:
+    """Whether MPI says that it can communicate a GPU's memory."""
+    return bool(_call("mpi_knows_gpus"))
+
+
+def _handle(key: str, communicator: Any, ranks: tuple[int, ...]) -> int:
+    handle = _handles.get((key, ranks))
+    if handle is None:
+        group = communicator.Get_group().Incl(ranks)
+        part = communicator.Create_group(group)
+        handle = _handles[key, ranks] = _call("add_handle", ctypes.c_int(part.py2f()))
+    return handle
+
+
+def _numbers(fields: Grid | Search) -> Any:
+    """All of a dataclass, as so many int32."""
+    numbers = np.array(jax.tree.leaves(astuple(fields)), np.int32)
+    return (ctypes.c_int32 * len(numbers))(*numbers)
 
 
 def find(key: str, ranks: tuple[int, ...], grid: Grid) -> int:

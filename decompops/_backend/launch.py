@@ -110,14 +110,19 @@ def _start(
 _DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # platforms, and what JAX's devices call them
 
 
-def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
-    """The ranks of the mesh's devices, in its order. Raises where `backend` cannot serve the mesh."""
+def find(key: str, backend: Any) -> Communicator:
+    """The communicator of that key."""
     if key not in known:
         raise RuntimeError(
             f"`{type(backend).__name__}.initialize()` must be called before an operator is built with "
             f"`backend={backend}`; known communicators: {tuple(known)}."
         )
-    ranks = known[key].ranks
+    return known[key]
+
+
+def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
+    """The ranks of the mesh's devices, in its order. Raises where `backend` cannot serve the mesh."""
+    ranks = find(key, backend).ranks
     if not isinstance(mesh, Mesh):
         raise ValueError(f"`mesh` must have devices for `backend={backend}`, which are its ranks; got {mesh}.")
     devices = list(mesh.devices.flat)

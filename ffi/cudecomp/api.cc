@@ -6,6 +6,9 @@
 
 #include "cudecomp/grids.h"
 
+// An extension of Open MPI, MPICH and what derives from them; null where MPI does not have it.
+extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
+
 using namespace decompops;
 using namespace decompops::cudecomp;
 
@@ -53,6 +56,18 @@ std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, const std::int32_t
     return add_grid(handle, division);
   });
 }
+
+std::int64_t decompops_cudecomp_choose(std::int64_t handle, const std::int32_t* numbers, std::int32_t* chosen) {
+  return guarded([&]() -> std::int64_t {
+    Search search;
+    std::memcpy(&search, numbers, sizeof(search));
+    const Choice choice = choose(handle, search);
+    std::memcpy(chosen, &choice, sizeof(choice));
+    return 0;
+  });
+}
+
+std::int64_t decompops_cudecomp_mpi_knows_gpus() { return MPIX_Query_cuda_support && MPIX_Query_cuda_support(); }
 
 std::int64_t decompops_cudecomp_elements(std::int64_t grid, std::int64_t width) {
   return guarded([&] { return elements(grid, width); });

@@ -32,6 +32,24 @@ T& at(std::vector<T>& all, std::int64_t i, const char* what) {
   return all[i];
 }
 
+cudecompHandle_t handle_at(std::int64_t index) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return at(handles, index, "handle");
+}
+
+cudecompGridDescConfig_t configuration(const std::int32_t (&lengths)[3], const std::int32_t (&parts)[2],
+                                       const std::int32_t (&order)[3][3]) {
+  cudecompGridDescConfig_t config;
+  check(cudecompGridDescConfigSetDefaults(&config), "cudecompGridDescConfigSetDefaults");
+  for (int axis = 0; axis < 3; ++axis) {
+    config.gdims[axis] = lengths[axis];
+    for (int i = 0; i < 3; ++i) config.transpose_mem_order[axis][i] = order[axis][i];
+  }
+  for (int i = 0; i < 2; ++i) config.pdims[i] = parts[i];
+  config.rank_order = CUDECOMP_RANK_ORDER_ROW_MAJOR;
+  return config;
+}
+
 }  // namespace
 
 void check(cudecompResult_t result, const char* what) {
@@ -50,24 +68,40 @@ std::int64_t add_handle(int communicator) {
 
 std::int64_t add_grid(std::int64_t handle, const Division& division) {
   Grid grid{};
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    grid.handle = at(handles, handle, "handle");
-  }
-  cudecompGridDescConfig_t config;
-  check(cudecompGridDescConfigSetDefaults(&config), "cudecompGridDescConfigSetDefaults");
-  for (int axis = 0; axis < 3; ++axis) {
-    config.gdims[axis] = division.lengths[axis];
-    for (int i = 0; i < 3; ++i) config.transpose_mem_order[axis][i] = division.order[axis][i];
-  }
-  for (int i = 0; i < 2; ++i) config.pdims[i] = division.parts[i];
-  config.rank_order = division.column_major ? CUDECOMP_RANK_ORDER_COL_MAJOR : CUDECOMP_RANK_ORDER_ROW_MAJOR;
+  grid.handle = handle_at(handle);
+  auto config = configuration(division.lengths, division.parts, division.order);
+  if (division.column_major) config.rank_order = CUDECOMP_RANK_ORDER_COL_MAJOR;
   config.transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(division.transpose_backend);
   config.halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(division.halo_backend);
   check(cudecompGridDescCreate(grid.handle, &grid.descriptor, &config, nullptr), "cudecompGridDescCreate");
   std::lock_guard<std::mutex> lock(mutex);
   grids.push_back(grid);
   return static_cast<std::int64_t>(grids.size()) - 1;
+}
+
+Choice choose(std::int64_t handle_index, const Search& search) {
+  const cudecompDataType_t dtypes[] = {CUDECOMP_FLOAT, CUDECOMP_DOUBLE, CUDECOMP_FLOAT_COMPLEX, CUDECOMP_DOUBLE_COMPLEX};
+  const cudecompHandle_t handle = handle_at(handle_index);
+  auto config = configuration(search.lengths, search.parts, search.order);
+  cudecompGridDescAutotuneOptions_t options;
+  check(cudecompGridDescAutotuneOptionsSetDefaults(&options), "cudecompGridDescAutotuneOptionsSetDefaults");
+  options.dtype = dtypes[search.dtype];
+  options.n_trials = search.trials;
+  options.disable_mpi_backends = !search.mpi;
+  options.disable_nccl_backends = !search.nccl;
+  options.disable_nvshmem_backends = !search.nvshmem;
+  options.grid_mode = search.halo ? CUDECOMP_AUTOTUNE_GRID_HALO : CUDECOMP_AUTOTUNE_GRID_TRANSPOSE;
+  (search.halo ? options.autotune_halo_backend : options.autotune_transpose_backend) = true;
+  options.halo_axis = 2;
+  for (int axis = 0; axis < 3; ++axis) {
+    options.halo_extents[axis] = search.halo_width[axis];
+    options.halo_periods[axis] = search.periodic[axis];
+  }
+  cudecompGridDesc_t descriptor;  // made only for what it says of itself
+  check(cudecompGridDescCreate(handle, &descriptor, &config, &options), "cudecompGridDescCreate");
+  check(cudecompGridDescDestroy(handle, descriptor), "cudecompGridDescDestroy");
+  const int backend = search.halo ? static_cast<int>(config.halo_comm_backend) : config.transpose_comm_backend;
+  return {{config.pdims[0], config.pdims[1]}, backend};
 }
 
 void reserve(std::int64_t index, std::int64_t bytes) {

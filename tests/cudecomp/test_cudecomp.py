@@ -42,6 +42,22 @@ def test_results(task, ranks, kernels):
     assert f"double: finalized a handle of {ranks}" in done.stdout  # which it refuses while descriptors are left
 
 
+def test_autotuning(kernels):
+    """The double chooses the first grid of cuDecomp's that fits, and the last backend that is allowed."""
+    done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("tuned passed") == 4, done.stdout
+    orders = "orders 012 120 210"  # of x-, y- and z-pencils, fastest axis first: each is transformed along that
+    for line in (
+        f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # half a spectrum, complex64
+        f"transposes of 9 x 10 x 11, type 3, 5 trials, {orders}",
+        "halos of 9 x 10 x 11, type 3, 5 trials, orders 210 210 210",
+        "halos of 9 x 10 x 11, type 1, 5 trials, orders 210 210 210",
+        f"transposes of 3 x 10 x 6, type 3, 7 trials, {orders}",
+    ):
+        assert f"double: tuned {line}" in done.stdout, done.stdout
+
+
 def test_job_ends_where_one_rank_does(kernels):
     done = mpiexec.run(WORKER, "raises", kernels, ranks=2, limit=60)
     assert done.returncode != 0

@@ -87,6 +87,46 @@ def small() -> None:
         jax.eval_shape(fft, jax.ShapeDtypeStruct((8, 16, n), np.complex64))
 
 
+def tuned() -> None:
+    """Process grids and ways of communicating, chosen by the double (test_cudecomp.py says how) or one by one."""
+    autotune = dops.CuDecomp.autotune
+    for options, sizes, transpose, halo in (
+        ({}, (4, 1), "nvshmem_sm", None),
+        ({"libraries": ["mpi", "nccl"], "halo": 1, "dtype": "complex64"}, (4, 1), "nccl_pl", "nccl"),
+        ({"libraries": ["mpi"], "halo": (3, 1, 9), "grid_mode": "halo"}, (2, 2), "mpi_a2a", "mpi_blocking"),
+        ({"shape": (3, 10, 11), "halo": (0, 0, 1), "repeats": 7}, (2, 2), "nvshmem_sm", None),
+    ):
+        dec = autotune(**{"shape": checks.UNEVEN, "mpi_knows_gpus": True, **options})
+        assert (dec.sizes, dec.backend) == (sizes, dops.CuDecomp(transpose, halo or "nccl"))
+    with pytest.raises(RuntimeError, match="cudecompGridDescCreate: not supported"):
+        autotune((1, 1, 8), mpi_knows_gpus=True)
+
+    trials = []
+    options = {"dtype": "float64", "libraries": ["nccl"], "axes": ("a", "b"), "repeats": 1, "on_trial": trials.append}
+    dec = autotune(checks.UNEVEN, halo=1, grid_mode="halo", **options)
+    assert [trial.failure for trial in trials] == [None] * 5
+    tried = [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials]
+    assert tried[:3] == [(sizes, dops.CuDecomp("nccl", "nccl")) for sizes in ((1, 4), (2, 2), (4, 1))]
+    assert tried[3:] == [(dec.sizes, dops.CuDecomp(name, "nccl")) for name in ("nccl", "nccl_pl")]
+    u = random_field(checks.UNEVEN, np.complex128)
+    assert_block(dops.FFT3D(dec)(dec.shard(u)), np.fft.fftn(u))
+
+    for options, error, message in (
+        ({"dtype": "float16"}, TypeError, "`dtype` must be one of .* got float16"),
+        ({"grid_mode": "both"}, ValueError, "`grid_mode` must be one of .* got 'both'"),
+        ({"grid_mode": "halo", "halo": (0, 0, 2)}, ValueError, "`halo` must be positive along x or y .* got"),
+        ({"halo": -1}, ValueError, "`halo` must be non-negative; got -1"),
+        ({"repeats": 0}, ValueError, "`repeats` must be .* got 0"),
+        ({"libraries": ["gloo"]}, ValueError, r"`libraries` must be some of .* got \['gloo'\]"),
+        ({"libraries": []}, ValueError, r"`libraries` must be some of .* got \[\]"),
+        ({"libraries": ["mpi"]}, ValueError, "`libraries` must not have 'mpi' .* say so by `mpi_knows_gpus=True`"),
+        ({"mpi_knows_gpus": 1}, TypeError, "`mpi_knows_gpus` must be True or False; got 1"),
+        ({"communicator": "mine"}, RuntimeError, r"`CuDecomp.initialize\(\)` must be called"),
+    ):
+        with pytest.raises(error, match=message):
+            autotune(**{"shape": checks.UNEVEN, **options})
+
+
 def raises() -> None:
     """A rank that raises ends the job, though another waits for it."""
     fft = dops.FFT3D(make_mesh((jax.device_count(),)), backend=dops.CuDecomp())
@@ -97,7 +137,7 @@ def raises() -> None:
     fft(u)
 
 
-TASKS = {task.__name__: task for task in (grid, transformations, spectral, slabs, small, raises)}
+TASKS = {task.__name__: task for task in (grid, transformations, spectral, slabs, small, tuned, raises)}
 
 
 def main() -> None:

@@ -134,13 +134,44 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
 }
 
 // Collective calls must be made by all ranks with the same arguments.
-bool agree(const cudecompHandle& handle, const cudecompGridDescConfig_t& config) {
-  std::vector<cudecompGridDescConfig_t> all(handle.size);
-  MPI_Allgather(&config, sizeof(config), MPI_BYTE, all.data(), sizeof(config), MPI_BYTE, handle.communicator);
+template <class T>
+bool agree(const cudecompHandle& handle, const T& arguments) {
+  std::vector<T> all(handle.size);
+  MPI_Allgather(&arguments, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, handle.communicator);
   for (const auto& other : all) {
-    if (std::memcmp(&other, &config, sizeof(config)) != 0) return false;
+    if (std::memcmp(&other, &arguments, sizeof(T)) != 0) return false;
   }
   return true;
+}
+
+// Chooses, as cuDecomp does, among what is allowed: without timing anything, the first grid and the last backend.
+cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOptions_t& options, cudecompGridDescConfig_t* config) {
+  const bool halo = options.grid_mode == CUDECOMP_AUTOTUNE_GRID_HALO;
+  if (options.initialized != 1 || options.n_trials < 1 || !bytes_of(options.dtype)) return CUDECOMP_RESULT_INVALID_USAGE;
+  const bool disabled[] = {options.disable_mpi_backends, options.disable_nccl_backends, options.disable_nvshmem_backends};
+  const int last_transpose[] = {CUDECOMP_TRANSPOSE_COMM_MPI_A2A, CUDECOMP_TRANSPOSE_COMM_NCCL_PL, CUDECOMP_TRANSPOSE_COMM_NVSHMEM_SM};
+  const int last_halo[] = {CUDECOMP_HALO_COMM_MPI_BLOCKING, CUDECOMP_HALO_COMM_NCCL, CUDECOMP_HALO_COMM_NVSHMEM_BLOCKING};
+  int backend = 0;
+  for (int i = 0; i < 3; ++i) backend = disabled[i] ? backend : (halo ? last_halo : last_transpose)[i];
+  if (!backend) return CUDECOMP_RESULT_INVALID_USAGE;
+  if (options.autotune_transpose_backend) config->transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(backend);
+  if (options.autotune_halo_backend) config->halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(backend);
+  const int32_t* n = config->gdims;
+  for (int rows = ranks; config->pdims[0] == 0; --rows) {
+    if (rows == 0) return CUDECOMP_RESULT_NOT_SUPPORTED;
+    if (ranks % rows) continue;
+    const int columns = ranks / rows, widest = halo ? n[1] : std::min(n[1], n[2]);
+    const bool fits = rows <= (halo ? n[0] : std::min(n[0], n[1])) && columns <= widest;
+    const bool wide = halo && (options.halo_extents[0] > n[0] / rows || options.halo_extents[1] > n[1] / columns);
+    if (fits && !wide) config->pdims[0] = rows, config->pdims[1] = columns;
+  }
+  if (rank == 0) {
+    const auto& order = config->transpose_mem_order;
+    std::fprintf(stderr, "double: tuned %s of %d x %d x %d, type %d, %d trials, orders %d%d%d %d%d%d %d%d%d\n",
+                 halo ? "halos" : "transposes", n[0], n[1], n[2], -options.dtype, options.n_trials, order[0][0], order[0][1],
+                 order[0][2], order[1][0], order[1][1], order[1][2], order[2][0], order[2][1], order[2][2]);
+  }
+  return CUDECOMP_RESULT_SUCCESS;
 }
 
 }  // namespace
@@ -170,9 +201,23 @@ cudecompResult_t cudecompGridDescConfigSetDefaults(cudecompGridDescConfig_t* con
   return CUDECOMP_RESULT_SUCCESS;
 }
 
+cudecompResult_t cudecompGridDescAutotuneOptionsSetDefaults(cudecompGridDescAutotuneOptions_t* options) {
+  std::memset(options, 0, sizeof(*options));
+  options->initialized = 1;
+  options->n_warmup_trials = 3, options->n_trials = 5;
+  options->dtype = CUDECOMP_DOUBLE;
+  options->allow_uneven_decompositions = true;
+  return CUDECOMP_RESULT_SUCCESS;
+}
+
 cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDesc_t* result,
-                                        cudecompGridDescConfig_t* config, const cudecompGridDescAutotuneOptions_t*) {
+                                        cudecompGridDescConfig_t* config, const cudecompGridDescAutotuneOptions_t* options) {
   if (!handle || config->initialized != 1 || !agree(*handle, *config)) return CUDECOMP_RESULT_INVALID_USAGE;
+  if (options) {
+    if (!agree(*handle, *options)) return CUDECOMP_RESULT_INVALID_USAGE;
+    const cudecompResult_t found = autotune(handle->rank, handle->size, *options, config);
+    if (found != CUDECOMP_RESULT_SUCCESS) return found;
+  }
   const auto [rows, columns] = std::array<int, 2>{config->pdims[0], config->pdims[1]};
   if (rows * columns != handle->size) return CUDECOMP_RESULT_INVALID_USAGE;
   for (const auto& order : config->transpose_mem_order) {

@@ -56,7 +56,19 @@ typedef enum {
 
 typedef struct cudecompHandle* cudecompHandle_t;
 typedef struct cudecompGridDesc* cudecompGridDesc_t;
-typedef struct cudecompGridDescAutotuneOptions cudecompGridDescAutotuneOptions_t;
+
+typedef enum { CUDECOMP_AUTOTUNE_GRID_TRANSPOSE = 0, CUDECOMP_AUTOTUNE_GRID_HALO = 1 } cudecompAutotuneGridMode_t;
+
+typedef struct {
+  int32_t initialized;  // as below
+  int32_t n_warmup_trials, n_trials;
+  cudecompAutotuneGridMode_t grid_mode;
+  cudecompDataType_t dtype;
+  bool allow_uneven_decompositions, disable_mpi_backends, disable_nccl_backends, disable_nvshmem_backends;
+  bool autotune_transpose_backend, autotune_halo_backend;
+  int32_t halo_extents[3], halo_axis;
+  bool halo_periods[3];
+} cudecompGridDescAutotuneOptions_t;
 
 typedef struct {
   int32_t initialized;  // stands for the fields that only `cudecompGridDescConfigSetDefaults` sets
@@ -71,6 +83,7 @@ typedef struct {
 cudecompResult_t cudecompInit_F(cudecompHandle_t*, MPI_Fint);
 cudecompResult_t cudecompFinalize(cudecompHandle_t);
 cudecompResult_t cudecompGridDescConfigSetDefaults(cudecompGridDescConfig_t*);
+cudecompResult_t cudecompGridDescAutotuneOptionsSetDefaults(cudecompGridDescAutotuneOptions_t*);
 cudecompResult_t cudecompGridDescCreate(cudecompHandle_t, cudecompGridDesc_t*, cudecompGridDescConfig_t*,
                                         const cudecompGridDescAutotuneOptions_t*);
 cudecompResult_t cudecompGridDescDestroy(cudecompHandle_t, cudecompGridDesc_t);
