@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from decompops import XLA, Decomposition
 from decompops._bench import run as bench
+from decompops._bench.operators import operator_problem
+from decompops._bench.peers import Task
+from decompops._bench.program import over_memory
 from decompops._bench.solvers import SOLVERS
 
 from helpers import make_mesh
@@ -33,7 +36,7 @@ def test_answers_and_figures(operator):
     with jax.numpy_dtype_promotion("standard"):  # exponax needs it
         result = bench.measure(case, jax.devices(), XLA(), repeats=1)
     rows = {row["name"]: row for row in result["contestants"]}
-    assert list(rows) == ["decompops", *compared]
+    assert list(rows) == ["decompops", *compared, "memory alone"]
     if shape == UNEVEN or importlib.util.find_spec("exponax") is None:
         rows.pop("exponax", None)
     for row in rows.values():
@@ -47,6 +50,18 @@ def test_answers_and_figures(operator):
     assert program["least_communicated_bytes"] <= program["communicated_bytes"]
     assert program["temporary_bytes"] > 0
     assert list(program["temporary_bytes_of_parts"]) == [name for name in compared if name != "exponax"]
+
+
+def test_memory_is_read_and_written_once_for_each_axis():
+    nx, ny, nz = shape = (8, 12, 10)
+    mesh = make_mesh((2, 2))
+    task = Task("rfft", shape, mesh, np.dtype(np.float32), axis_contiguous=False)
+    memory = over_memory(operator_problem(task, Decomposition(mesh, shape=shape)).ours)
+    field, spectrum = nx * ny * nz * 4, nx * ny * (nz // 2 + 1) * 8
+    moved = memory.run()
+    assert moved.dtype == np.float32
+    assert np.unique(moved) == 3  # passes: one is added in each
+    assert 3 * 2 * moved.nbytes == pytest.approx((field + spectrum) + 2 * 2 * spectrum, rel=0.01)
 
 
 def test_on_paper_all_fields_count():

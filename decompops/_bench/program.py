@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -133,6 +134,36 @@ def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "c":
         return (values + 1j * rng.standard_normal(shape, real)).astype(dtype)
     return values
+
+
+def over_memory(program: Program) -> Contestant:
+    """As many bytes read and written as transforming one axis after the other must, and nothing done to them.
+
+    That is what memory alone allows. A transform of two axes may need less, where planes fit into a cache.
+    """
+    passes = [nbytes for stage, fields, *dtypes in _walk(program) for nbytes in _passes_by_axis(stage, fields, *dtypes)]
+    mesh = program.mesh
+    length = round(sum(passes) / len(passes) / 8)  # of float32, read once and written once in each pass
+    sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    x = jax.jit(lambda: jnp.zeros(mesh.size * length, np.float32), out_shardings=sharding)()
+
+    # A loop, because XLA would fuse one pass with the next; in place, because new memory may cost more than a pass.
+    step = jax.jit(lambda x: lax.fori_loop(0, len(passes), lambda _, y: y + 1, x), donate_argnums=0)
+
+    def run():
+        nonlocal x
+        x = step(x)
+        return x
+
+    note = f"{len(passes)} reads and writes, one for each axis transformed"
+    return Contestant(run, lambda result: np.asarray(jnp.max(result)) / len(passes), note)
+
+
+def _passes_by_axis(stage: Stage, fields: int, before: np.dtype, after: np.dtype) -> list[float]:
+    if not isinstance(stage, Fourier):
+        return []
+    shares = _share(stage.before, before), _share(stage.after, after)
+    return [fields * sum(shares), *[fields * 2 * max(shares)] * (len(stage.axes) - 1)]
 
 
 def report(program: Program, compiled: Any, parts: dict[str, Any], before: Counters, after: Counters) -> dict[str, Any]:

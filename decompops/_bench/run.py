@@ -22,10 +22,11 @@ from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
 from .._decomposition import Decomposition
 from .._pencil import Triple
+from .._stage import Fourier
 from .groups import HandOver
 from .operators import OPERATORS, operator_problem
 from .peers import Task
-from .program import Contestant, Problem, report
+from .program import Contestant, Problem, over_memory, report
 from .solvers import SOLVERS
 
 
@@ -100,6 +101,8 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
             yield "our XLA backend", lambda: _on_xla(case, devices, inputs), answer
         for name, make in problem.peers(*inputs).items():
             yield name, make, answer
+        if any(isinstance(stage, Fourier) for plan, _ in problem.ours.calls for stage in plan.stages):
+            yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
     rows = _compared(entrants(), TOLERANCE[case.dtype], repeats)
     before = backend.counters()
