@@ -96,7 +96,12 @@ def autotune(
         dec = candidates[fastest(candidates, operator, dtype, repeats, on_trial)]
         return dec.sizes, cast(str, getattr(dec.backend, kind))
 
-    choose = by_cudecomp if knows else one_by_one
+    def choose(kind: Kind, sizes: Sizes | None) -> tuple[Sizes, str]:
+        # On a grid where a halo exceeds a block cuDecomp fails altogether.
+        grids_tried = [sizes] if sizes else mesh_sizes(len(devices))
+        fits = all(x <= lengths[0] // rows and y <= lengths[1] // columns for rows, columns in grids_tried)
+        return (by_cudecomp if knows and (fits or kind == "transpose") else one_by_one)(kind, sizes)
+
     first, second = ("halo", "transpose") if grid_mode == "halo" else ("transpose", "halo")
     sizes, backend = choose(first, None)
     backends = {first: backend}

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
-from helpers import assert_close, random_field, tolerance
+from helpers import assert_close, extended, random_field, tolerance
 
 
 XLA = dops.XLA()
@@ -26,7 +26,7 @@ def make_mesh(sizes: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
 
 def meshes() -> list[Mesh]:
     n = jax.device_count()
-    grids = [(n,), (n, 1), (1, n)] + ([(2, n // 2)] if n > 2 else [])
+    grids = [(n,), (n, 1), (1, n)] + ([(2, n // 2)] if n > 2 and n % 2 == 0 else [])
     return [make_mesh(sizes) for sizes in grids]
 
 
@@ -42,6 +42,14 @@ def assert_block(field: jax.Array, expected: np.ndarray) -> None:
     (shard,) = field.addressable_shards
     atol = tolerance(field.dtype) * np.abs(expected).max()
     np.testing.assert_allclose(shard.data, expected[shard.index], rtol=0, atol=atol)
+
+
+def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
+    """As `assert_block`, bit for bit."""
+    expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
+    (shard,) = field.addressable_shards
+    assert field.dtype == expected.dtype
+    assert np.array_equal(shard.data, expected[shard.index])
 
 
 def assert_same(ours: jax.Array, theirs: jax.Array) -> None:
@@ -126,6 +134,51 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
         assert_close(ours.T(h).addressable_data(0), np.asarray(theirs.T(h).addressable_data(0)))
         y = distributed(random_field(h.shape, seed=1), mesh, h.sharding.spec, h.shape)
         assert_close(jnp.sum(y * h), jnp.sum(ours.T(y) * u))
+
+
+def matrix(backend, *, everything: bool) -> None:
+    """cuDecomp's own tests through our operators, against NumPy, on every grid of the ranks.
+
+    Transposes of all its dtypes in both storage orders, and halos of 1, 3 and 2 layers. Unless `everything` is to be
+    compiled, dtypes take turns.
+    """
+    dtypes = (np.float32, np.float64, np.complex64, np.complex128)
+    turn = itertools.cycle(dtypes)
+    for mesh in meshes()[1:]:
+        for pair, contiguous in itertools.product(ALL_PAIRS, (False, True)):
+            transpose = dops.Transpose(mesh, *pair, shape=UNEVEN, axis_contiguous=contiguous, backend=backend)
+            plan = transpose.plan(UNEVEN)
+            source, target = plan.source, plan.target
+            for dtype in dtypes if everything else (next(turn),):
+                u = random_field(UNEVEN, dtype)
+                field = distributed(u.transpose(source.order), mesh, source.spec, source.shape)
+                assert_exact(transpose(field), u.transpose(target.order))
+        for periodic in (True, False):
+            for dtype in dtypes if everything else (next(turn),):
+                exchange = dops.HaloExchange(mesh, (1, 3, 2), periodic=periodic, shape=UNEVEN, backend=backend)
+                u = random_field(UNEVEN, dtype)
+                widths = ((1, 1), (3, 3), (2, 2))
+                expected = extended(u, (*exchange.decomposition.sizes, 1), widths, (periodic,) * 3)
+                assert_exact(exchange(exchange.decomposition.shard(u)), expected)
+
+
+def stress(backend) -> None:
+    """Many operators under way at once, of several programs, in an order that is the same on all ranks."""
+    mesh = meshes()[-1]
+    fft = dops.FFT3D(mesh, shape=UNEVEN, backend=backend)
+    exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, backend=backend)
+    fields = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
+    blocks = [fft.decomposition.shard(u) for u in fields]
+    both = jax.jit(lambda u, v: (fft.inverse(fft(v)), exchange(u), fft(u)))
+    under_way = []
+    for i in np.random.default_rng(0).integers(3, size=60).tolist():
+        under_way.append((i, both(blocks[i], blocks[i - 1]), fft(blocks[i - 2])))
+    widths = ((1, 1),) * 3
+    for i, (back, halo, k), other in under_way:
+        assert_block(back, fields[i - 1])
+        assert_exact(halo, extended(fields[i], (*exchange.decomposition.sizes, 1), widths, (True,) * 3))
+        assert_block(k, np.fft.fftn(fields[i]))
+        assert_block(other, np.fft.fftn(fields[i - 2]))
 
 
 def transformations(backend) -> None:

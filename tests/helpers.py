@@ -21,6 +21,13 @@ def make_mesh(sizes: tuple[int, ...], kind: str = "auto", names: tuple[str, ...]
     return Mesh(devices, names, axis_types=(TYPES[kind],) * len(sizes))
 
 
+def gpus() -> list:
+    try:
+        return jax.devices("gpu")
+    except RuntimeError:
+        return []
+
+
 def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     field = rng.standard_normal(shape)
@@ -60,6 +67,28 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
     right = np.vdot(np.asarray(adjoint(y)), x).real
     scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
     assert abs(left - right) <= tolerance(y.dtype) * scale
+
+
+def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
+    """Cell by cell: cell g of a block's line is field cell g (mod n), or zero outside."""
+    n = u.shape[axis]
+    cells = -(-n // parts)
+    u = np.moveaxis(u, axis, 0)
+    out = np.zeros((parts * (before + cells + after), *u.shape[1:]), u.dtype)
+    for block in range(parts):
+        for i in range(-before, cells + after):
+            g = block * cells + i
+            inside = -before <= g < n + after if periodic else 0 <= g < n
+            if inside:
+                out[block * (before + cells + after) + before + i] = u[g % n]
+    return np.moveaxis(out, 0, axis)
+
+
+def extended(u: np.ndarray, parts, halo, periodic) -> np.ndarray:
+    """What `HaloExchange` returns of a field, by definition."""
+    for axis, p, (before, after), flag in zip((-3, -2, -1), parts, halo, periodic):
+        u = extended_axis(u, axis, p, before, after, flag)
+    return u
 
 
 def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, step: float) -> float:

@@ -11,33 +11,13 @@ from jax.sharding import PartitionSpec as P
 from helpers import (
     assert_adjoint,
     assert_transposed,
+    extended,
     finite_difference,
     make_mesh,
     put,
     random_field,
     spec_of,
 )
-
-
-def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
-    """The definition, cell by cell: cell g of a block's line is field cell g (mod n), or zero outside."""
-    n = u.shape[axis]
-    cells = -(-n // parts)
-    u = np.moveaxis(u, axis, 0)
-    out = np.zeros((parts * (before + cells + after), *u.shape[1:]), u.dtype)
-    for block in range(parts):
-        for i in range(-before, cells + after):
-            g = block * cells + i
-            inside = -before <= g < n + after if periodic else 0 <= g < n
-            if inside:
-                out[block * (before + cells + after) + before + i] = u[g % n]
-    return np.moveaxis(out, 0, axis)
-
-
-def extended(u, parts, halo, periodic):
-    for axis, p, (before, after), flag in zip((-3, -2, -1), parts, halo, periodic):
-        u = extended_axis(u, axis, p, before, after, flag)
-    return u
 
 
 WIDTHS = [

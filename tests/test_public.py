@@ -104,9 +104,10 @@ def imports(path: Path) -> set[str]:
     here = path.relative_to(PACKAGE).with_suffix("").parts
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = here[: len(here) - node.level]
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            found |= {".".join([*base, name]) for name in names if name != "__version__"}
+            base = list(here[: len(here) - node.level])
+            base += node.module.split(".") if node.module else []
+            files = [alias.name for alias in node.names if PACKAGE.joinpath(*base, f"{alias.name}.py").exists()]
+            found |= {".".join([*base, name]) for name in files} or ({".".join(base)} - {""})
         elif isinstance(node, ast.Import):
             found |= {"__init__" for alias in node.names if alias.name == "decompops"}
     return found

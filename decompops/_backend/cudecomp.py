@@ -170,16 +170,15 @@ class CuDecomp(AbstractBackend):
         return str(self.halo if use.width else self.transpose).startswith("nvshmem")
 
     def _ranks(self, plan: Plan) -> tuple[int, ...]:
-        """The ranks that share a grid with this one, rows of the mesh first; none if the mesh is one of other ranks."""
+        """The ranks that share a grid with this one, in the mesh's order; none if the mesh is one of other ranks."""
         assert isinstance(plan.mesh, Mesh)
         ranks = np.reshape(self._ranks_of(plan.mesh), plan.mesh.devices.shape)
         here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)
         if len(here) == 0:
             return ()
-        names = [name for name in plan.axes if name is not None]
+        names = _mesh_axes(plan)
         ranks = ranks[tuple(slice(None) if name in names else i for name, i in zip(plan.mesh.axis_names, here[0]))]
-        order = [name for name in plan.mesh.axis_names if name in names]
-        return tuple(int(rank) for rank in ranks.transpose([order.index(name) for name in names]).flat)
+        return tuple(int(rank) for rank in ranks.flat)
 
     def _uses(self, plan: Plan, stage: Stage) -> list["_Use"]:
         """What `stage` needs of cuDecomp."""
@@ -191,29 +190,40 @@ class CuDecomp(AbstractBackend):
         return []
 
     def _transpose(self, plan: Plan, stage: Move) -> "_Use":
-        """cuDecomp's X and Y are the two axes that take part: one descriptor serves a move and its transpose."""
+        """cuDecomp's axes are named so that one descriptor serves a move and its transpose."""
         gathered, divided = _exchanged(stage)
-        x, y = sorted((gathered, divided))
-        (z,) = {0, 1, 2} - {x, y}
-        x_pencil, y_pencil = (stage.before, stage.after) if divided == x else (stage.after, stage.before)
-        parts = y_pencil.parts[x], y_pencil.parts[z]
-        lengths = parts[0] * y_pencil.core(x), parts[0] * x_pencil.core(y), parts[1] * y_pencil.core(z)
-        orders = [order_of((x, y, z), layout) for layout in (x_pencil, y_pencil)]
-        return _Use(self._grid(plan, lengths, parts, orders, y_pencil.names[x]))
+        first, second = sorted((gathered, divided))
+        (other,) = {0, 1, 2} - {first, second}
+        before, after = (stage.before, stage.after) if divided == first else (stage.after, stage.before)
+        lengths = {axis: pencil.parts[axis] * pencil.core(axis) for axis, pencil in ((first, after), (second, before))}
+        lengths[other] = after.parts[other] * after.core(other)
+        along = self._along(plan, after.names[first])
+        axes = (other, first, second) if along else (first, second, other)
+        orders = [order_of(axes, layout) for layout in (before, after)]
+        orders.insert(0 if along else 2, (0, 1, 2))
+        parts = after.parts[first], after.parts[other]
+        return _Use(self._grid(axes, lengths, parts[::-1] if along else parts, orders, along, halo=False))
 
     def _halo(self, plan: Plan, stage: Extend, width: int) -> "_Use":
-        """cuDecomp's Y is the axis along which halos are exchanged: for it, a block is just what is to be sent."""
-        layout, y = stage.before, stage.axis
-        x, z = sorted({0, 1, 2} - {y}, key=lambda axis: layout.parts[axis])
-        parts = layout.parts[y], layout.parts[z]
-        lengths = layout.extent(x), parts[0] * 2 * width, parts[1] * layout.extent(z)
-        order = order_of((x, y, z), layout)
-        return _Use(self._grid(plan, lengths, parts, [order, order], layout.names[y]), width)
+        """For cuDecomp a block is, along the axis of the halo, just what is to be sent."""
+        layout, axis = stage.before, stage.axis
+        whole, other = sorted({0, 1, 2} - {axis}, key=lambda axis: layout.parts[axis])
+        lengths = {axis: layout.parts[axis] * 2 * width, whole: layout.extent(whole)}
+        lengths[other] = layout.parts[other] * layout.extent(other)
+        along = self._along(plan, layout.names[axis])
+        axes = (whole, other, axis) if along else (whole, axis, other)
+        orders = [order_of(axes, layout), (0, 1, 2), (0, 1, 2)]
+        parts = layout.parts[axes[1]], layout.parts[axes[2]]
+        return _Use(self._grid(axes, lengths, parts, orders, along, halo=True), width)
 
-    def _grid(self, plan: Plan, lengths, parts, orders, name: str | None) -> grids.Grid:
-        transpose = get_args(TransposeBackend).index(self.transpose or "nccl") + 1
-        halo = get_args(HaloBackend).index(self.halo or "nccl") + 1
-        return grids.Grid(lengths, parts, (*orders, (0, 1, 2)), name != plan.axes[0], transpose, halo)
+    def _grid(self, axes, lengths, parts, orders, along: int, *, halo: bool) -> grids.Grid:
+        names, name = (get_args(HaloBackend), self.halo) if halo else (get_args(TransposeBackend), self.transpose)
+        backend = names.index(name or "nccl") + 1
+        return grids.Grid(tuple(lengths[axis] for axis in axes), parts, tuple(orders), along, halo, backend)
+
+    def _along(self, plan: Plan, name: str | None) -> int:
+        """Whether a mesh axis is the first or the second one of the process grid."""
+        return int(name != _mesh_axes(plan)[0])
 
     def _call(self, plan: Plan, use: "_Use", target: str, shape: tuple[int, ...], x: Array, label: str, **options):
         number = grids.find(self.communicator, self._ranks(plan), use.grid)
@@ -322,6 +332,11 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
             width = max(messages[i].width for i in pair if i is not None)
             swaps.append(_Swap(*pair, distance, width))
     return swaps
+
+
+def _mesh_axes(plan: Plan) -> list[Any]:
+    """Those of the grid, in the mesh's order: the axes of cuDecomp's process grid, for every operator the same."""
+    return [name for name in plan.mesh.axis_names if name in plan.axes]
 
 
 def order_of(axes: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:

@@ -18,18 +18,20 @@ TRANSPOSE, HALO = "decompops_cudecomp_transpose", "decompops_cudecomp_halo"
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid and its division in cuDecomp's terms: X- and Y-pencils over `parts[0]` ranks, Z divided over `parts[1]`.
+    """A grid and its division in cuDecomp's terms, for transposes or for updates of halos.
 
-    `order` holds each pencil's axes, the fastest first. Ranks count along the last of `parts` first, or `column_major`
-    along the first. Backends go by cuDecomp's numbers. Field for field what `Division` in ffi/cudecomp/grids.h is.
+    `order` holds each pencil's axes, the fastest first. `along`: ranks exchange along the first axis of the process
+    grid `parts` (X- with Y-pencils, or halos along Y) or along the second (Y- with Z-pencils, or halos along Z).
+    `backend` is that of transposes or of halos, by cuDecomp's numbers. Field for field what `Division` in
+    ffi/cudecomp/grids.h is.
     """
 
     lengths: tuple[int, int, int]
     parts: tuple[int, int]
     order: tuple[tuple[int, ...], ...]
-    column_major: bool
-    transpose_backend: int
-    halo_backend: int
+    along: int
+    halo: bool
+    backend: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Search:
 
 def problem() -> str | None:
     """What keeps the kernels over cuDecomp from working in this process, and what to do; `None` if nothing does."""
-    return library.build()["cudecomp"] or library.mpi_problem()
+    return library.build()["cudecomp"] or library.mpi_problem() or library.loading_problem("decompops_cudecomp")
 
 
 @functools.cache
@@ -63,7 +65,7 @@ def load() -> ctypes.CDLL:
     """The library. Raises `ImportError` with what to do where it does not work."""
     if found := problem():
         raise ImportError(f"`backend=CuDecomp()` does not work here: {found}.")
-    kernels = library.open_kernels("decompops_cudecomp", "CuDecomp()")
+    kernels = library.open_kernels("decompops_cudecomp")
     for name in ("error", "platform"):
         getattr(kernels, f"decompops_cudecomp_{name}").restype = ctypes.c_char_p
     for name in ("use_device", "add_handle", "add_grid", "choose", "mpi_knows_gpus", "elements", "reserve", "clear"):

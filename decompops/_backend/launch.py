@@ -96,9 +96,11 @@ def _start(
     if not known:
         _start_jax(communicator, platform, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
+        hint = "" if platform == "cpu" else ' JAX must be installed with CUDA, as by pip install "jax[cuda13]".'
         raise RuntimeError(
             f"`initialize()` needs one {_DEVICES[platform].upper()} device in each process; got "
             f"{jax.local_device_count()} of platform {jax.default_backend()!r}. Call it before any JAX computation."
+            f"{hint}"
         )
     indices = communicator.allgather(jax.process_index())
     if not known and indices != list(range(communicator.size)):

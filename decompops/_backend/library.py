@@ -4,6 +4,7 @@ import ctypes
 import functools
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def build() -> dict[str, str]:
 
 def problem() -> str | None:
     """What keeps the MPI kernels from working in this process, and what to do; `None` if nothing does."""
-    return build()["problem"] or mpi_problem()
+    return build()["problem"] or mpi_problem() or loading_problem("decompops_mpi")
 
 
 def mpi_problem() -> str | None:
@@ -66,7 +67,7 @@ def load() -> ctypes.CDLL:
     """The library. Raises `ImportError` with what to do where it does not work."""
     if found := problem():
         raise ImportError(f"`backend=MPI()` does not work here: {found}.")
-    library = open_kernels("decompops_mpi", "MPI()")
+    library = open_kernels("decompops_mpi")
     if not library.decompops_mpi_runs():
         raise ImportError(
             "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than mpi4py has loaded. "
@@ -77,15 +78,24 @@ def load() -> ctypes.CDLL:
     return library
 
 
-def open_kernels(name: str, backend: str) -> ctypes.CDLL:
-    """The library `name` of the build. Raises `ImportError` where it cannot be loaded."""
+def open_kernels(name: str) -> ctypes.CDLL:
+    """The library `name` of the build. Raises `OSError` where it cannot be loaded."""
     where = folder()
     assert where is not None
     (path,) = where.glob(f"lib{name}.*")
+    return ctypes.CDLL(str(path))
+
+
+def loading_problem(name: str) -> str | None:
+    """What keeps the library `name` of the build from being loaded, and what to do; `None` if nothing does."""
     try:
-        return ctypes.CDLL(str(path))
+        open_kernels(name)
     except OSError as error:
-        raise ImportError(f"`backend={backend}` does not work here: {error}. Reinstall decompops.") from error
+        missing = re.match(r"(\S+): cannot open shared object file", str(error))
+        if missing is None:
+            return f"{error}: reinstall decompops"
+        return f"{missing[1]} was not found: if it is installed, add its folder to LD_LIBRARY_PATH, else install it"
+    return None
 
 
 @functools.cache

@@ -16,18 +16,18 @@ namespace {
 
 thread_local std::string last_error;
 
+int chosen_device = -1;
+
 template <class Body>
 std::int64_t guarded(const Body& body) {
   try {
+    // CUDA keeps a device for each thread, and Python may call from any.
+    if (chosen_device >= 0) check_cuda(cudaSetDevice(chosen_device), "cudaSetDevice");
     return body();
   } catch (const std::exception& error) {
     last_error = error.what();
     return -1;
   }
-}
-
-void check_cuda(cudaError_t code, const char* what) {
-  if (code != cudaSuccess) throw Failure(std::string(what) + ": " + cudaGetErrorString(code));
 }
 
 }  // namespace
@@ -37,11 +37,11 @@ const char* decompops_cudecomp_error() { return last_error.c_str(); }
 std::int64_t decompops_cudecomp_use_device(int device) {
   return guarded([&]() -> std::int64_t {
     int count = 0;
-    check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&count), "there is no GPU that CUDA can use (see nvidia-smi). cudaGetDeviceCount");
     if (count == 0) throw Failure("there is no GPU");
     if (device < 0) device = (-device - 1) % count;
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
-    return device;
+    return chosen_device = device;
   });
 }
 

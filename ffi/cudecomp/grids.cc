@@ -54,8 +54,13 @@ cudecompGridDescConfig_t configuration(const std::int32_t (&lengths)[3], const s
 
 void check(cudecompResult_t result, const char* what) {
   if (result != CUDECOMP_RESULT_SUCCESS) {
-    throw Failure(std::string(what) + ": " + meaning(result) + " (cuDecomp's result " + std::to_string(result) + ")");
+    throw Failure(std::string(what) + ": " + meaning(result) + " (cuDecomp's result " + std::to_string(result) +
+                  "; it says more on standard error)");
   }
+}
+
+void check_cuda(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) throw Failure(std::string(what) + ": " + cudaGetErrorString(code));
 }
 
 std::int64_t add_handle(int communicator) {
@@ -70,9 +75,12 @@ std::int64_t add_grid(std::int64_t handle, const Division& division) {
   Grid grid{};
   grid.handle = handle_at(handle);
   auto config = configuration(division.lengths, division.parts, division.order);
-  if (division.column_major) config.rank_order = CUDECOMP_RANK_ORDER_COL_MAJOR;
-  config.transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(division.transpose_backend);
-  config.halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(division.halo_backend);
+  grid.along = division.along;
+  if (division.halo) {
+    config.halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(division.backend);
+  } else {
+    config.transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(division.backend);
+  }
   check(cudecompGridDescCreate(grid.handle, &grid.descriptor, &config, nullptr), "cudecompGridDescCreate");
   std::lock_guard<std::mutex> lock(mutex);
   grids.push_back(grid);
@@ -105,13 +113,20 @@ Choice choose(std::int64_t handle_index, const Search& search) {
 }
 
 void reserve(std::int64_t index, std::int64_t bytes) {
-  Grid grid = find(index);
+  const Grid grid = find(index);
   if (grid.bytes >= bytes) return;
-  if (grid.workspace) check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
-  check(cudecompMalloc(grid.handle, grid.descriptor, &grid.workspace, bytes), "cudecompMalloc");
-  grid.bytes = bytes;
-  std::lock_guard<std::mutex> lock(mutex);
-  at(grids, index, "grid descriptor") = grid;
+  void* workspace = nullptr;
+  check(cudecompMalloc(grid.handle, grid.descriptor, &workspace, bytes), "cudecompMalloc");
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    Grid& kept = at(grids, index, "grid descriptor");
+    kept.workspace = workspace;
+    kept.bytes = bytes;
+  }
+  if (grid.workspace) {
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // what has been started may still work in the old one
+    check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
+  }
 }
 
 Grid find(std::int64_t index) {
@@ -125,7 +140,7 @@ std::int64_t elements(std::int64_t index, std::int64_t width) {
   if (width == 0) {
     check(cudecompGetTransposeWorkspaceSize(grid.handle, grid.descriptor, &count), "cudecompGetTransposeWorkspaceSize");
   } else {
-    check(cudecompGetHaloWorkspaceSize(grid.handle, grid.descriptor, 0, Halo(width).extents, &count),
+    check(cudecompGetHaloWorkspaceSize(grid.handle, grid.descriptor, 0, Halo(grid, width).extents, &count),
           "cudecompGetHaloWorkspaceSize");
   }
   return count;

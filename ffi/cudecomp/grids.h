@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cuda_runtime.h>
 #include <cudecomp.h>
 
 #include <cstdint>
@@ -15,14 +16,16 @@ namespace decompops::cudecomp {
 struct Grid {
   cudecompHandle_t handle;
   cudecompGridDesc_t descriptor;
+  int along;           // ranks exchange along the first (0) or the second (1) axis of the process grid
   void* workspace;     // cuDecomp's own memory, where its backend needs that; else null
   std::int64_t bytes;  // of it
 };
 
-// How a grid is divided, in cuDecomp's terms: field for field `Grid` in decompops/_backend/grids.py.
+// How a grid is divided, in cuDecomp's terms, and how `backend` shall communicate in updates of halos or in transposes:
+// field for field `Grid` in decompops/_backend/grids.py.
 struct Division {
   std::int32_t lengths[3], parts[2], order[3][3];
-  std::int32_t column_major, transpose_backend, halo_backend;
+  std::int32_t along, halo, backend;
 };
 static_assert(sizeof(Division) == 17 * sizeof(std::int32_t), "it comes from Python as so many integers");
 
@@ -40,14 +43,16 @@ struct Choice {
   std::int32_t parts[2], backend;
 };
 
-// Halos of `width` layers on both sides along Y, the only ones that we ask for.
+// Halos of `width` layers on both sides of X-pencils, along Y or Z: those where ranks exchange along the grid's first or
+// second axis.
 struct Halo {
-  std::int32_t extents[3];
-  explicit Halo(std::int64_t width) : extents{0, static_cast<std::int32_t>(width), 0} {}
+  std::int32_t axis, extents[3] = {0, 0, 0};
+  Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) { extents[axis] = static_cast<std::int32_t>(width); }
 };
 
 // Throws `Failure` with what cuDecomp's result means.
 void check(cudecompResult_t result, const char* what);
+void check_cuda(cudaError_t code, const char* what);
 
 // A handle on the ranks of a communicator, by its Fortran number. Collective over it, as are all but `find` and `elements`.
 std::int64_t add_handle(int communicator);

@@ -48,9 +48,10 @@ ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Result wo
   return for_each(label, input, result, [&](std::byte* from, std::byte* to) {
     const Grid grid = find(index);
     void* work = grid.workspace ? grid.workspace : workspace->untyped_data();
-    const auto run = forward ? cudecompTransposeXToY : cudecompTransposeYToX;
+    const auto run = grid.along == 0 ? (forward ? cudecompTransposeXToY : cudecompTransposeYToX)
+                                     : (forward ? cudecompTransposeYToZ : cudecompTransposeZToY);
     check(run(grid.handle, grid.descriptor, from, to, work, type_of(input.element_type()), nullptr, nullptr, nullptr,
-              nullptr, stream), forward ? "cudecompTransposeXToY" : "cudecompTransposeYToX");
+              nullptr, stream), "cudecompTranspose");
   });
 }
 
@@ -60,9 +61,10 @@ ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result workspa
     if (from != to) throw Failure("XLA has not aliased the result to the input");
     const Grid grid = find(index);
     void* work = grid.workspace ? grid.workspace : workspace->untyped_data();
-    const bool periods[3] = {false, periodic, false};
-    check(cudecompUpdateHalosX(grid.handle, grid.descriptor, to, work, type_of(input.element_type()), Halo(width).extents,
-                               periods, 1, nullptr, stream), "cudecompUpdateHalosX");
+    const bool periods[3] = {false, periodic, periodic};
+    const Halo halo(grid, width);
+    check(cudecompUpdateHalosX(grid.handle, grid.descriptor, to, work, type_of(input.element_type()), halo.extents, periods,
+                               halo.axis, nullptr, stream), "cudecompUpdateHalosX");
   });
 }
 

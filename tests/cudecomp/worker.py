@@ -1,6 +1,6 @@
-"""One rank of a run under `mpiexec`, with kernels that were built over the double of cuDecomp.
+"""One rank of a run under `mpiexec`: with kernels over cuDecomp, or over its double, if these lie in FOLDER.
 
-mpiexec -n N python worker.py TASK FOLDER
+mpiexec -n N python worker.py TASK [FOLDER]
 """
 
 import sys
@@ -18,12 +18,19 @@ from checks import assert_block, assert_same, make_mesh
 from helpers import random_field
 
 
+def matrix() -> None:
+    checks.matrix(dops.CuDecomp(), everything=jax.default_backend() == "gpu")
+
+
 def grid() -> None:
     """A grid of ranks, which divides nothing evenly."""
     backend, (*_, mesh) = dops.CuDecomp(), checks.meshes()
     checks.check_fft(backend, mesh, checks.UNEVEN, True)
-    checks.check_transposes(backend, mesh, checks.UNEVEN, False)
     checks.check_halos(backend, mesh, checks.UNEVEN)
+
+
+def stress() -> None:
+    checks.stress(dops.CuDecomp())
 
 
 def transformations() -> None:
@@ -37,10 +44,18 @@ def spectral() -> None:
 def slabs() -> None:
     """Three ranks in a row: layers that travel several of them, and grids that nothing divides."""
     backend = dops.CuDecomp()
-    *meshes, _ = checks.meshes()
+    meshes = checks.meshes()
     for mesh in meshes[1:]:
         checks.check_transposes(backend, mesh, checks.PRIMES, True, ["zx", "xy"])
     checks.check_halos(backend, meshes[0], checks.TINY)
+
+
+def chosen() -> None:
+    """A decomposition that was chosen by measuring is one that works."""
+    dec = dops.CuDecomp.autotune(checks.PRIMES, halo=2, libraries=["nccl"], repeats=2)
+    u = random_field(checks.PRIMES, np.float32)
+    fft = dops.FFT3D(dec, real=True)
+    assert_block(fft(dec.shard(u)), np.fft.rfftn(u))
 
 
 def small() -> None:
@@ -93,13 +108,19 @@ def tuned() -> None:
     for options, sizes, transpose, halo in (
         ({}, (4, 1), "nvshmem_sm", None),
         ({"libraries": ["mpi", "nccl"], "halo": 1, "dtype": "complex64"}, (4, 1), "nccl_pl", "nccl"),
-        ({"libraries": ["mpi"], "halo": (3, 1, 9), "grid_mode": "halo"}, (2, 2), "mpi_a2a", "mpi_blocking"),
+        ({"libraries": ["mpi"], "halo": (2, 1, 9), "grid_mode": "halo"}, (4, 1), "mpi_a2a", "mpi_blocking"),
         ({"shape": (3, 10, 11), "halo": (0, 0, 1), "repeats": 7}, (2, 2), "nvshmem_sm", None),
     ):
         dec = autotune(**{"shape": checks.UNEVEN, "mpi_knows_gpus": True, **options})
         assert (dec.sizes, dec.backend) == (sizes, dops.CuDecomp(transpose, halo or "nccl"))
     with pytest.raises(RuntimeError, match="cudecompGridDescCreate: not supported"):
         autotune((1, 1, 8), mpi_knows_gpus=True)
+
+    trials = []
+    autotune(checks.UNEVEN, libraries=["nccl"], mpi_knows_gpus=True, halo=3, repeats=1, on_trial=trials.append)
+    assert [trial.decomposition.sizes for trial in trials] == [
+        (4, 1)
+    ]  # cuDecomp's choice; its blocks have 2 or 3 layers
 
     trials = []
     options = {"dtype": "float64", "libraries": ["nccl"], "axes": ("a", "b"), "repeats": 1, "on_trial": trials.append}
@@ -137,12 +158,16 @@ def raises() -> None:
     fft(u)
 
 
-TASKS = {task.__name__: task for task in (grid, transformations, spectral, slabs, small, tuned, raises)}
+TASKS = {
+    task.__name__: task
+    for task in (matrix, grid, transformations, spectral, slabs, stress, chosen, small, tuned, raises)
+}
 
 
 def main() -> None:
-    library.folder = lambda: Path(sys.argv[2])  # where the tests have built the kernels
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # one after the other, as on a GPU
+    if len(sys.argv) > 2:
+        library.folder = lambda: Path(sys.argv[2])  # where the tests have built the kernels
+        jax.config.update("jax_cpu_enable_async_dispatch", False)  # one after the other, as on a GPU
     dops.CuDecomp.initialize()
     dops.CuDecomp.initialize()  # does nothing
     jax.config.update("jax_enable_x64", True)

@@ -8,14 +8,7 @@ import pytest
 from decompops import _selftest
 from jax.sharding import AxisType, Mesh
 
-from helpers import assert_close, random_field
-
-
-def gpus() -> list:
-    try:
-        return jax.devices("gpu")
-    except RuntimeError:
-        return []
+from helpers import assert_close, gpus, random_field
 
 
 GPUS = gpus()

@@ -18,7 +18,7 @@ struct cudecompHandle {
 struct cudecompGridDesc {
   cudecompHandle_t handle;
   cudecompGridDescConfig_t config;
-  MPI_Comm line;  // the ranks that share the second index: X and Y go over to each other among them
+  std::array<MPI_Comm, 2> lines;  // the ranks along either axis of the process grid, which share the other index
   std::array<int, 2> place;
   std::map<void*, size_t> allocated;
 };
@@ -101,14 +101,20 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
   const size_t bytes = bytes_of(type);
   const bool nvshmem = grid->config.transpose_comm_backend >= CUDECOMP_TRANSPOSE_COMM_NVSHMEM;
   if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
-  const int parts = grid->config.pdims[0];
+  const int along = std::min(from_axis, to_axis);  // X and Y go over to each other along the first axis, Y and Z the second
+  const int parts = grid->config.pdims[along];
+  auto place_of = [&](int part) {
+    std::array<int, 2> place = grid->place;
+    place[along] = part;
+    return place;
+  };
   const Pencil from = pencil(*grid, from_axis, grid->place), to = pencil(*grid, to_axis, grid->place);
   char* sent = static_cast<char*>(work);
   char* received = sent + from.size * bytes;
   std::vector<int> send_counts, receive_counts, send_starts, receive_starts;
   size_t sending = 0, receiving = 0;
   for (int part = 0; part < parts; ++part) {
-    const std::array<int, 2> place{part, grid->place[1]};
+    const std::array<int, 2> place = place_of(part);
     send_starts.push_back(static_cast<int>(sending * bytes));
     sending += copy_common(from, pencil(*grid, to_axis, place), static_cast<char*>(input), sent + sending * bytes, true, bytes);
     send_counts.push_back(static_cast<int>(sending * bytes) - send_starts.back());
@@ -122,11 +128,11 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
     receiving += count;
   }
   if (MPI_Alltoallv(sent, send_counts.data(), send_starts.data(), MPI_BYTE, received, receive_counts.data(),
-                    receive_starts.data(), MPI_BYTE, grid->line) != MPI_SUCCESS) {
+                    receive_starts.data(), MPI_BYTE, grid->lines[along]) != MPI_SUCCESS) {
     return CUDECOMP_RESULT_MPI_ERROR;
   }
   for (int part = 0; part < parts; ++part) {
-    copy_common(to, pencil(*grid, from_axis, {part, grid->place[1]}), static_cast<char*>(output),
+    copy_common(to, pencil(*grid, from_axis, place_of(part)), static_cast<char*>(output),
                 received + receive_starts[part], false, bytes);
   }
   std::memset(work, 0xFF, elements * bytes);  // nothing is left there for anybody
@@ -220,16 +226,17 @@ cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDes
   }
   const auto [rows, columns] = std::array<int, 2>{config->pdims[0], config->pdims[1]};
   if (rows * columns != handle->size) return CUDECOMP_RESULT_INVALID_USAGE;
+  // With NVSHMEM cuDecomp divides ranks into teams by rows, whatever is asked for.
+  if (config->rank_order != CUDECOMP_RANK_ORDER_ROW_MAJOR) return CUDECOMP_RESULT_NOT_SUPPORTED;
   for (const auto& order : config->transpose_mem_order) {
     if ((1 << order[0] | 1 << order[1] | 1 << order[2]) != 7) return CUDECOMP_RESULT_INVALID_USAGE;
   }
   auto grid = new cudecompGridDesc{};
   grid->handle = handle;
   grid->config = *config;
-  const bool by_columns = config->rank_order == CUDECOMP_RANK_ORDER_COL_MAJOR;
   const int rank = handle->rank;
-  grid->place = by_columns ? std::array<int, 2>{rank % rows, rank / rows} : std::array<int, 2>{rank / columns, rank % columns};
-  MPI_Comm_split(handle->communicator, grid->place[1], grid->place[0], &grid->line);
+  grid->place = {rank / columns, rank % columns};
+  for (int i = 0; i < 2; ++i) MPI_Comm_split(handle->communicator, grid->place[1 - i], grid->place[i], &grid->lines[i]);
   ++handle->grids;
   *result = grid;
   return CUDECOMP_RESULT_SUCCESS;
@@ -237,14 +244,16 @@ cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDes
 
 cudecompResult_t cudecompGridDescDestroy(cudecompHandle_t handle, cudecompGridDesc_t grid) {
   if (!handle || !grid || grid->handle != handle || !grid->allocated.empty()) return CUDECOMP_RESULT_INVALID_USAGE;
-  MPI_Comm_free(&grid->line);
+  for (MPI_Comm& line : grid->lines) MPI_Comm_free(&line);
   --handle->grids;
   delete grid;
   return CUDECOMP_RESULT_SUCCESS;
 }
 
 cudecompResult_t cudecompGetTransposeWorkspaceSize(cudecompHandle_t, cudecompGridDesc_t grid, int64_t* elements) {
-  *elements = pencil(*grid, 0, grid->place).size + pencil(*grid, 1, grid->place).size;
+  size_t most = 0;
+  for (int axis = 0; axis < 3; ++axis) most = std::max(most, pencil(*grid, axis, grid->place).size);
+  *elements = 2 * most;
   return CUDECOMP_RESULT_SUCCESS;
 }
 
@@ -269,13 +278,15 @@ cudecompResult_t cudecompFree(cudecompHandle_t, cudecompGridDesc_t grid, void* b
   }
 TRANSPOSE(cudecompTransposeXToY, 0, 1)
 TRANSPOSE(cudecompTransposeYToX, 1, 0)
+TRANSPOSE(cudecompTransposeYToZ, 1, 2)
+TRANSPOSE(cudecompTransposeZToY, 2, 1)
 
 cudecompResult_t cudecompGetHaloWorkspaceSize(cudecompHandle_t, cudecompGridDesc_t grid, int32_t axis,
                                               const int32_t halo_extents[], int64_t* elements) {
   if (axis != 0) return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels use X-pencils only
   const Pencil own = pencil(*grid, 0, grid->place);
-  const int cells = own.range[1][1] - own.range[1][0];
-  *elements = 4 * own.size / cells * halo_extents[1];
+  *elements = 0;
+  for (int i = 1; i < 3; ++i) *elements += 4 * own.size / (own.range[i][1] - own.range[i][0]) * halo_extents[i];
   return CUDECOMP_RESULT_SUCCESS;
 }
 
@@ -283,17 +294,18 @@ cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_
                                       cudecompDataType_t type, const int32_t halo_extents[], const bool halo_periods[],
                                       int32_t dim, const int32_t padding[], cudaStream_t) {
   if (!handle || !grid || grid->handle != handle || !input || !work || !bytes_of(type)) return CUDECOMP_RESULT_INVALID_USAGE;
-  if (dim != 1 || halo_extents[0] || halo_extents[2] || padding) return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
+  const bool along_one = dim == 1 || dim == 2;
+  if (!along_one || halo_extents[0] || halo_extents[3 - dim] || padding) return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
   int64_t elements;
   cudecompGetHaloWorkspaceSize(handle, grid, 0, halo_extents, &elements);
   const size_t bytes = bytes_of(type);
   const bool nvshmem = grid->config.halo_comm_backend >= CUDECOMP_HALO_COMM_NVSHMEM;
   if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
-  const int width = halo_extents[1], parts = grid->config.pdims[0], part = grid->place[0];
+  const int width = halo_extents[dim], parts = grid->config.pdims[dim - 1], part = grid->place[dim - 1];
   Pencil own = pencil(*grid, 0, grid->place);
-  const int first = own.range[1][0], last = own.range[1][1];
+  const int first = own.range[dim][0], last = own.range[dim][1];
   if (last - first < width) return CUDECOMP_RESULT_NOT_SUPPORTED;
-  own.range[1] = {first - width, last + width};  // with its halos
+  own.range[dim] = {first - width, last + width};  // with its halos
   own.size = 1;
   for (int i = 0; i < 3; ++i) {
     const int at = grid->config.transpose_mem_order[0][i];
@@ -302,11 +314,11 @@ cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_
   }
   auto layers = [&](int start) {
     Pencil slab = own;
-    slab.range[1] = {start, start + width};
+    slab.range[dim] = {start, start + width};
     return slab;
   };
   auto neighbour = [&](int other) {
-    return other >= 0 && other < parts ? other : halo_periods[1] ? (other + parts) % parts : MPI_PROC_NULL;
+    return other >= 0 && other < parts ? other : halo_periods[dim] ? (other + parts) % parts : MPI_PROC_NULL;
   };
   char* sent = static_cast<char*>(work);
   const size_t size = elements / 4 * bytes;
@@ -315,7 +327,7 @@ cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_
     char* received = sent + size;
     copy_common(own, layers(step > 0 ? last - width : first), static_cast<char*>(input), sent, true, bytes);
     if (MPI_Sendrecv(sent, static_cast<int>(size), MPI_BYTE, to, 0, received, static_cast<int>(size), MPI_BYTE, from, 0,
-                     grid->line, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+                     grid->lines[dim - 1], MPI_STATUS_IGNORE) != MPI_SUCCESS) {
       return CUDECOMP_RESULT_MPI_ERROR;
     }
     if (from == MPI_PROC_NULL) continue;

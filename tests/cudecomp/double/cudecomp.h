@@ -99,6 +99,8 @@ cudecompResult_t cudecompFree(cudecompHandle_t, cudecompGridDesc_t, void*);
                         const int32_t input_padding[], const int32_t output_padding[], cudaStream_t)
 TRANSPOSE(cudecompTransposeXToY);
 TRANSPOSE(cudecompTransposeYToX);
+TRANSPOSE(cudecompTransposeYToZ);
+TRANSPOSE(cudecompTransposeZToY);
 #undef TRANSPOSE
 
 cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t, cudecompGridDesc_t, void* input, void* work, cudecompDataType_t,
