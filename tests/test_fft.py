@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops._backend import xla
 from jax.sharding import AxisType, PartitionSpec as P
 
 from helpers import (
@@ -248,6 +249,28 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
         parts = [np.sum((2 * np.pi * np.fft.fftfreq(n, box / n)) ** 2) for n, box in zip((8, 6, 7), lengths)]
         assert_close(g, -2 * np.array(parts) / lengths)
         assert_close(jax.grad(lambda box: power((box, 1, box)))(2.0), -2 * (parts[0] / 4 + parts[2] * 9 / 4) / 2)
+
+
+@pytest.mark.parametrize("nz", [10, 11])
+def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
+    """Some of those for GPUs do, at least for some lengths."""
+    irfftn = jnp.fft.irfftn
+
+    def reading(k, s, axes):
+        (length,), (axis,) = s, axes
+        ends = k.imag.take(jnp.array([0, length // 2] if length % 2 == 0 else [0]), axis=axis)
+        return irfftn(k, s=s, axes=axes) + ends.sum(axis, keepdims=True)
+
+    monkeypatch.setattr(jnp.fft, "irfftn", reading)
+    shape = (5, 7, nz)
+    k = random_field((5, 7, nz // 2 + 1), np.complex128)
+    for platform, right in (("cpu", False), ("gpu", True)):
+        monkeypatch.setattr(xla, "_platform", lambda mesh, platform=platform: platform)
+        jax.clear_caches()
+        fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, real=True)
+        got = fft.decomposition.gather(fft.inverse(fft.spectral.shard(k, "x")))
+        assert np.allclose(got, np.fft.irfftn(k, s=shape, axes=AXES)) == right
+    jax.clear_caches()
 
 
 def test_garbage_in_padding_does_not_leak():

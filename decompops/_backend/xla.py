@@ -63,6 +63,8 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
             case Move():
                 block = move(stage, block)
             case Fourier():
+                if stage.kind == "c2r" and len(stage.axes) == 1 and _platform(plan.mesh) == "gpu":
+                    block = real_ends(stage, block)
                 # The whole scale at the first transform: there it fuses with the copy that follows.
                 block, scale = scaled(fourier(stage, block), scale), 1.0
             case Extend():
@@ -177,6 +179,21 @@ def _fourier(stage: Fourier, block: Array) -> Array:
             block = block if stage.sign == 1 else jnp.conj(block)
             block = block / _weights(stage, block.dtype) if stage.weighted else block
             return jnp.fft.irfftn(block, s=stage.real_lengths, axes=axes)
+
+
+def real_ends(stage: Fourier, block: Array) -> Array:
+    """Set to zero what a transform to real space ignores: the imaginary parts of modes zero and Nyquist.
+
+    NumPy and XLA on CPUs do not read them; libraries for GPUs may (rocFFT; cuFFT at some lengths, as found in
+    pytorch/pytorch#154496). Spectra of real fields have none, but cotangents do. Where several axes are transformed at
+    once, JAX sees to it.
+    """
+    axis, length = block.ndim - 3 + stage.before.position(stage.axes[-1]), stage.real_lengths[-1]
+    for mode in {0, length // 2} if length % 2 == 0 else {0}:
+        plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
+        plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
+        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # in place, unless the block is a caller's
+    return block
 
 
 def resize(stage: Resize, block: Array) -> Array:
