@@ -263,7 +263,7 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
 
     monkeypatch.setattr(jnp.fft, "irfftn", reading)
     shape = (5, 7, nz)
-    k = random_field((5, 7, nz // 2 + 1), np.complex128)
+    k = random_field((2, 5, 7, nz // 2 + 1), np.complex128)
     for platform, right in (("cpu", False), ("gpu", True)):
         monkeypatch.setattr(xla, "_platform", lambda mesh, platform=platform: platform)
         jax.clear_caches()

@@ -6,6 +6,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
+from decompops._backend import xla
 from decompops._hlo import collectives
 from jax.sharding import PartitionSpec as P
 
@@ -43,16 +44,20 @@ def inverse(k, shape, modes, norm, *, real):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "kind", "options", "shape", "modes"),
+    ("sizes", "kind", "options", "shape", "modes", "platform"),
     [
-        ((2, 4), "auto", {"real": True, "norm": "forward"}, (9, 10, 11), (4, 5, 6)),
-        ((2, 4), "explicit", {"axis_contiguous": True}, (8, 6, 10), (3, 6, 4)),
-        ((8, 1), "auto", {"real": True, "axis_contiguous": True}, (8, 12, 6), (5, 4, 6)),
-        ((8,), "explicit", {"real": True, "norm": "ortho"}, (6, 7, 8), (6, 7, 3)),
-        ((1, 1), "auto", {}, (5, 4, 6), (2, 1, 5)),
+        ((2, 4), "auto", {"real": True, "norm": "forward"}, (9, 10, 11), (4, 5, 6), "cpu"),
+        ((2, 4), "explicit", {"axis_contiguous": True}, (8, 6, 10), (3, 6, 4), "cpu"),
+        ((8, 1), "auto", {"real": True, "axis_contiguous": True}, (8, 12, 6), (5, 4, 6), "cpu"),
+        ((8,), "explicit", {"real": True, "norm": "ortho"}, (6, 7, 8), (6, 7, 3), "cpu"),
+        ((1, 1), "auto", {}, (5, 4, 6), (2, 1, 5), "cpu"),
+        # The programs for GPUs, run on CPUs.
+        ((2, 4), "auto", {"real": True, "axis_contiguous": True}, (9, 10, 11), (4, 5, 6), "gpu"),
+        ((1, 1), "explicit", {"real": True, "norm": "ortho"}, (5, 4, 6), (3, 1, 4), "gpu"),
     ],
 )
-def test_a_transform_of_some_modes(sizes, kind, options, shape, modes):
+def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform, monkeypatch):
+    monkeypatch.setattr(xla, "_platform", lambda mesh: platform)
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
         fft = dops.FFT3D(mesh, shape=shape, modes=modes, **options)

@@ -58,14 +58,19 @@ class XLA(AbstractBackend):
 def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], exchange: Exchange = permute) -> Array:
     """Apply `plan` with XLA, but for what `move` and `exchange` do."""
     scale = plan.scale * math.prod(map(normalisation, plan.stages))
+    gpu = _platform(plan.mesh) == "gpu"
+    # The whole scale at one place, where it fuses with a copy: with the one before a lone transform to real space, else
+    # with the one after the first transform.
+    transforms = [stage for stage in plan.stages if isinstance(stage, Fourier)]
+    if transforms and transforms[0].kind == "c2r":
+        block, scale = scaled(block, scale), 1.0
     for stage in plan.stages:
         match stage:
             case Move():
                 block = move(stage, block)
             case Fourier():
-                if stage.kind == "c2r" and len(stage.axes) == 1 and _platform(plan.mesh) == "gpu":
+                if gpu and stage.kind == "c2r" and len(stage.axes) == 1:
                     block = real_ends(stage, block)
-                # The whole scale at the first transform: there it fuses with the copy that follows.
                 block, scale = scaled(fourier(stage, block), scale), 1.0
             case Extend():
                 block = _extend_or_transpose(stage, block, exchange)
@@ -74,7 +79,7 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
             case Clear():
                 block = clear(stage, block)
             case Resize():
-                block = resize(stage, block)
+                block = (resize_fused if gpu and not any(stage.nyquist) else resize)(stage, block)
             case _:
                 assert_never(stage)
     return block
@@ -188,7 +193,7 @@ def real_ends(stage: Fourier, block: Array) -> Array:
     pytorch/pytorch#154496). Spectra of real fields have none, but cotangents do. Where several axes are transformed at
     once, JAX sees to it.
     """
-    axis, length = block.ndim - 3 + stage.before.position(stage.axes[-1]), stage.real_lengths[-1]
+    axis, length = stage.before.position(stage.axes[-1]), stage.real_lengths[-1]
     for mode in {0, length // 2} if length % 2 == 0 else {0}:
         plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
         plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
@@ -214,6 +219,22 @@ def resize(stage: Resize, block: Array) -> Array:
             piece = piece + lax.dynamic_slice(result, start, piece.shape)
         result = lax.dynamic_update_slice(result, piece, start)
     return lax.optimization_barrier(result)  # parts known to be zero: as in `move`
+
+
+def resize_fused(stage: Resize, block: Array) -> Array:
+    """As `resize`, without Nyquist modes, in a form that XLA for GPUs fuses with what comes before and after."""
+    for axis, modes in zip(stage.axes, stage.modes):
+        at, old, new = block.ndim + stage.before.position(axis), stage.before.lengths[axis], stage.after.lengths[axis]
+
+        def zeros(length: int, block=block, at=at) -> Array:
+            return jnp.zeros_like(block, shape=(*block.shape[:at], length, *block.shape[at + 1 :]))
+
+        pieces, end = [], 0
+        for source, target, length, _ in _runs(old, new, modes, stage.halved and axis == 2, 0.0):
+            pieces += [zeros(target - end), lax.slice_in_dim(block, source, source + length, axis=at)]
+            end = target + length
+        block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
+    return block
 
 
 def _runs(old: int, new: int, modes: int, halved: bool, nyquist: float) -> Iterator[tuple[int, int, int, float]]:
