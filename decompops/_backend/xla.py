@@ -64,7 +64,7 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
     transforms = [stage for stage in plan.stages if isinstance(stage, Fourier)]
     if transforms and transforms[0].kind == "c2r":
         block, scale = scaled(block, scale), 1.0
-    for stage in plan.stages:
+    for previous, stage in zip((None, *plan.stages), plan.stages):
         match stage:
             case Move():
                 block = move(stage, block)
@@ -79,7 +79,10 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
             case Clear():
                 block = clear(stage, block)
             case Resize():
-                block = (resize_fused if gpu and not any(stage.nyquist) else resize)(stage, block)
+                if gpu and not any(stage.nyquist):
+                    block = resize_fused(stage, block, previous.gathered if isinstance(previous, Move) else None)
+                else:
+                    block = resize(stage, block)
             case _:
                 assert_never(stage)
     return block
@@ -221,8 +224,11 @@ def resize(stage: Resize, block: Array) -> Array:
     return lax.optimization_barrier(result)  # parts known to be zero: as in `move`
 
 
-def resize_fused(stage: Resize, block: Array) -> Array:
-    """As `resize`, without Nyquist modes, in a form that XLA for GPUs fuses with what comes before and after."""
+def resize_fused(stage: Resize, block: Array, joined: int | None) -> Array:
+    """As `resize`, without Nyquist modes, in a form that XLA for GPUs fuses with what comes before and after.
+
+    `joined`: the axis that an all-to-all has just put together.
+    """
     for axis, modes in zip(stage.axes, stage.modes):
         at, old, new = block.ndim + stage.before.position(axis), stage.before.lengths[axis], stage.after.lengths[axis]
 
@@ -234,6 +240,9 @@ def resize_fused(stage: Resize, block: Array) -> Array:
             pieces += [zeros(target - end), lax.slice_in_dim(block, source, source + length, axis=at)]
             end = target + length
         block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
+        if axis == joined:
+            # As it has arrived: then all pieces are put into order in one pass, zeros included.
+            block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
     return block
 
 
