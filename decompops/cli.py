@@ -19,6 +19,7 @@ from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
+from ._bench import targets
 from ._bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
 
@@ -134,6 +135,8 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--backend", help=_BACKEND_HELP)
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
     add("--on-paper", action="store_true", help="compile our programs without running them; no field is allocated")
+    kinds = ", ".join(targets.TARGETS)
+    add("--target", choices=targets.TARGETS, metavar="GPU", help=f"with --on-paper: for GPUs not here ({kinds})")
 
 
 def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -147,6 +150,8 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("what is on paper are XLA's collectives; it needs --backend xla")
     if options.on_paper and RESHARD in options.operator:
         parser.error(f"what is on paper are compiled programs; {RESHARD} is several")
+    if options.target and (found := targets.problem() if options.on_paper else "it goes with --on-paper"):
+        parser.error(f"argument --target: {found}")
     devices = _devices(options)
     meshes = options.mesh or [_near_square(len(devices))]
     for mesh in meshes:
@@ -180,7 +185,7 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         from ._bench.tables import print_measured, print_on_paper
 
         processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
-        title = f"{backend} on {len(devices)} x {devices[0].platform}{processes}"
+        title = f"{backend} on {len(devices)} x {devices[0].device_kind}{processes}"
         if options.on_paper:
             results = print_on_paper(title, map(run, selected))
         else:
@@ -191,6 +196,9 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _devices(options: argparse.Namespace) -> list:
     needed = max(map(math.prod, options.mesh or []), default=0)
+    if getattr(options, "target", None):
+        jax.config.update("jax_platforms", "cpu")  # the plugin may be here without a GPU
+        return targets.devices(options.target, options.devices or needed or 1)
     asked = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
     if options.devices or not asked:
         with contextlib.suppress(RuntimeError):  # JAX is in use already, and has the devices that it has

@@ -86,15 +86,15 @@ def test_first_and_second_derivatives(mesh, name):
     assert_close(jax.grad(loss)(x), g)
     slope = float(pair(g, v))
     assert slope == pytest.approx(finite_difference(jax.jit(loss), x, v, 1e-5), rel=1e-6, abs=1e-6)
-    value, tangent = jax.jvp(loss, (x,), (v,))
+    value, tangent = jax.jit(lambda x, v: jax.jvp(loss, (x,), (v,)))(x, v)
     assert float(tangent) == pytest.approx(slope, rel=1e-10)
     assert float(value) == pytest.approx(float(loss(x)), rel=1e-12)
 
     # Hessian-vector products: forward over reverse, reverse over forward, reverse over reverse.
     along = lambda x: pair(jax.grad(loss)(x), v)
     curvature = finite_difference(jax.jit(along), x, v, 1e-5)
-    forward_over_reverse = jax.jvp(jax.grad(loss), (x,), (v,))[1]
-    reverse_over_forward = jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
+    forward_over_reverse = jax.jit(lambda x, v: jax.jvp(jax.grad(loss), (x,), (v,))[1])(x, v)
+    reverse_over_forward = jax.jit(jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1]))(x)
     reverse_over_reverse = jax.jit(jax.grad(along))(x)
     for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse):
         assert float(pair(product, v)) == pytest.approx(curvature, rel=1e-5, abs=1e-5)

@@ -75,7 +75,7 @@ LAYERS = [
     ["mpmd._array", "mpmd._batches"],
     ["mpmd._reshard", "mpmd._stack"],
     ["mpmd"],
-    ["__init__", "_hlo", "_bench.tables"],
+    ["__init__", "_hlo", "_bench.tables", "_bench.targets"],
     ["_bench.program"],
     ["_bench.groups", "_bench.reference", "_bench.peers"],
     ["_bench.operators", "_bench.solvers"],

@@ -32,10 +32,10 @@ def whole_laplacian(u, periodic=True):
     return sum(np.roll(h, s, a) for s in (1, -1) for a in (-1, -2, -3))[MIDDLE] - 6 * u
 
 
-@pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("shape", [(8, 16, 8), (9, 10, 11), (13, 2, 5)])
 @pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (4,), (1, 1)])
-def test_laplacian(sizes, shape, periodic):
+def test_laplacian(sizes, shape):
+    periodic = (len(sizes) + shape[0] + sizes[0]) % 2 == 0  # spread over the matrix
     operator = dops.Stencil(make_mesh(sizes), laplacian, periodic=periodic, shape=shape)
     u = random_field((2, *shape))
     result = operator(u)

@@ -1,0 +1,42 @@
+"""GPUs to compile programs for that need not be here, as XLA wants them described."""
+
+import importlib.util
+
+from jax.experimental import topologies
+
+
+_HOPPER = """
+gpu_device_info {{
+  cuda_compute_capability {{ major: 9 }}
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98
+  threads_per_block_limit: 1024 threads_per_core_limit: 2048 threads_per_warp: 32
+  registers_per_block_limit: 65536 registers_per_core_limit: 65536
+  shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448 shared_memory_per_core: 233472
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  l2_cache_size: 52428800 memory_bandwidth: {bandwidth} device_memory_size: {memory}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 12 }}
+runtime_version {{ major: 13 }}
+device_description_str: "NVIDIA {name}"
+"""
+TARGETS = {
+    "h100": _HOPPER.format(name="H100 80GB HBM3", bandwidth=3_352_320_000_000, memory=84_929_347_584),
+    "h200": _HOPPER.format(name="H200", bandwidth=4_800_000_000_000, memory=150_000_000_000),
+}
+
+
+def problem() -> str | None:
+    """What keeps programs for GPUs from being compiled here, and what to do; `None` if nothing does."""
+    if any(importlib.util.find_spec(f"jax_plugins.xla_cuda{version}") for version in (12, 13)):
+        return None
+    return (
+        "compiling for GPUs needs JAX's CUDA plugin, but neither GPU nor CUDA: run pip install --no-deps "
+        "jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION, with JAX's version"
+    )
+
+
+def devices(target: str, count: int) -> list:
+    """`count` GPUs of a kind in `TARGETS`, in one process: programs can be compiled for them, not run."""
+    topology = f"1x1x{count}"  # slices, processes, devices
+    return topologies.get_topology_desc(platform="cuda", target_config=TARGETS[target], topology=topology).devices
