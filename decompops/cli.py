@@ -150,8 +150,10 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("what is on paper are XLA's collectives; it needs --backend xla")
     if options.on_paper and RESHARD in options.operator:
         parser.error(f"what is on paper are compiled programs; {RESHARD} is several")
-    if options.target and (found := targets.problem() if options.on_paper else "it goes with --on-paper"):
-        parser.error(f"argument --target: {found}")
+    if options.target:
+        jax.config.update("jax_platforms", "cpu")  # JAX's plugin starts without a GPU only if none is asked for
+        if found := targets.problem() if options.on_paper else "it goes with --on-paper":
+            parser.error(f"argument --target: {found}")
     devices = _devices(options)
     meshes = options.mesh or [_near_square(len(devices))]
     for mesh in meshes:
@@ -197,7 +199,6 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 def _devices(options: argparse.Namespace) -> list:
     needed = max(map(math.prod, options.mesh or []), default=0)
     if getattr(options, "target", None):
-        jax.config.update("jax_platforms", "cpu")  # the plugin may be here without a GPU
         return targets.devices(options.target, options.devices or needed or 1)
     asked = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
     if options.devices or not asked:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from decompops import MPI, XLA, CuDecomp, _selftest, cli
 from decompops._backend import library
-from decompops._bench import run as bench
+from decompops._bench import run as bench, targets
 from decompops._bench.peers import HALO_WIDTH
 from decompops._bench.program import Contestant
 
@@ -197,6 +197,8 @@ def test_on_paper():
         (["--backend", "smoke", "--json"], "`backend` must be one of"),
         (["--backend", "cudecomp", "--json"], "`backend=CuDecomp()` does not work here"),
         (["--operator", "halo", "--shape", "9", "--json"], "the mesh must divide the shape"),
+        (["--target", "h200"], "--target: it goes with --on-paper"),
+        (["--on-paper", "--target", "smoke"], "--target: invalid choice"),
     ],
 )
 def test_bad_options(arguments, message, capsys, monkeypatch):
@@ -208,6 +210,18 @@ def test_bad_options(arguments, message, capsys, monkeypatch):
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_compiling_for_gpus_without_what_it_needs(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "pip install --no-deps jax-cuda13-plugin==" in str(targets.problem())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+    def devices(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(targets, "devices", devices)
+    assert "set JAX_PLATFORMS=cpu" in str(targets.problem())
 
 
 def test_a_platform_that_does_not_start_is_named(monkeypatch):

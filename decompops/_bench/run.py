@@ -85,7 +85,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
         about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
         return {**about, "contestants": rows, "program": moved.report()}
 
-    problem = _problem(case, devices, backend)
+    problem = problem_of(case, devices, backend)
     compiled = problem.ours.compile()
     parts = {name: part.compile() for name, part in problem.parts.items()}
     inputs, answer = problem.ours.data()
@@ -113,7 +113,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
 
 def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, Any]:
     """Compile our operator, and parts of it to compare with, without running them: no field is allocated."""
-    problem = _problem(case, devices, backend)
+    problem = problem_of(case, devices, backend)
     start = time.perf_counter()
     compiled = problem.ours.compile()
     seconds = time.perf_counter() - start
@@ -122,7 +122,7 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
     return {**_about(case, problem), "compile_s": seconds, "program": program}
 
 
-def _problem(case: Case, devices: list, backend: AbstractBackend) -> Problem:
+def problem_of(case: Case, devices: list, backend: AbstractBackend) -> Problem:
     mesh, dtype = make_mesh(case.mesh, devices), np.dtype(case.dtype)
     dec = Decomposition(mesh, shape=case.shape, backend=backend)
     if case.operator in SOLVERS:
@@ -131,7 +131,7 @@ def _problem(case: Case, devices: list, backend: AbstractBackend) -> Problem:
 
 
 def _on_xla(case: Case, devices: list, inputs: Sequence[np.ndarray]) -> Contestant:
-    program = _problem(case, devices, XLA()).ours
+    program = problem_of(case, devices, XLA()).ours
     return program.contestant(program.compile(), inputs)
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import jax
 from jax.experimental import topologies
 
 
@@ -28,12 +29,18 @@ TARGETS = {
 
 def problem() -> str | None:
     """What keeps programs for GPUs from being compiled here, and what to do; `None` if nothing does."""
-    if any(importlib.util.find_spec(f"jax_plugins.xla_cuda{version}") for version in (12, 13)):
-        return None
-    return (
-        "compiling for GPUs needs JAX's CUDA plugin, but neither GPU nor CUDA: run pip install --no-deps "
-        "jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION, with JAX's version"
-    )
+    plugins = [f"jax_plugins.xla_cuda{version}" for version in (12, 13)]
+    if not (importlib.util.find_spec("jax_plugins") and any(map(importlib.util.find_spec, plugins))):
+        version = jax.__version__
+        return (
+            "compiling for GPUs needs JAX's CUDA plugin, but neither GPU nor CUDA: run pip install --no-deps "
+            f"jax-cuda13-plugin=={version} jax-cuda13-pjrt=={version}"
+        )
+    try:
+        devices(next(iter(TARGETS)), 1)
+    except NotImplementedError:
+        return "JAX's CUDA plugin does not start: set JAX_PLATFORMS=cpu where there is no GPU"
+    return None
 
 
 def devices(target: str, count: int) -> list:

@@ -1,0 +1,137 @@
+"""Programs for GPUs, compiled without any: what they communicate, and how often fields go through memory.
+
+Needs JAX's CUDA plugin, but neither a GPU nor CUDA. Skipped where that is missing; CI installs it.
+"""
+
+import math
+import os
+import re
+from collections import Counter
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._bench import targets
+from decompops._bench.run import Case, on_paper, problem_of
+from jax.sharding import Mesh
+
+
+PROBLEM = targets.problem()
+pytestmark = pytest.mark.skipif(
+    PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
+)
+# What costs nothing, next to nothing, or is somebody else's business.
+FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
+
+
+@pytest.fixture(scope="module")
+def four() -> list:
+    return targets.devices("h200", 4)
+
+
+def passes(program: str, least: int) -> Counter:
+    """How often the program's own steps write arrays of `least` elements or more, by kind."""
+    found = Counter()
+    for line in program[program.index("ENTRY") :].splitlines():
+        step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
+        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # that is in place
+            continue
+        sizes = [math.prod(map(int, dims.split(","))) for dims in re.findall(r"\[([\d,]+)\]", step[2])]
+        if max(sizes, default=0) >= least:
+            found[step[3].removesuffix("-start")] += 1
+    return found
+
+
+def compiled(operator: str, sizes: tuple, devices: list, order: bool | None = None) -> str:
+    case = Case(operator, (32, 32, 32), sizes, "float32", order)
+    return problem_of(case, devices, dops.XLA()).ours.compile().as_text()
+
+
+HALF = 32 * 32 * 17  # modes of a real field
+
+
+@pytest.fixture(scope="module")
+def alone(four) -> dict[str, Counter]:
+    """The passes of JAX's own transforms; how it makes a field real depends on its version."""
+    place = jax.sharding.SingleDeviceSharding(four[0])
+
+    def of(function, shape, dtype) -> Counter:
+        argument = jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+        return passes(jax.jit(function).lower(argument).compile().as_text(), HALF)
+
+    return {
+        "fft": of(jnp.fft.fftn, (32, 32, 32), np.complex64),
+        "rfft": of(jnp.fft.rfftn, (32, 32, 32), np.float32),
+        "irfft": of(jnp.fft.irfftn, (32, 32, 17), np.complex64),
+    }
+
+
+@pytest.mark.parametrize(
+    ("operator", "transforms", "more"),
+    [
+        ("fft", ["fft"], 0),
+        ("rfft", ["rfft"], 0),
+        ("fft+inverse", ["fft", "fft"], 0),
+        ("fft-gradient", ["fft", "fft"], 1),  # what multiplies
+        ("rfft+inverse", ["rfft", "irfft"], 0),
+        ("rfft-gradient", ["rfft", "irfft"], 0),  # what multiplies is in JAX's own first pass to real space
+        ("gradient", ["rfft", "irfft"], 0),
+    ],
+)
+def test_one_gpu_does_what_jax_would_and_multiplies(four, alone, operator, transforms, more):
+    order = None if operator == "gradient" else False
+    found, expected = (
+        passes(compiled(operator, (1, 1), four, order), HALF),
+        sum((alone[t] for t in transforms), Counter()),
+    )
+    assert found["fft"] == expected["fft"]
+    assert found.total() == expected.total() + more
+
+
+def test_right_hand_side_on_one_gpu(four, alone):
+    """Spectra are multiplied, padded and handed to the transform in one pass; the product of fields is another."""
+    found, expected = passes(compiled("navier-stokes", (1, 1), four), 3 * HALF), alone["irfft"] + alone["rfft"]
+    assert found["fft"] == expected["fft"]
+    assert found.total() <= expected.total() + 1
+
+
+@pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 4), ((4,), 2), ((1, 4), 2)])
+def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
+    """What is sent is put into order in one pass, what has arrived in another, padded."""
+    program = compiled("navier-stokes", sizes, four)
+    found = passes(program, HALF // 8)
+    assert "all-gather" not in program
+    assert found["all-to-all"] == exchanges
+    # Besides: the curl, the product, what is left of the modes; and what JAX itself does before fields become real.
+    assert found["fusion"] <= 2 * exchanges + 3 + alone["irfft"]["fusion"]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (4,), (1, 1)])
+@pytest.mark.parametrize("shape", [(9, 10, 11), (3, 5, 2)])
+def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
+    mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y")[: len(sizes)])
+    fft = dops.FFT3D(mesh, shape=shape, real=True, modes=tuple(max(1, n - 1) for n in shape), norm="ortho")
+    exchange = dops.HaloExchange(mesh, ((2, 1), 1, 3), periodic=(True, False, True), shape=shape)
+
+    def everything(u, k, h):
+        resampled = dops.spectral.Resample(dops.FFT3D(mesh, shape=shape, real=True), tuple(n + 3 for n in shape))(u)
+        spectra = fft(u), fft.inverse.T(u), fft.inverse.H(u)
+        fields = fft.inverse(k), fft.T(k), exchange(u), exchange.T(h), exchange.crop(h), exchange.update(h)
+        return spectra, fields, dops.Transpose(mesh, "z", "x", shape=shape)(u), resampled
+
+    def argument(layout, dtype):
+        return jax.ShapeDtypeStruct(layout.shape, dtype, sharding=jax.NamedSharding(mesh, layout.spec))
+
+    plan, extended = fft.plan(shape), exchange.plan(shape).target
+    arguments = argument(plan.source, np.float32), argument(plan.target, np.complex64), argument(extended, np.float32)
+    program = jax.jit(everything).lower(*arguments).compile().as_text()
+    assert "all-gather" not in program
+
+
+def test_memory_of_a_large_simulation(four):
+    """512³ in double precision, a step of four stages: it must fit into one H200."""
+    result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
+    field = 8 * 512**3
+    assert result["temporary_bytes"] / field < 17
