@@ -59,11 +59,10 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
     """Apply `plan` with XLA, but for what `move` and `exchange` do."""
     scale = plan.scale * math.prod(map(normalisation, plan.stages))
     gpu = _platform(plan.mesh) == "gpu"
-    # The whole scale at one place, where it fuses with a copy: with the one before a lone transform to real space, else
-    # with the one after the first transform.
+    # The whole scale at one transform, where it fuses with what is done anyway: the multiplication by weights, else a
+    # copy after the first one or, if that is to real space, before it.
     transforms = [stage for stage in plan.stages if isinstance(stage, Fourier)]
-    if transforms and transforms[0].kind == "c2r":
-        block, scale = scaled(block, scale), 1.0
+    chosen = next((stage for stage in transforms if stage.weighted), transforms[0] if transforms else None)
     for previous, stage in zip((None, *plan.stages), plan.stages):
         match stage:
             case Move():
@@ -71,7 +70,10 @@ def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], ex
             case Fourier():
                 if gpu and stage.kind == "c2r" and len(stage.axes) == 1:
                     block = real_ends(stage, block)
-                block, scale = scaled(fourier(stage, block), scale), 1.0
+                here = scale if stage is chosen else 1.0
+                block = (
+                    fourier(stage, scaled(block, here)) if stage.kind == "c2r" else scaled(fourier(stage, block), here)
+                )
             case Extend():
                 block = _extend_or_transpose(stage, block, exchange)
             case Crop():
