@@ -1,7 +1,7 @@
 """`CuDecomp.autotune`: cuDecomp's own choice of process grid and communication, or ours where it cannot make one."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from ._autotune import Trial, fastest, mesh_sizes, there_and_back
 from ._backend import grids, launch
-from ._backend.cudecomp import CuDecomp, HaloBackend, TransposeBackend, order_of
+from ._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
 from ._backend.xla import XLA
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
@@ -21,9 +21,7 @@ from ._stage import Move
 
 Kind = Literal["transpose", "halo"]
 Sizes = tuple[int, int]
-NAMES: dict[Kind, tuple[str, ...]] = {"transpose": get_args(TransposeBackend), "halo": get_args(HaloBackend)}
 LIBRARIES = ("mpi", "nccl", "nvshmem")
-DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 def autotune(

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # By cuDecomp's own names and numbers; these are what they communicate with.
 TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
 HaloBackend = Literal["mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking"]
-_DTYPES = ("float32", "float64", "complex64", "complex128")
+NAMES: dict[str, tuple[str, ...]] = {"transpose": get_args(TransposeBackend), "halo": get_args(HaloBackend)}
+DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class CuDecomp(AbstractBackend):
     differentiable_block: ClassVar[bool] = False
 
     def __post_init__(self):
-        for name, choices in (("transpose", get_args(TransposeBackend)), ("halo", get_args(HaloBackend))):
+        for name, choices in NAMES.items():
             if getattr(self, name) not in (None, *choices):
                 raise ValueError(f"`{name}` must be one of {choices}; got {getattr(self, name)!r}.")
         if not isinstance(self.communicator, str):
@@ -95,8 +96,9 @@ class CuDecomp(AbstractBackend):
         """Choose the process grid and how to communicate on it, on all ranks of a communicator.
 
         cuDecomp makes the choice itself where its MPI knows GPUs: it times transposes, or halos, alone, and the first
-        rank prints what it finds. Without such an MPI it cannot; then candidates are timed one by one, as by
-        `dops.autotune`, in transforms and halo exchanges. Every rank calls it, and gets the same.
+        rank prints what it finds. It cannot without such an MPI, or where a halo exceeds a block; then candidates are
+        timed one by one, as by `dops.autotune`, in transforms or halo exchanges. Every rank calls it, and gets the
+        same.
 
         !!! example
 
@@ -155,7 +157,7 @@ class CuDecomp(AbstractBackend):
     def prepare(self, plan: Plan, dtype: np.dtype) -> None:
         ranks = self._ranks(plan)
         for stage in plan.stages:
-            if ranks and np.dtype(dtype).name in _DTYPES:
+            if ranks and np.dtype(dtype).name in DTYPES:
                 for use in self._uses(plan, stage):
                     number = grids.add(self.communicator, launch.known[self.communicator].handle, ranks, use.grid)
                     if self._allocates(use):
@@ -217,8 +219,8 @@ class CuDecomp(AbstractBackend):
         return _Use(self._grid(axes, lengths, parts, orders, along, halo=True), width)
 
     def _grid(self, axes, lengths, parts, orders, along: int, *, halo: bool) -> grids.Grid:
-        names, name = (get_args(HaloBackend), self.halo) if halo else (get_args(TransposeBackend), self.transpose)
-        backend = names.index(name or "nccl") + 1
+        kind = "halo" if halo else "transpose"
+        backend = NAMES[kind].index(getattr(self, kind) or "nccl") + 1
         return grids.Grid(tuple(lengths[axis] for axis in axes), parts, tuple(orders), along, halo, backend)
 
     def _along(self, plan: Plan, name: str | None) -> int:
@@ -235,7 +237,7 @@ class CuDecomp(AbstractBackend):
         return call(x, grid=np.int64(number), label=f"{label} {x.dtype} {x.shape} on mesh ({mesh})", **options)[0]
 
     def _move(self, plan: Plan, stage: Move, block: Array) -> Array:
-        if stage.gathered is None or block.dtype.name not in _DTYPES:
+        if stage.gathered is None or block.dtype.name not in DTYPES:
             return move(stage, block, chunked=False)
         before, after, lead = stage.before, stage.after, block.ndim - 3
         gathered, divided = _exchanged(stage)
@@ -256,7 +258,7 @@ class CuDecomp(AbstractBackend):
 
     def _exchange(self, plan: Plan, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
         """What each device gets of `messages`: by one update of halos from device to device on the way of each."""
-        if sent[0].dtype.name not in _DTYPES:
+        if sent[0].dtype.name not in DTYPES:
             return permute(stage, messages, sent)
         axis = sent[0].ndim + stage.before.position(stage.axis)
         received = list(sent)
