@@ -40,6 +40,7 @@ def test_early_energy_agrees_with_the_published_solution(tmp_path):
     output = taylor_green(*options, cwd=tmp_path)
     energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
     assert energy == pytest.approx(0.124953117517, abs=5e-8)
+    assert "ms per step" not in output  # all ten have gone by with their compilation
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,6 +110,7 @@ def test_flow_is_that_of_an_independent_solver(tmp_path):
 
 def test_default_precision_and_figure(tmp_path):
     output = taylor_green("--n", "24", "--dt", "0.05", "--t-end", "1", "--out", "figure.png", cwd=tmp_path)
+    assert re.search(r"^\S+ ms per step", output, flags=re.MULTILINE)
     energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
     assert energy == pytest.approx(0.124953117517, rel=1e-6)
     picture = (tmp_path / "figure.png").read_bytes()
