@@ -17,7 +17,8 @@ PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there i
 # On a machine that is meant to have the kernels, their absence is a failure.
 MARKS = [
     pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
-    pytest.mark.timeout(600),  # with waiting for another one of these tests
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("mpiexec"),  # one after the other
 ]
 
 
@@ -29,7 +30,7 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
         start.append("--oversubscribe")
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # One after the other, also in parallel runs of pytest: ranks poll, and need their cores.
+    # One after the other, also without `--dist loadgroup`: ranks poll, and need their cores.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return subprocess.run(
