@@ -29,6 +29,7 @@ TARGETS = {
 
 def problem() -> str | None:
     """What keeps programs for GPUs from being compiled here, and what to do; `None` if nothing does."""
+    # What is inside a package can be looked for only where the package is.
     plugins = [f"jax_plugins.xla_cuda{version}" for version in (12, 13)]
     if not (importlib.util.find_spec("jax_plugins") and any(map(importlib.util.find_spec, plugins))):
         version = jax.__version__
@@ -38,7 +39,7 @@ def problem() -> str | None:
         )
     try:
         devices(next(iter(TARGETS)), 1)
-    except NotImplementedError:
+    except NotImplementedError:  # what JAX raises for a platform whose plugin has not registered itself
         return "JAX's CUDA plugin does not start: set JAX_PLATFORMS=cpu where there is no GPU"
     return None
 
