@@ -25,13 +25,14 @@ from ._stage import BatchEntry, Plan, result_dtype
 
 def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
-    plan = replace(plan, mesh=mesh_in_context(plan.mesh))
+    plan = replace(plan, mesh=mesh_in_context(plan.mesh), caller=plan.caller or plan.backend.caller())
     plan.backend.prepare(plan, x.dtype)
     return operator_p.bind(_place(plan, x), plan=plan)
 
 
 def apply_to_block(plan: Plan, block: Array) -> Array:
     """Apply `plan` to one block, inside a `shard_map` over the mesh."""
+    plan = replace(plan, caller=plan.caller or plan.backend.caller())
     plan.backend.prepare(plan, block.dtype)
     return plan.local(block) if plan.backend.differentiable_block else block_p.bind(block, plan=plan)
 

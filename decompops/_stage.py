@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.sharding import AbstractMesh, Mesh
 
-    from ._backend.base import AbstractBackend
+    from ._backend.base import AbstractBackend, Caller
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
@@ -197,7 +197,8 @@ def result_dtype(stage: Stage, dtype: np.dtype) -> np.dtype:
 class Plan:
     """A distributed linear operator: the parameter of the one primitive.
 
-    `batch` says over which mesh axes leading batch axes are divided, as far as that is known.
+    `batch` says over which mesh axes leading batch axes are divided, as far as that is known. `caller` says who calls
+    the operator, if the backend asks for it.
     """
 
     mesh: "Mesh | AbstractMesh"
@@ -208,6 +209,7 @@ class Plan:
     backend: "AbstractBackend"
     scale: float = 1.0
     batch: tuple[BatchEntry, ...] = ()
+    caller: "Caller | None" = None
 
     def local(self, block: "Array") -> "Array":
         """Apply to one block, inside a `shard_map` over the mesh."""

@@ -21,6 +21,18 @@ class Counters(NamedTuple):
     workspace_bytes: int = 0
 
 
+class Caller(NamedTuple):
+    """Who calls an operator.
+
+    `line` is the line of the user's program, such as `power.py:12`. `place` tells calls apart that share a line: it has
+    columns, and the functions around the call that JAX traces with it. `thread` is the name of the Python thread.
+    """
+
+    line: str = ""
+    place: str = ""
+    thread: str = ""
+
+
 class AbstractBackend(abc.ABC):
     """Moves the data of distributed operators. Backends are frozen dataclasses: hashable, compared by their options."""
 
@@ -41,6 +53,10 @@ class AbstractBackend(abc.ABC):
 
     def prepare(self, plan: "Plan", dtype: "np.dtype") -> None:  # noqa: B027 - most have nothing to do
         """Called on every rank, in the same order, before a program with `plan` for inputs of `dtype` is made."""
+
+    def caller(self) -> Caller:
+        """Who calls an operator just now, if this backend tells calls apart by it. Calls differ as programs do then."""
+        return Caller()
 
     def counters(self) -> Counters:
         """For the benchmark. Without compiled kernels nothing is counted: XLA's programs say what they communicate."""

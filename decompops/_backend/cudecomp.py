@@ -61,7 +61,9 @@ class CuDecomp(AbstractBackend):
             raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
 
     @staticmethod
-    def initialize(communicator: Any = None, *, key: str = "world", device: int | None = None) -> None:
+    def initialize(
+        communicator: Any = None, *, key: str = "world", device: int | None = None, heartbeat: float = 100.0
+    ) -> None:
         """Start JAX over the ranks of an MPI communicator, one GPU in each.
 
         To be called by every rank before any JAX computation; calling it again does nothing.
@@ -71,11 +73,13 @@ class CuDecomp(AbstractBackend):
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: a name for it, for `CuDecomp(communicator=key)`.
         - `device`: the number of this rank's GPU among those of its host; `None` deals them out in turn.
+        - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
 
         **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if there
         is no GPU, JAX is in use already or the ranks do not agree with JAX's processes.
         """
-        launch.initialize_gpus(communicator, key, device)
+        limits = launch.Limits(timeout=60.0, limit=None, heartbeat=int(heartbeat))
+        launch.initialize_gpus(communicator, key, limits, device)
 
     @staticmethod
     def autotune(

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import functools
+import os
 import threading
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from . import library
 
 
+_process = os.getpid()
 TRANSPOSE, HALO = "decompops_cudecomp_transpose", "decompops_cudecomp_halo"
 
 
@@ -87,6 +89,8 @@ def register() -> None:
 
 
 def _clear() -> None:
+    if os.getpid() != _process:  # a forked child has the parent's handles, but no right to them
+        return
     # Devices work in order: with this, what was started before is done, also what nobody waits for.
     jax.block_until_ready(jax.jit(lambda: np.int32(0))())
     _call("clear")
@@ -117,7 +121,7 @@ def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
         number = _grids.get((handle, grid))
         if number is None:
             try:
-                number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), _numbers(grid))
+                number = _grids[handle, grid] = _call("add_grid", ctypes.c_int64(handle), *_numbers(grid))
             except RuntimeError as error:
                 raise RuntimeError(
                     f"{error}: for {grid} on ranks {ranks}. All ranks must build the same operators and call them in "
@@ -130,7 +134,7 @@ def choose(key: str, communicator: Any, ranks: tuple[int, ...], search: Search) 
     """What cuDecomp finds best on `ranks` of a communicator: the process grid's rows and columns, and the backend."""
     chosen = (ctypes.c_int32 * 3)()
     with _lock:
-        _call("choose", ctypes.c_int64(_handle(key, communicator, ranks)), _numbers(search), chosen)
+        _call("choose", ctypes.c_int64(_handle(key, communicator, ranks)), *_numbers(search), chosen)
     return chosen[0], chosen[1], chosen[2]
 
 
@@ -148,10 +152,10 @@ def _handle(key: str, communicator: Any, ranks: tuple[int, ...]) -> int:
     return handle
 
 
-def _numbers(fields: Grid | Search) -> Any:
-    """All of a dataclass, as so many int32."""
+def _numbers(fields: Grid | Search) -> tuple[Any, ctypes.c_int64]:
+    """All of a dataclass as int32 numbers, and how many there are."""
     numbers = np.array(jax.tree.leaves(astuple(fields)), np.int32)
-    return (ctypes.c_int32 * len(numbers))(*numbers)
+    return (ctypes.c_int32 * len(numbers))(*numbers), ctypes.c_int64(len(numbers))
 
 
 def find(key: str, ranks: tuple[int, ...], grid: Grid) -> int:

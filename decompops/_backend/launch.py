@@ -1,20 +1,20 @@
 """What `MPI.initialize()` and `CuDecomp.initialize()` do: start JAX over the ranks of an MPI communicator."""
 
-import atexit
 import ctypes
+import math
+import os
 import socket
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
-from . import grids
-from .library import load, register
+from . import caller, grids, library
+from .ending import end_together
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,54 @@ class Communicator:
 known: dict[str, Communicator] = {}
 
 
-def initialize(communicator: Any, key: str, timeout: float, reuse_memory: bool) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """How many seconds ranks wait for each other.
+
+    After `timeout` they say so, after `limit` they give up (`None`: never). After `heartbeat`, JAX takes a process for
+    dead that its coordinator has not heard from.
+    """
+
+    timeout: float
+    limit: float | None
+    heartbeat: int
+
+    def __post_init__(self):
+        for name in ("timeout", "limit", "heartbeat"):
+            value = getattr(self, name)
+            if name == "limit" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(f"`{name}` must be a positive number of seconds; got {value!r}.")
+
+
+def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool) -> None:
     """What `MPI.initialize` does."""
-    library = load()
+    library.load()
     first = not known
 
     def make_known(communicator: Any) -> int:
-        if library.decompops_add_communicator(len(known), communicator.py2f()) != 0:
-            raise RuntimeError(f"`communicator` could not be duplicated; got {communicator}.")
+        library.call("add_communicator", len(known), communicator.py2f())
         if first:
-            register()
-            library.decompops_set_timeout(timeout)
-            library.decompops_watch_signals()
+            library.register()
+            library.call("set_limits", limits.timeout, limits.limit or 0.0)
+            library.call("watch_signals")
             if reuse_memory:
                 _reuse_memory()
-            _end_together(library, communicator)
+            caller.adopt_main_thread()
+            end_together(
+                communicator,
+                give_up=lambda why: library.call("give_up", why.encode(errors="replace")),
+                leave=lambda: library.call("leave"),
+            )
         return len(known)
 
     # Programs run one after the other: the kernels of several in flight could not tell two runs of the same one apart.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _start(communicator, key, "cpu", make_known)
+    _start(communicator, key, "cpu", limits, make_known)
 
 
-def initialize_gpus(communicator: Any, key: str, device: int | None) -> None:
+def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
     """What `CuDecomp.initialize` does."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
 
@@ -66,16 +91,17 @@ def initialize_gpus(communicator: Any, key: str, device: int | None) -> None:
     def make_known(communicator: Any) -> int:
         if not known:
             grids.register()
-            _end_by_abort(communicator)
+            end_together(communicator, give_up=lambda why: None, leave=lambda: None)
         return len(known)
 
-    _start(communicator, key, platform, make_known, choose)
+    _start(communicator, key, platform, limits, make_known, choose)
 
 
 def _start(
     communicator: Any,
     key: str,
     platform: str,
+    limits: Limits,
     make_known: Callable[[Any], int],
     choose_device: Callable[[Any], int | None] = lambda _: None,
 ) -> None:
@@ -93,8 +119,9 @@ def _start(
             "MPI must be initialised with thread level MPI_THREAD_MULTIPLE, which is mpi4py's default; got level "
             f"{MPI.Query_thread()}."
         )
+    _meet(communicator, limits)
     if not known:
-        _start_jax(communicator, platform, choose_device(communicator))
+        _start_jax(communicator, platform, limits, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
         hint = "" if platform == "cpu" else ' JAX must be installed with CUDA, as by pip install "jax[cuda13]".'
         raise RuntimeError(
@@ -134,7 +161,28 @@ def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
     return [ranks[index] for index in indices]
 
 
-def _start_jax(communicator: Any, platform: str, device: int | None) -> None:
+def _meet(communicator: Any, limits: Limits) -> None:
+    """Wait until all ranks have come, unlike MPI's own collectives not for ever."""
+    request, start, told = communicator.Ibarrier(), time.monotonic(), False
+    limit = limits.limit or _LATEST
+    while not request.Test():
+        seconds = time.monotonic() - start
+        if seconds > limits.timeout and not told:
+            told = True
+            where = f"decompops: rank {communicator.rank} has waited {seconds:.0f} s in `initialize()` for other ranks"
+            print(where, file=sys.stderr, flush=True)
+        if seconds > limit:
+            raise RuntimeError(
+                f"`initialize()` must be called by all {communicator.size} ranks; rank {communicator.rank} has waited "
+                f"{seconds:.0f} s for the others."
+            )
+        time.sleep(0.001)
+
+
+_LATEST = 300  # seconds after the first rank; as JAX has it
+
+
+def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | None) -> None:
     """One device in each rank."""
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
@@ -142,12 +190,16 @@ def _start_jax(communicator: Any, platform: str, device: int | None) -> None:
     except RuntimeError as error:  # JAX is in use: with one rank that may do
         if communicator.size > 1:
             raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
+    # This service of JAX catches SIGTERM and no more than logs it: batch systems could not end the job.
+    if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ and hasattr(jax.config, "jax_enable_preemption_service"):
+        jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
         jax.distributed.initialize(
             coordinator_address=_coordinator(communicator),
             num_processes=communicator.size,
             process_id=communicator.rank,
             local_device_ids=device,
+            heartbeat_timeout_seconds=int(limits.heartbeat),
         )
 
 
@@ -166,37 +218,6 @@ def _coordinator(communicator: Any) -> str:
             free.bind(("", 0))
             address = f"{host}:{free.getsockname()[1]}"
     return communicator.bcast(address)
-
-
-def _end_together(library: ctypes.CDLL, communicator: Any) -> None:
-    """A rank that raises ends the job; one that ends tells the others, which may be waiting for it."""
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
-        previous(kind, value, traceback)
-        library.decompops_give_up(f"{kind.__name__}: {value}".encode(errors="replace"))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if communicator.size > 1:
-            time.sleep(1)  # for ranks that wait for this one to say in which operator
-            communicator.Abort(1)
-
-    sys.excepthook = hook
-    atexit.register(library.decompops_leave)
-
-
-def _end_by_abort(communicator: Any) -> None:
-    """A rank that raises ends the job: others may be waiting for it on their GPUs, where nothing can tell them."""
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
-        previous(kind, value, traceback)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if communicator.size > 1:
-            communicator.Abort(1)
-
-    sys.excepthook = hook
 
 
 def _reuse_memory() -> None:

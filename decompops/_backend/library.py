@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import hashlib
 import importlib.metadata
 import json
 import re
@@ -73,9 +74,16 @@ def load() -> ctypes.CDLL:
             "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than mpi4py has loaded. "
             "Reinstall decompops where that one's mpicxx comes first on the PATH."
         )
-    library.decompops_set_timeout.argtypes = [ctypes.c_double]
+    library.decompops_error.restype = ctypes.c_char_p
+    library.decompops_set_limits.argtypes = [ctypes.c_double, ctypes.c_double]
     library.decompops_give_up.argtypes = [ctypes.c_char_p]
     return library
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the library. Raises `RuntimeError` with what it says where it fails."""
+    if getattr(load(), f"decompops_{name}")(*arguments) != 0:
+        raise RuntimeError(load().decompops_error().decode())
 
 
 def open_kernels(name: str) -> ctypes.CDLL:
@@ -87,15 +95,39 @@ def open_kernels(name: str) -> ctypes.CDLL:
 
 
 def loading_problem(name: str) -> str | None:
-    """What keeps the library `name` of the build from being loaded, and what to do; `None` if nothing does."""
+    """What keeps the library `name` of the build from being used, and what to do; `None` if nothing does."""
     try:
-        open_kernels(name)
+        library = open_kernels(name)
     except OSError as error:
         missing = re.match(r"(\S+): cannot open shared object file", str(error))
         if missing is None:
             return f"{error}: reinstall decompops"
         return f"{missing[1]} was not found: if it is installed, add its folder to LD_LIBRARY_PATH, else install it"
+    sources = Path(__file__).parents[2] / "ffi"
+    if (sources / "CMakeLists.txt").exists() and stamp_of(library) != source_stamp(sources):
+        return (
+            f"the kernels were built from other sources than those in {sources}: rebuild them with "
+            f"`python -m pip install -e {sources.parent}`"
+        )
     return None
+
+
+def stamp_of(library: ctypes.CDLL) -> str | None:
+    """The hash of the sources that `library` was built from; `None` for one from before there was such a hash."""
+    try:
+        stamp = library.decompops_stamp
+    except AttributeError:
+        return None
+    stamp.restype = ctypes.c_char_p
+    return stamp().decode()
+
+
+def source_stamp(sources: Path) -> str:
+    """The hash of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
+    files = [path for name in ("common", "cudecomp", "mpi") for path in (sources / name).rglob("*.*")]
+    names = sorted(path.relative_to(sources).as_posix() for path in files if path.suffix in (".cc", ".h"))
+    hashes = (f"{name} {hashlib.sha256((sources / name).read_bytes()).hexdigest()}\n" for name in names)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 @functools.cache
@@ -124,7 +156,7 @@ def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str,
 def counters() -> Counters:
     """What the kernels have done so far in this process."""
     numbers = (ctypes.c_int64 * 3)()
-    load().decompops_count(numbers)
+    call("count", numbers)
     return Counters(*numbers)
 
 

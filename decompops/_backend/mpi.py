@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -12,12 +13,13 @@ from jax import Array
 
 from .._pencil import AXES, Layout
 from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
-from . import launch, library
-from .base import AbstractBackend, Counters
+from . import caller, launch, library
+from .base import AbstractBackend, Caller, Counters
 from .xla import fourier, normalisation, resize, scaled
 
 
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
+FORMAT = 2  # of `_numbers`; changes with `kFormat` in ffi/common/plan.h
 _TRANSFORMS = ("c2c", "r2c", "c2r")
 _KINDS: tuple[type, ...] = (Move, Fourier, Extend, Crop, Clear)
 
@@ -56,6 +58,8 @@ class MPI(AbstractBackend):
         *,
         key: str = "world",
         timeout: float = 60.0,
+        limit: float | None = None,
+        heartbeat: float = 100.0,
         reuse_memory: bool = True,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, one CPU device in each.
@@ -66,15 +70,44 @@ class MPI(AbstractBackend):
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: a name for it, for `MPI(communicator=key)`.
-        - `timeout`: how many seconds a rank waits with an operator that the others do not come to, while they are at
-            another one, before all raise an error.
+        - `timeout`: seconds after which a rank that waits in an operator prints where it is and which ranks it waits
+            for; it does so again whenever that time has doubled. If those ranks are in another operator, all raise an
+            error.
+        - `limit`: seconds of waiting in an operator after which all ranks raise an error; `None` for never.
+        - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
         - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
             the system each time, page by page, which costs more than moving the data.
 
-        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if JAX is
-        in use already or the ranks do not agree with JAX's processes.
+        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `ValueError` for a
+        number of seconds that is not positive; `RuntimeError` if JAX is in use already, if not all ranks call this, or
+        if they do not agree with JAX's processes.
         """
-        launch.initialize(communicator, key, timeout, reuse_memory)
+        launch.initialize(communicator, key, launch.Limits(timeout, limit, int(heartbeat)), reuse_memory)
+
+    @staticmethod
+    def thread(name: str) -> AbstractContextManager[None]:
+        """Let the calling Python thread run operators with this backend, inside a `with` block.
+
+        The thread that called `MPI.initialize` needs no such block. `jax.jit` compiles a function anew for each thread.
+        What is compiled ahead of time, by `.lower().compile()`, must be called in the thread that has compiled it.
+
+        !!! example
+
+            ```python
+            def diagnose(u):
+                with dops.MPI.thread("diagnostics"):
+                    print(power(u))
+
+            threading.Thread(target=diagnose, args=(u,)).start()
+            ```
+
+        **Arguments:**
+
+        - `name`: the same on every rank; of one thread at a time.
+
+        **Raises:** `ValueError` for a name that another thread uses.
+        """
+        return caller.thread(name)
 
     def problem(self) -> str | None:
         return library.problem()
@@ -84,6 +117,9 @@ class MPI(AbstractBackend):
 
     def counters(self) -> Counters:
         return library.counters()
+
+    def caller(self) -> Caller:
+        return caller.current()
 
     def check(self, mesh) -> None:
         library.load()
@@ -130,6 +166,8 @@ class MPI(AbstractBackend):
             ranks=np.array(self._ranks(mesh), np.int64),
             scale=np.float64(plan.scale),
             label=_label(plan, lead, block.dtype),
+            details=", ".join(_details(plan)),
+            thread=plan.caller.thread,
             communicator=np.int64(launch.known[self.communicator].number),
             planning=np.int64(get_args(Planning).index(self.planning)),
             threads=np.int64(self.threads),
@@ -143,7 +181,26 @@ def _label(plan: Plan, lead: tuple[int, ...], dtype: Any) -> str:
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
     shape = (*lead, *plan.source.lengths)
     ends = " -> ".join(_pencil(layout) for layout in (plan.source, plan.target))
-    return f"{name} {ends} of a {dtype} field {shape} on mesh ({mesh})"
+    thread = "" if plan.caller.thread == caller.MAIN else f" in thread {plan.caller.thread!r}"
+    return f"{name} {ends} of a {dtype} field {shape} on mesh ({mesh}) at {plan.caller.line}{thread}"
+
+
+def _details(plan: Plan) -> Iterator[str]:
+    """What else tells the operator from others: an error says it where all the rest is the same."""
+    for stage in plan.stages:
+        match stage:
+            case Fourier():
+                axes = "".join(AXES[axis] for axis in stage.axes)
+                yield f"{stage.kind} along {axes} with sign {stage.sign:+d}{', weighted' if stage.weighted else ''}"
+            case Extend():
+                halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
+                kind = "periodic" if stage.periodic else "bounded"
+                yield f"{kind} halo {halo} along {AXES[stage.axis]}{', transposed' if stage.transposed else ''}"
+            case Crop(transposed=True):
+                yield "transposed"
+    yield "stored as " + " -> ".join("".join(AXES[i] for i in layout.order) for layout in (plan.source, plan.target))
+    yield f"times {plan.scale:g}"
+    yield f"called at {plan.caller.place}"
 
 
 _NAMES = {Fourier: "FFT3D", Extend: "HaloExchange", Move: "Transpose", Crop: "HaloExchange.crop", Clear: "Transpose"}
@@ -154,9 +211,10 @@ def _pencil(layout: Layout) -> str:
     return f"{whole}-pencils"
 
 
-def _numbers(plan: Plan) -> Iterator[Iterator[int]]:
+def _numbers(plan: Plan) -> Iterator[Iterable[int]]:
     """The plan as integers, for `decode` in ffi/common/plan.cc."""
     axes = {name: i for i, name in enumerate(plan.mesh.shape)}
+    yield (FORMAT,)
     yield _layout(plan.source, axes)
     yield _layout(plan.target, axes)
     for stage in plan.stages:

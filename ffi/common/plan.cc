@@ -7,43 +7,66 @@ namespace {
 
 class Reader {
  public:
-  Reader(const std::int64_t* numbers, std::size_t count) : next_(numbers), end_(numbers + count) {}
+  Reader(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes)
+      : next_(numbers), end_(numbers + count), mesh_axes_(static_cast<Index>(mesh_axes)) {}
 
-  Index number() {
-    if (next_ == end_) throw Failure("the description of an operator is too short: Python and C++ differ in version");
-    return *next_++;
+  // The next number, which lies between `low` and `high`.
+  Index number(const char* what, Index low, Index high) {
+    if (next_ == end_) refuse(std::string("it ends before ") + what);
+    const Index number = *next_++;
+    if (number < low || number > high) refuse(std::string(what) + " is " + std::to_string(number));
+    return number;
   }
   bool empty() const { return next_ == end_; }
 
   Layout layout() {
     Layout layout;
-    for (auto& n : layout.lengths) n = number();
-    for (auto& n : layout.parts) n = number();
-    for (auto& n : layout.mesh_axis) n = static_cast<int>(number());
-    for (auto& n : layout.order) n = static_cast<int>(number());
+    for (auto& n : layout.lengths) n = number("a length", 1, kLargest);
+    for (auto& n : layout.parts) n = number("a number of blocks", 1, kLargest);
+    for (auto& n : layout.mesh_axis) n = static_cast<int>(number("a mesh axis", -1, mesh_axes_ - 1));
+    int stored = 0;
+    for (auto& n : layout.order) {
+      n = axis("a stored axis", 0);
+      stored |= 1 << n;
+    }
+    if (stored != 7) refuse("the order of storage does not have every axis");
     for (auto& pair : layout.halo) {
-      for (auto& n : pair) n = number();
+      for (auto& n : pair) n = number("a halo", 0, kLargest);
     }
     return layout;
   }
 
   Stage stage() {
     Stage stage;
-    stage.kind = static_cast<Stage::Kind>(number());
-    stage.transposed = number();
-    stage.periodic = number();
-    stage.weighted = number();
-    stage.axis = static_cast<int>(number());
-    stage.transform = static_cast<Transform>(number());
-    stage.sign = static_cast<int>(number());
-    for (Index n = number(); n > 0; --n) stage.axes.push_back(static_cast<int>(number()));
+    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::clear)));
+    stage.transposed = number("`transposed`", 0, 1);
+    stage.periodic = number("`periodic`", 0, 1);
+    stage.weighted = number("`weighted`", 0, 1);
+    const bool extends = stage.kind == Stage::Kind::extend, transforms = stage.kind == Stage::Kind::fourier;
+    stage.axis = axis("the axis of a stage", extends ? 0 : -1);
+    stage.transform = static_cast<Transform>(number("a transform", 0, static_cast<Index>(Transform::c2r)));
+    stage.sign = static_cast<int>(number("a sign", -1, 1));
+    if (transforms && stage.sign == 0) refuse("a transform has no sign");
+    for (Index n = number("a number of axes", transforms, transforms ? 3 : 0); n > 0; --n) {
+      stage.axes.push_back(axis("a transformed axis", 0));
+    }
     stage.before = layout();
     stage.after = layout();
     return stage;
   }
 
  private:
+  static constexpr Index kLargest = Index{1} << 48;
+
+  int axis(const char* what, Index lowest) { return static_cast<int>(number(what, lowest, 2)); }
+
+  [[noreturn]] static void refuse(const std::string& why) {
+    throw Failure("the kernels do not understand the operator that Python describes (" + why +
+                  "): they were built from other sources. Reinstall decompops");
+  }
+
   const std::int64_t *next_, *end_;
+  Index mesh_axes_;
 };
 
 }  // namespace
@@ -65,11 +88,14 @@ std::uint64_t Plan::fingerprint() const {
   hash = hash_bytes(mesh.data(), mesh.size() * sizeof(mesh[0]), hash);
   hash = hash_bytes(ranks.data(), ranks.size() * sizeof(ranks[0]), hash);
   hash = hash_bytes(&scale, sizeof(scale), hash);
+  hash = hash_bytes(details.data(), details.size(), hash);
+  hash = hash_bytes(thread.data(), thread.size(), hash);
   return hash_bytes(label.data(), label.size(), hash);
 }
 
-Plan decode(const std::int64_t* numbers, std::size_t count) {
-  Reader reader(numbers, count);
+Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes) {
+  Reader reader(numbers, count, mesh_axes);
+  reader.number("the version of its format", kFormat, kFormat);
   Plan plan;
   plan.numbers.assign(numbers, numbers + count);
   plan.source = reader.layout();

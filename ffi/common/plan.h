@@ -32,10 +32,10 @@ struct Layout {
   Index valid(int axis, Index part) const;
 };
 
-enum class Transform { c2c, r2c, c2r };
+enum class Transform { c2c, r2c, c2r };  // `c2r` is the last one
 
 struct Stage {
-  enum class Kind { move, fourier, extend, crop, clear };
+  enum class Kind { move, fourier, extend, crop, clear };  // `clear` is the last one
   Kind kind;
   Layout before, after;
   bool transposed, periodic, weighted;
@@ -51,15 +51,21 @@ struct Plan {
   double scale;
   std::vector<Index> mesh;  // the sizes of its axes
   std::vector<int> ranks;   // in the order of the mesh
-  std::string label;        // what the user calls it, with its shape and dtype
+  std::string label;        // what the user calls it, with its shape and dtype, and from where it is called
+  std::string details;      // what else tells it from other operators, in words
+  std::string thread;       // the name of the Python thread that runs it
 
   // Equal on ranks that do the same, and on no others (to the strength of a 64-bit hash).
   std::uint64_t fingerprint() const;
   std::vector<std::int64_t> numbers;  // as they came from Python: what the fingerprint is of
 };
 
-// Decodes what `decompops/_backend/mpi.py` encodes: the layouts of source and target, then one row for each stage.
-Plan decode(const std::int64_t* numbers, std::size_t count);
+// The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/mpi.py.
+constexpr std::int64_t kFormat = 2;
+
+// Decodes what `decompops/_backend/mpi.py` encodes: the format, the layouts of source and target, then one row for each
+// stage. Throws where a number has no meaning here. `mesh_axes` is how many axes the mesh has.
+Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes);
 
 std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed);
 

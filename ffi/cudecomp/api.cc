@@ -30,6 +30,14 @@ std::int64_t guarded(const Body& body) {
   }
 }
 
+template <class Fields>
+Fields from_numbers(const std::int32_t* numbers, std::int64_t count) {
+  if (count * sizeof(*numbers) != sizeof(Fields)) throw Failure("Python describes a grid in another way than the kernels do");
+  Fields fields;
+  std::memcpy(&fields, numbers, sizeof(fields));
+  return fields;
+}
+
 }  // namespace
 
 const char* decompops_cudecomp_error() { return last_error.c_str(); }
@@ -49,19 +57,14 @@ std::int64_t decompops_cudecomp_add_handle(int communicator) {
   return guarded([&] { return add_handle(communicator); });
 }
 
-std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, const std::int32_t* numbers) {
-  return guarded([&] {
-    Division division;
-    std::memcpy(&division, numbers, sizeof(division));
-    return add_grid(handle, division);
-  });
+std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, const std::int32_t* numbers, std::int64_t count) {
+  return guarded([&] { return add_grid(handle, from_numbers<Division>(numbers, count)); });
 }
 
-std::int64_t decompops_cudecomp_choose(std::int64_t handle, const std::int32_t* numbers, std::int32_t* chosen) {
+std::int64_t decompops_cudecomp_choose(std::int64_t handle, const std::int32_t* numbers, std::int64_t count,
+                                       std::int32_t* chosen) {
   return guarded([&]() -> std::int64_t {
-    Search search;
-    std::memcpy(&search, numbers, sizeof(search));
-    const Choice choice = choose(handle, search);
+    const Choice choice = choose(handle, from_numbers<Search>(numbers, count));
     std::memcpy(chosen, &choice, sizeof(choice));
     return 0;
   });

@@ -75,6 +75,7 @@ std::int64_t add_grid(std::int64_t handle, const Division& division) {
   Grid grid{};
   grid.handle = handle_at(handle);
   auto config = configuration(division.lengths, division.parts, division.order);
+  if (division.along < 0 || division.along > 1) throw Failure("a process grid has two axes");
   grid.along = division.along;
   if (division.halo) {
     config.halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(division.backend);
@@ -93,6 +94,7 @@ Choice choose(std::int64_t handle_index, const Search& search) {
   auto config = configuration(search.lengths, search.parts, search.order);
   cudecompGridDescAutotuneOptions_t options;
   check(cudecompGridDescAutotuneOptionsSetDefaults(&options), "cudecompGridDescAutotuneOptionsSetDefaults");
+  if (search.dtype < 0 || search.dtype > 3) throw Failure("there is no dtype " + std::to_string(search.dtype));
   options.dtype = dtypes[search.dtype];
   options.n_trials = search.trials;
   options.disable_mpi_backends = !search.mpi;

@@ -111,7 +111,9 @@ class Tile {
   }
   Index bytes(Index pitch) const { return width_ * pitch * static_cast<Index>(sizeof(Complex)); }
   std::unique_ptr<std::byte, Free> allocate(Index pitch) {
-    return std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes(pitch))));
+    auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes(pitch)));
+    if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes(pitch)) + " bytes of lines");
+    return std::unique_ptr<std::byte, Free>(memory);
   }
   static Complex* complex(std::byte* memory) { return reinterpret_cast<Complex*>(memory); }
   static Real* real(std::byte* memory) { return reinterpret_cast<Real*>(memory); }
@@ -224,8 +226,9 @@ unsigned planning_flag(int effort) {
     case 0: return FFTW_ESTIMATE;
     case 1: return FFTW_MEASURE;
     case 2: return FFTW_PATIENT;
+    case 3: return FFTW_EXHAUSTIVE;
   }
-  return FFTW_EXHAUSTIVE;
+  throw Failure("there is no planning " + std::to_string(effort));
 }
 
 }  // namespace decompops::mpi

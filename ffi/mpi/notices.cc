@@ -1,11 +1,13 @@
 #include "mpi/notices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <unistd.h>
 
 #include "mpi/messages.h"
+#include "mpi/patience.h"
 
 namespace decompops::mpi {
 namespace {
@@ -41,7 +43,9 @@ void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const s
 }
 
 void Notices::give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks) {
-  for (int other = 0; ranks.empty() && other < size_; ++other) ranks.push_back(other);
+  if (ranks.empty()) {
+    for (int other = 0; other < size_; ++other) ranks.push_back(other);
+  }
   send(kGaveUp, mesh, reason, ranks);
 }
 
@@ -114,8 +118,19 @@ void Notices::leave() {
   for (int other = 0; other < size_; ++other) {
     if (other != rank_) MPI_Isend(nullptr, 0, MPI_CHAR, other, kLeft, communicator_, &requests.emplace_back());
   }
-  while (static_cast<int>(left_.size()) < size_ - 1) {
+  Patience patience;
+  while (true) {
     look();
+    std::vector<int> others;
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_ && left_.count(other) == 0) others.push_back(other);
+    }
+    if (others.empty()) break;
+    if (patience.reports()) {
+      report("rank " + std::to_string(rank_) + " has ended its program, and has waited " +
+             std::to_string(std::lround(patience.seconds())) + " s for " + named(others) + " to end, too");
+    }
+    if (patience.has_reached_limit()) MPI_Abort(communicator_, 1);
     usleep(200);
   }
   MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);

@@ -25,19 +25,24 @@ class Compiler {
       // No operator has such a plan: transforms are followed by transforms and moves only.
       const bool follows = stage.kind == Stage::Kind::fourier || stage.kind == Stage::Kind::move;
       if (!pending_.empty() && !follows) throw Failure("the kernels cannot go on from a Fourier transform like this");
-      switch (stage.kind) {
-        case Stage::Kind::move: move(stage); break;
-        case Stage::Kind::fourier: fourier(stage); break;
-        case Stage::Kind::extend: stage.transposed ? reduce(i) : extend(i); break;
-        case Stage::Kind::crop: crop(stage); break;
-        case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); break;
-      }
+      add(stage, i);
     }
     finish();
     return std::move(program_);
   }
 
  private:
+  void add(const Stage& stage, std::size_t i) {
+    switch (stage.kind) {
+      case Stage::Kind::move: return move(stage);
+      case Stage::Kind::fourier: return fourier(stage);
+      case Stage::Kind::extend: return stage.transposed ? reduce(i) : extend(i);
+      case Stage::Kind::crop: return crop(stage);
+      case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
+    }
+    throw Failure("the kernels have no such stage");  // `decode` has refused it
+  }
+
   Region block(const Layout& layout) const {
     return {{0, 0, 0, 0}, {batch_, layout.extent(0), layout.extent(1), layout.extent(2)}};
   }

@@ -1,8 +1,7 @@
 #include "mpi/team.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <sched.h>
 #include <unistd.h>
@@ -13,9 +12,8 @@ namespace {
 constexpr int kData = 1, kAnnouncement = 2;
 // A call that no program of this rank contains yet can only come from one that is still to be compiled.
 constexpr double kUnknownSeconds = 5;
-std::atomic<double> timeout{60};
-
-using Clock = std::chrono::steady_clock;
+// After a failure, how long messages that others are receiving already may take to arrive.
+constexpr double kLastMessages = 2;
 
 // Calls `body` without the lock, and takes it again in any case.
 template <class Body>
@@ -29,48 +27,13 @@ auto unlocked(std::unique_lock<std::mutex>& lock, const Body& body) {
   return body();
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string joined(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
+template <std::size_t N>
+void assign(char (&to)[N], const std::string& from) {
+  std::strncpy(to, from.c_str(), N - 1);
+  to[N - 1] = 0;
 }
 
 }  // namespace
-
-void set_timeout(double seconds) { timeout = seconds; }
-
-// --- Threads.
-
-void Runner::submit(std::function<void()> function) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  waiting_.push_back(std::move(function));
-  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-  changed_.notify_one();
-}
-
-void Runner::work() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    auto function = std::move(waiting_.front());
-    waiting_.pop_front();
-    unlocked(lock, function);
-  }
-}
-
-void Runner::stop() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_one();
-  if (worker_.joinable()) worker_.join();
-}
 
 Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, IsCompiled is_compiled)
     : base_(base),
@@ -96,7 +59,7 @@ void Team::stop() {
 
 void Team::free() {
   // After a failure messages may still be under way: the communicator is left to MPI.
-  if (communicator_ == MPI_COMM_NULL || !failure_.empty()) return;
+  if (communicator_ == MPI_COMM_NULL || failed_) return;
   for (Sent& sent : sent_) {
     MPI_Waitall(static_cast<int>(sent.requests.size()), sent.requests.data(), MPI_STATUSES_IGNORE);
   }
@@ -136,38 +99,70 @@ void Team::submit(std::shared_ptr<Call> call) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) throw Failure("MPI has been finalised");
-    waiting_.push_back(std::move(call));
-    notices_->count(hash_, 1);
-    if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+    // First all that may fail. Once the call is in the queue it will run, and XLA may not have its buffers back before.
+    try {
+      finisher_.start();
+      if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+      notices_->count(hash_, 1);
+      waiting_.push_back(std::move(call));
+    } catch (const std::exception& error) {
+      refuse_locked(error.what());
+      throw;
+    }
   }
   changed_.notify_all();
+}
+
+void Team::refuse(const std::string& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    refuse_locked(reason.c_str());
+  }
+  changed_.notify_all();
+}
+
+// The worker may not exist: the others are told from here.
+void Team::refuse_locked(const char* reason) noexcept {
+  if (refused_) return;
+  refused_ = true;
+  try {
+    refusal_ = "no memory";
+    refusal_ = reason;
+    notices_->give_up(hash_, refusal_, ranks_);
+  } catch (const std::exception&) {  // the others learn of it when this rank ends
+  }
 }
 
 void Team::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait_for(lock, std::chrono::milliseconds(5), [&] { return stopping_ || !waiting_.empty(); });
-    if (stopping_) return;
-    try {
-      if (waiting_.empty()) {
-        unlocked(lock, [&] { notices_->look(); });
-      } else if (failure_.empty()) {
-        here_ = waiting_.front()->label;
-        if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
-        if (std::shared_ptr<Call> call = next(lock)) {
-          execute(call, lock);
-        } else {
-          changed_.wait_for(lock, std::chrono::milliseconds(20));
-        }
+    if (stopping_ && !waiting_.empty()) fail("this rank ends while the operator is under way", true);
+    if (!failed_ && !stopping_) {
+      try {
+        step(lock);
+      } catch (const Notice& notice) {
+        fail(notice.what(), false);
+      } catch (const std::exception& error) {
+        fail(error.what(), true);
       }
-    } catch (const Notice& notice) {
-      failure_ = notice.what();
-    } catch (const std::exception& error) {
-      give_up(error.what());
     }
-    if (failure_.empty()) continue;
-    for (auto& call : waiting_) finish(call, call->label + ": " + failure_);
-    waiting_.clear();
+    if (failed_) {
+      for (; !waiting_.empty(); waiting_.pop_front()) finish(waiting_.front(), failure_);
+    }
+    if (stopping_) return;
+  }
+}
+
+void Team::step(std::unique_lock<std::mutex>& lock) {
+  if (refused_) throw Failure(refusal_);
+  if (waiting_.empty()) return unlocked(lock, [&] { notices_->look(); });
+  here_ = waiting_.front()->label;
+  if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
+  if (const std::shared_ptr<Call> call = next(lock)) {
+    execute(call, lock);
+  } else {
+    changed_.wait_for(lock, std::chrono::milliseconds(20));
   }
 }
 
@@ -185,10 +180,14 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
   if (found == waiting_.end()) {
-    const double limit = is_compiled_(next_->identity.fingerprint) ? timeout.load() : std::min<double>(kUnknownSeconds, timeout);
-    if (seconds_since(next_since_) > limit) {
-      give_up(different_programs("rank 0 of the mesh is at " + std::string(next_->label) + ", rank " + std::to_string(rank_) +
-                                 " at " + waiting_.front()->label));
+    // A thread that waits here compiles nothing; another one may.
+    const Identity& wanted = next_->identity;
+    const auto same = std::find_if(waiting_.begin(), waiting_.end(),
+                                   [&](const auto& call) { return call->identity.thread == wanted.thread; });
+    const bool hopeless = same != waiting_.end() && !is_compiled_(wanted.fingerprint);
+    const double timeout = limits().timeout;
+    if (seconds_since(next_since_) > (hopeless ? std::min(kUnknownSeconds, timeout) : timeout)) {
+      throw Failure(different_programs(both_sides(same != waiting_.end() ? **same : *waiting_.front())));
     }
     return nullptr;
   }
@@ -198,27 +197,56 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
   return call;
 }
 
+// What the first rank has announced, and `call`, which is what this rank has instead.
+std::string Team::both_sides(const Call& call) const {
+  auto side = [](int rank, const std::string& label, const std::string& more) {
+    return "rank " + std::to_string(rank) + " is in " + label + (more.empty() ? "" : " (" + more + ")");
+  };
+  auto sides = [&](const std::string& first, const std::string& mine) {
+    return side(ranks_[0], next_->label, first) + ", " + side(ranks_[rank_], call.label, mine);
+  };
+  if (next_->label != call.label) return sides("", "");
+  if (next_->details != call.details) return sides(next_->details, call.details);
+  auto compiled = [](const Identity& identity) { return "compiled as number " + std::to_string(identity.occurrence + 1); };
+  return sides(compiled(next_->identity), compiled(call.identity));
+}
+
 void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock) {
   here_ = call->label;
   std::string error;
   try {
     unlocked(lock, [&] { call->run(); });
+    before_ = here_;
   } catch (const Notice& notice) {
-    failure_ = error = call->label + ": " + notice.what();
+    error = notice.what();
+    fail(error, false);
   } catch (const std::exception& failure) {
-    give_up(error = call->label + ": " + failure.what());
+    error = failure.what();
+    fail(error, true);
   }
   finish(call, error);
 }
 
-void Team::finish(std::shared_ptr<Call> call, const std::string& error) {
+// XLA must hear of every call, even if there is no memory left to say it well.
+void Team::finish(const std::shared_ptr<Call>& call, const std::string& error) noexcept {
   notices_->count(hash_, -1);
-  finisher_.submit([call, error] { call->done(error); });
+  try {
+    const std::string text = error.empty() ? "" : call->label + ": " + error;
+    finisher_.submit([call, text] { call->done(text); });
+  } catch (const std::bad_alloc&) {
+    call->done(error.empty() ? "" : "no memory");
+  }
 }
 
-void Team::give_up(const std::string& reason) {
-  failure_ = reason;
-  notices_->give_up(hash_, reason, ranks_);
+void Team::fail(const std::string& reason, bool own) noexcept {
+  if (failed_) return;
+  failed_ = true;
+  try {
+    failure_ = "no memory";
+    failure_ = reason;
+    if (own) notices_->give_up(hash_, reason, ranks_);
+  } catch (const std::bad_alloc&) {  // the others learn of it when this rank ends
+  }
 }
 
 void Team::announce(const Call& call) {
@@ -231,8 +259,9 @@ void Team::announce(const Call& call) {
   }
   Sent& sent = sent_.emplace_back();
   sent.announcement.identity = call.identity;
-  std::strncpy(sent.announcement.label, call.label.c_str(), sizeof(sent.announcement.label) - 1);
-  sent.announcement.label[sizeof(sent.announcement.label) - 1] = 0;
+  assign(sent.announcement.label, call.label);
+  assign(sent.announcement.details, call.details);
+  sent.requests.reserve(size_);
   for (int other = 1; other < size_; ++other) {
     check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement,
                     communicator_, &sent.requests.emplace_back()), "MPI_Isend");
@@ -242,16 +271,22 @@ void Team::announce(const Call& call) {
 Team::Announcement Team::receive_announcement() {
   Announcement announcement;
   std::vector<MPI_Request> requests(1);
+  const std::vector<int> peers{0};
   check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &requests[0]), "MPI_Irecv");
-  wait(requests, {0}, 1);
+  wait(requests, peers, 1);
   return announcement;
 }
 
 // --- Messages.
 
 void Team::exchange(const Exchange& exchange, const Memory& memory) {
+  // A rank that has given up may have freed what it has not sent.
+  notices_->check(hash_, ranks_, {});
+  const std::size_t count = exchange.receives.size() + exchange.sends.size();
   std::vector<MPI_Request> requests;
   std::vector<int> peers;
+  requests.reserve(count);
+  peers.reserve(count);
   std::size_t receives = 0;
   auto start = [&](const Piece& piece) { return memory[piece.buffer] + piece.offset; };
   try {
@@ -272,53 +307,77 @@ void Team::exchange(const Exchange& exchange, const Memory& memory) {
       ++messages_;
       sent_bytes_ += message.piece.region.volume() * exchange.element;
     }
-  } catch (...) {
+  } catch (const std::exception& error) {
+    fail(error.what(), true);
     withdraw(requests, receives);
     throw;
   }
   wait(requests, peers, receives);
 }
 
-// After this nothing is written to what the requests were to receive. What was to be sent may still be read, but
-// only by a rank that asks for it, which after a failure none does.
-void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) {
-  for (std::size_t i = 0; i < requests.size(); ++i) {
+// After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank that
+// was receiving it already. Later ones look for notices first, and this rank has given one, or has had it.
+void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) noexcept {
+  for (std::size_t i = 0; i < receives; ++i) {
     if (requests[i] == MPI_REQUEST_NULL) continue;
-    if (i < receives) {
-      MPI_Cancel(&requests[i]);
-      MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
-    } else {
-      MPI_Request_free(&requests[i]);
-    }
+    MPI_Cancel(&requests[i]);
+    MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+  }
+  const int sends = static_cast<int>(requests.size() - receives);
+  const auto start = Clock::now();
+  for (int all = 0; !all && seconds_since(start) < kLastMessages; usleep(50)) {
+    if (MPI_Testall(sends, requests.data() + receives, &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+  }
+  for (std::size_t i = receives; i < requests.size(); ++i) {
+    if (requests[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests[i]);
   }
 }
 
 void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives) {
   const int count = static_cast<int>(requests.size());
-  const auto start = Clock::now();
+  Patience patience;
   std::vector<int> told;
   try {
     for (Index spins = 1;; ++spins) {
       int all = 0;
       check(MPI_Testall(count, requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (all) break;
-      if (spins % 256 == 0) {
-        const std::vector<int> needed = unfinished(requests, peers);
-        notices_->check(hash_, ranks_, needed);
-        if (seconds_since(start) > timeout) {
-          if (told.empty()) notices_->tell_waiting(hash_, here_ + " of ranks " + joined(ranks_), told = needed);
-          notices_->check_waiting(needed);
-        }
-      }
+      if (spins % 256 == 0) watch(requests, peers, patience, told);
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
     }
-  } catch (...) {
+    notices_->tell_waiting(hash_, "", told);
+  } catch (const Notice& notice) {
+    fail(notice.what(), false);
+    withdraw(requests, receives);
+    throw;
+  } catch (const std::exception& error) {
+    fail(error.what(), true);
     withdraw(requests, receives);
     throw;
   }
-  notices_->tell_waiting(hash_, "", told);
+}
+
+// Looks after a wait that has lasted for a while. Throws where it is in vain.
+void Team::watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
+                 std::vector<int>& told) {
+  if (stopping_) throw Failure("this rank ends while the operator is under way");
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (refused_) throw Failure(refusal_);
+  }
+  const std::vector<int> needed = unfinished(requests, peers);
+  notices_->check(hash_, ranks_, needed);
+  if (!patience.is_over()) return;
+  if (told.empty()) notices_->tell_waiting(hash_, here_ + " of " + named(ranks_), told = needed);
+  notices_->check_waiting(needed);
+  const std::string seconds = std::to_string(std::lround(patience.seconds())) + " s";
+  if (patience.reports()) {
+    report("rank " + std::to_string(ranks_[rank_]) + " has waited " + seconds + " in " + here_ + " for " + named(needed) +
+           (before_.empty() ? " (not seen yet)" : " (last seen in " + before_ + ")"));
+  }
+  if (patience.has_reached_limit()) throw Failure("gave up after " + seconds + " of waiting for " + named(needed));
 }
 
 // The ranks whose requests are not done.
@@ -328,7 +387,8 @@ std::vector<int> Team::unfinished(const std::vector<MPI_Request>& requests, cons
     int done = 0;
     if (requests[i] != MPI_REQUEST_NULL) {
       check(MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
-      if (!done) needed.push_back(ranks_[peers[i]]);
+      const int rank = ranks_[peers[i]];
+      if (!done && std::find(needed.begin(), needed.end(), rank) == needed.end()) needed.push_back(rank);
     }
   }
   return needed;

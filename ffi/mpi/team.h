@@ -5,7 +5,6 @@
 #include <mpi.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -18,41 +17,27 @@
 
 #include "mpi/messages.h"
 #include "mpi/notices.h"
+#include "mpi/patience.h"
+#include "mpi/runner.h"
 
 namespace decompops::mpi {
 
-// One operator of one compiled program. Ranks that compile the same programs count the same occurrences.
+// One operator of one compiled program. Ranks that compile the same programs in the same Python threads count the same
+// occurrences; `thread` is a hash of the thread's name.
 struct Identity {
-  std::uint64_t fingerprint, occurrence;
+  std::uint64_t fingerprint = 0, occurrence = 0, thread = 0;
   bool operator==(const Identity& other) const {
-    return fingerprint == other.fingerprint && occurrence == other.occurrence;
+    return fingerprint == other.fingerprint && occurrence == other.occurrence && thread == other.thread;
   }
 };
 
-// One execution of an operator. `done` gets the error's text, empty for none.
+// One execution of an operator. `details` is what tells it from others with the same label. `done` gets the error's text,
+// empty for none; it must not throw.
 struct Call {
   Identity identity;
-  std::string label;
+  std::string label, details;
   std::function<void()> run;
   std::function<void(const std::string&)> done;
-};
-
-// Runs functions one after the other in a thread of its own.
-class Runner {
- public:
-  ~Runner() { stop(); }
-  void submit(std::function<void()> function);
-  // Runs what has been submitted, and ends the thread.
-  void stop();
-
- private:
-  void work();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::deque<std::function<void()>> waiting_;
-  std::thread worker_;
 };
 
 // What every rank of a mesh does, in one order: the first rank tells the others what it does next (docs/kernels.md).
@@ -69,8 +54,10 @@ class Team {
   Index messages() const { return messages_; }
   Index sent_bytes() const { return sent_bytes_; }
   // Has the call run when it is its turn, in a thread of the team's own: XLA's must be free to go on to what other ranks
-  // may be waiting for, a collective of XLA's for example.
+  // may be waiting for, a collective of XLA's for example. If this throws, the call will not run.
   void submit(std::shared_ptr<Call> call);
+  // Has this and every later call fail on all ranks, for a reason found outside of the team's thread.
+  void refuse(const std::string& reason);
   void exchange(const Exchange& exchange, const Memory& memory);
   // Ends the threads; nothing runs after it.
   void stop();
@@ -80,21 +67,31 @@ class Team {
  private:
   struct Announcement {
     Identity identity;
-    char label[240];
+    char label[400], details[400];
+  };
+  struct Sent {
+    Announcement announcement;
+    std::vector<MPI_Request> requests;
   };
 
+  void refuse_locked(const char* reason) noexcept;
   void work();
+  void step(std::unique_lock<std::mutex>& lock);
   void connect();
   std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock);
   void execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock);
   void announce(const Call& call);
   Announcement receive_announcement();
-  void finish(std::shared_ptr<Call> call, const std::string& error);
-  void give_up(const std::string& reason);
-  // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, withdraws them and throws.
+  std::string both_sides(const Call& call) const;
+  void finish(const std::shared_ptr<Call>& call, const std::string& error) noexcept;
+  // From now on nothing runs any more. If the reason is this rank's own, the others are told.
+  void fail(const std::string& reason, bool own) noexcept;
+  // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, fails, withdraws them and throws.
   // The first `receives` of them are receives.
   void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives);
-  void withdraw(std::vector<MPI_Request>& requests, std::size_t receives);
+  void watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
+             std::vector<int>& told);
+  void withdraw(std::vector<MPI_Request>& requests, std::size_t receives) noexcept;
   std::vector<int> unfinished(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) const;
 
   MPI_Comm base_, communicator_ = MPI_COMM_NULL;
@@ -107,24 +104,21 @@ class Team {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
-  std::optional<Announcement> next_;
-  std::chrono::steady_clock::time_point next_since_;
+  std::atomic<bool> stopping_{false};
   std::deque<std::shared_ptr<Call>> waiting_;
-  std::thread worker_;
+  bool refused_ = false;
+  std::string refusal_;
   // XLA goes on with its program in the thread that fulfils its promise; the worker must be free for MPI.
   Runner finisher_;
 
-  struct Sent {
-    Announcement announcement;
-    std::vector<MPI_Request> requests;
-  };
+  // What follows belongs to the worker.
+  std::optional<Announcement> next_;
+  Clock::time_point next_since_;
   std::deque<Sent> sent_;
-  std::string here_;  // the label of what the worker runs or waits to run
-  std::string failure_;  // once set, nothing runs any more
+  std::string here_, before_;  // the labels of what the worker runs or waits to run, and of what ran before that
+  bool failed_ = false;
+  std::string failure_;
+  std::thread worker_;  // the last member: it uses all others
 };
-
-// Seconds until ranks that wait for different operators are told so.
-void set_timeout(double seconds);
 
 }  // namespace decompops::mpi

@@ -1,0 +1,75 @@
+// What Python calls through ctypes. No C++ exception leaves these: they return 0, or -1 after keeping the error's text.
+
+#include <cstring>
+
+#include "mpi/handler.h"
+#include "mpi/registry.h"
+#include "mpi/signals.h"
+
+using namespace decompops;
+using namespace decompops::mpi;
+
+#define DECOMPOPS_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+char last_error[512];
+
+template <class Body>
+int guarded(const Body& body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception& error) {
+    std::strncpy(last_error, error.what(), sizeof(last_error) - 1);
+    return -1;
+  }
+}
+
+}  // namespace
+
+DECOMPOPS_EXPORT const char* decompops_error() { return last_error; }
+
+DECOMPOPS_EXPORT void* decompops_instantiate() { return instantiate_handler(); }
+DECOMPOPS_EXPORT void* decompops_execute() { return execute_handler(); }
+DECOMPOPS_EXPORT void* decompops_type_id() { return site_type_id(); }
+DECOMPOPS_EXPORT void* decompops_type_info() { return site_type_info(); }
+
+// Whether the copy of MPI that these kernels are linked to is the one that has been initialised.
+DECOMPOPS_EXPORT int decompops_mpi_runs() {
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  return initialised;
+}
+
+// Takes the communicator of `key` by its Fortran handle.
+DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
+  return guarded([&] { Registry::get().add_communicator(key, MPI_Comm_f2c(handle)); });
+}
+
+// How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.
+DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
+  return guarded([&] {
+    const auto found = Registry::get().counts();
+    std::copy(found.begin(), found.end(), counts);
+  });
+}
+
+// Seconds until ranks that wait are told so, and until they give up (0: never).
+DECOMPOPS_EXPORT int decompops_set_limits(double timeout, double limit) {
+  return guarded([&] { limits() = {timeout, limit}; });
+}
+
+DECOMPOPS_EXPORT int decompops_watch_signals() {
+  return guarded([] { watch_signals(Registry::get().rank()); });
+}
+
+// Tells the other ranks that this one cannot go on.
+DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
+  return guarded([&] { Registry::get().give_up(reason); });
+}
+
+// Ends everything. To be called by every rank, before MPI is finalised.
+DECOMPOPS_EXPORT int decompops_leave() {
+  return guarded([] { Registry::get().leave(); });
+}

@@ -1,0 +1,168 @@
+#include "mpi/handler.h"
+
+#include "mpi/executor.h"
+#include "mpi/registry.h"
+#include "mpi/signals.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace decompops::mpi {
+namespace {
+
+Number number_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::F16: return Number::f16;
+    case ffi::BF16: return Number::bf16;
+    case ffi::F32: return Number::f32;
+    case ffi::F64: return Number::f64;
+    case ffi::C64: return Number::c64;
+    case ffi::C128: return Number::c128;
+    case ffi::S8: case ffi::U8: return Number::i8;
+    case ffi::S16: case ffi::U16: return Number::i16;
+    case ffi::S32: case ffi::U32: return Number::i32;
+    case ffi::S64: case ffi::U64: return Number::i64;
+    default: return Number::other;  // can be moved, but not added
+  }
+}
+
+// One operator of one compiled program.
+struct Site {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  Plan plan;
+  unsigned planning;
+  int communicator, threads;
+  Identity identity;
+  std::mutex mutex;
+  std::shared_ptr<Mesh> mesh;
+  std::optional<Program> program;
+
+  // The first execution finds the mesh; `compile` makes the program for this rank's place in it, in the team's thread.
+  Team& team() {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!mesh) mesh = Registry::get().mesh_of(communicator, plan.ranks);
+    return mesh->team;
+  }
+
+  void run(const void* input, void* result, Index batch, Index element, Number number) {
+    if (!program) program = compile(plan, batch, element, number, mesh->team.rank());
+    Executor(*program, mesh->team, threads, planning).run(input, result, mesh->workspace);
+  }
+};
+
+ffi::TypeId Site::id = {};
+ffi::TypeInfo Site::info = ffi::MakeTypeInfo<Site>();
+
+ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> numbers,
+                                                ffi::Span<const std::int64_t> mesh,
+                                                ffi::Span<const std::int64_t> ranks, double scale,
+                                                std::string_view label, std::string_view details, std::string_view thread,
+                                                std::int64_t communicator, std::int64_t planning, std::int64_t threads) {
+  try {
+    auto site = std::make_unique<Site>();
+    site->plan = decode(numbers.begin(), numbers.size(), mesh.size());
+    site->plan.mesh.assign(mesh.begin(), mesh.end());
+    site->plan.ranks.assign(ranks.begin(), ranks.end());
+    site->plan.scale = scale;
+    site->plan.label = std::string(label);
+    site->plan.details = std::string(details);
+    site->plan.thread = std::string(thread);
+    site->planning = planning_flag(static_cast<int>(planning));
+    site->communicator = static_cast<int>(communicator);
+    site->threads = static_cast<int>(threads);
+    const auto fingerprint = site->plan.fingerprint();
+    site->identity = {fingerprint, Registry::get().count_occurrence(fingerprint),
+                      hash_bytes(thread.data(), thread.size(), 0)};
+    return site;
+  } catch (const std::exception& error) {
+    return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
+  }
+}
+
+Index element_of(const ffi::AnyBuffer& buffer) {
+  return buffer.element_count() == 0 ? 0 : static_cast<Index>(buffer.size_bytes() / buffer.element_count());
+}
+
+std::string rank_text() { return "decompops: rank " + std::to_string(Registry::get().rank()) + ": "; }
+
+ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result, ffi::Dictionary) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  const char* label = site->plan.label.c_str();
+  auto done = [promise, label](const std::string& error) mutable {
+    clear_current(label);  // of several calls, the last one is known
+    if (error.empty()) {
+      promise.SetAvailable();
+      return;
+    }
+    try {
+      promise.SetError(ffi::Error::Internal(rank_text() + error));
+    } catch (const std::bad_alloc&) {
+      promise.SetError(ffi::Error::Internal("no memory"));
+    }
+  };
+  try {
+    Index batch = 1;
+    const auto shape = input.dimensions();
+    for (std::size_t i = 0; i + 3 < shape.size(); ++i) batch *= shape[i];
+    if (batch == 0) {
+      done("");
+      return future;
+    }
+    Team& team = site->team();
+    try {
+      Registry::get().enter(site->identity.thread, run.run_id);
+    } catch (const Failure& failure) {
+      team.refuse(failure.what());  // on all ranks, this call included
+    }
+    auto call = std::make_shared<Call>();
+    call->identity = site->identity;
+    call->label = site->plan.label;
+    call->details = site->plan.details;
+    call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
+                 number = number_of(input.element_type())] { site->run(from, to, batch, element, number); };
+    call->done = done;
+    set_current(label);
+    team.submit(call);
+  } catch (const std::exception& error) {
+    std::string text = "no memory";
+    try {
+      text = site->plan.label + ": " + error.what();
+    } catch (const std::bad_alloc&) {
+    }
+    done(text);
+  }
+  return future;
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<ffi::Span<const std::int64_t>>("numbers")
+                           .Attr<ffi::Span<const std::int64_t>>("mesh")
+                           .Attr<ffi::Span<const std::int64_t>>("ranks")
+                           .Attr<double>("scale")
+                           .Attr<std::string_view>("label")
+                           .Attr<std::string_view>("details")
+                           .Attr<std::string_view>("thread")
+                           .Attr<std::int64_t>("communicator")
+                           .Attr<std::int64_t>("planning")
+                           .Attr<std::int64_t>("threads"));
+
+XLA_FFI_DEFINE_HANDLER(kExecute, execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<Site>>()
+                           .Ctx<ffi::RunId>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>()
+                           .Attrs());
+
+}  // namespace
+
+void* instantiate_handler() { return reinterpret_cast<void*>(kInstantiate); }
+void* execute_handler() { return reinterpret_cast<void*>(kExecute); }
+void* site_type_id() { return &Site::id; }
+void* site_type_info() { return &Site::info; }
+
+}  // namespace decompops::mpi

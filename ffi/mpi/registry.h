@@ -1,0 +1,70 @@
+// What a process has of MPI: communicators by key, teams by communicator and ranks. It ends before MPI is finalised.
+
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mpi/team.h"
+#include "mpi/workspace.h"
+
+namespace decompops::mpi {
+
+// The ranks of a mesh, and the memory that its operators work in.
+struct Mesh {
+  Mesh(MPI_Comm base, std::shared_ptr<Notices> notices, const std::vector<int>& ranks, Team::IsCompiled is_compiled)
+      : team(base, std::move(notices), ranks, std::move(is_compiled)) {}
+  Workspace workspace;
+  Team team;
+};
+
+class Registry {
+ public:
+  // The one of this process. It is never destroyed: a forked child has its memory, but not its threads.
+  static Registry& get();
+
+  // Takes a duplicate of a communicator as that of `key`.
+  void add_communicator(int key, MPI_Comm communicator);
+  // The mesh of these ranks, which is made if there is none yet. Throws in a forked child.
+  std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks);
+  // How often an operator has been compiled in this process before, by its fingerprint.
+  std::uint64_t count_occurrence(std::uint64_t fingerprint);
+  bool is_compiled(std::uint64_t fingerprint);
+  // Notes that a program of a Python thread has come to an operator; `run` is XLA's number for the execution. Throws if
+  // another program of the same thread has come in between: then several threads pass for one.
+  void enter(std::uint64_t thread, std::int64_t run);
+  // The messages and the bytes sent so far, and the bytes of work space.
+  std::array<Index, 3> counts();
+  // Tells the other ranks that this one cannot go on.
+  void give_up(const std::string& reason);
+  // Ends everything, together with all other ranks. Does nothing the second time, or in a forked child.
+  void leave();
+  // This process' rank in the first communicator, or -1.
+  int rank() const { return rank_; }
+  bool is_forked() const;
+
+ private:
+  struct Communicator {
+    MPI_Comm base;
+    std::shared_ptr<Notices> notices;
+  };
+  struct Runs {
+    std::optional<std::int64_t> current;
+    std::vector<std::int64_t> ended;  // the last few
+  };
+
+  std::mutex mutex_, leaving_;
+  int process_ = 0, rank_ = -1;
+  std::map<int, Communicator> communicators_;
+  std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes_;
+  std::mutex calls_mutex_;  // of its own: compiling does not wait for MPI
+  std::map<std::uint64_t, std::uint64_t> occurrences_;
+  std::map<std::uint64_t, Runs> runs_;
+};
+
+}  // namespace decompops::mpi

@@ -1,0 +1,203 @@
+// Two ranks whose memory or threads run out, at each allocation in turn: no call is lost, none hangs, none is wrong.
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <new>
+#include <numeric>
+
+#include "mpi/executor.h"
+
+namespace {
+
+std::atomic<long> allocations_left{-1};  // negative: as many as one likes
+std::atomic<bool> threads_fail{false};
+
+bool fails() { return allocations_left >= 0 && allocations_left.fetch_sub(1) == 0; }
+
+}  // namespace
+
+__attribute__((noinline)) void* operator new(std::size_t size) {
+  if (fails()) throw std::bad_alloc();
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+  if (threads_fail) return EAGAIN;
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, start, argument);
+}
+
+using namespace decompops;
+using namespace decompops::mpi;
+
+namespace {
+
+constexpr Index kCells = 4;
+
+// A transpose from blocks along x to blocks along y.
+Plan transpose(int size) {
+  const Index n = kCells * size;
+  Layout before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}}, after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
+  Plan plan;
+  plan.source = before;
+  plan.target = after;
+  plan.stages = {{Stage::Kind::move, before, after, false, false, false, -1, {}, Transform::c2c, 0}};
+  plan.scale = 1;
+  plan.mesh = {size};
+  plan.ranks.resize(size);
+  std::iota(plan.ranks.begin(), plan.ranks.end(), 0);
+  plan.label = "a transpose";
+  return plan;
+}
+
+std::int64_t cell(Index x, Index y, Index z) { return x * 1000000 + y * 1000 + z; }
+
+// What one rank has in a trial: its own team, and blocks to work on.
+class Trial {
+ public:
+  Trial(const Plan& plan, int rank) : plan_(plan), rank_(rank), size_(static_cast<int>(plan.ranks.size())) {
+    // Of its own: what a failed trial has sent may still lie in the old ones.
+    MPI_Comm base, copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &base);
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    notices_ = std::make_shared<Notices>(copy);
+    team_ = std::make_unique<Team>(base, notices_, plan.ranks, [](std::uint64_t) { return true; });
+    const Index n = kCells * size_;
+    for (Index x = rank * kCells; x < (rank + 1) * kCells; ++x)
+      for (Index y = 0; y < n; ++y)
+        for (Index z = 0; z < 2; ++z) input_.push_back(cell(x, y, z));
+    for (Index x = 0; x < n; ++x)
+      for (Index y = rank * kCells; y < (rank + 1) * kCells; ++y)
+        for (Index z = 0; z < 2; ++z) right_.push_back(cell(x, y, z));
+    found_.resize(right_.size());
+  }
+
+  ~Trial() {
+    team_->stop();
+    notices_->leave();
+    team_->free();
+  }
+
+  // Runs the operator; whether it has ended without an error. `limit` allocations may succeed.
+  bool run(long limit) {
+    std::fill(found_.begin(), found_.end(), -1);
+    auto call = std::make_shared<Call>();
+    std::promise<void> ended;
+    bool succeeded = false;
+    int ends = 0;
+    call->label = "a transpose of some cells, with a name too long for a short string";
+    call->run = [&] {
+      const Program program = compile(plan_, 1, sizeof(std::int64_t), Number::i64, rank_);
+      Executor(program, *team_, 1, 0).run(input_.data(), found_.data(), workspace_);
+    };
+    call->done = [&](const std::string& error) {
+      succeeded = error.empty();
+      if (++ends == 1) ended.set_value();
+    };
+    auto future = ended.get_future();
+    allocations_left = limit;
+    bool submitted = true;
+    try {
+      team_->submit(call);
+    } catch (const std::exception&) {
+      submitted = false;
+    }
+    // A call that could not be submitted must not run: XLA has taken its buffers back.
+    const auto status = future.wait_for(std::chrono::seconds(submitted ? 60 : 0));
+    allocations_left = -1;
+    if (submitted && status != std::future_status::ready) throw Failure("hangs");
+    if (!submitted && status == std::future_status::ready) throw Failure("runs what was refused");
+    if (ends > 1) throw Failure("ends twice");
+    if (submitted && succeeded && found_ != right_) throw Failure("wrong cells without an error");
+    return submitted && succeeded;
+  }
+
+ private:
+  const Plan& plan_;
+  int rank_, size_;
+  std::shared_ptr<Notices> notices_;
+  std::unique_ptr<Team> team_;
+  Workspace workspace_;
+  std::vector<std::int64_t> input_, found_, right_;
+};
+
+int agreed(bool mine) {
+  int all = mine;
+  MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+  return all;
+}
+
+void check_results(bool condition, const char* what) {
+  if (!condition) throw Failure(what);
+}
+
+int allocation_failures(const Plan& plan, int rank, int size) {
+  int trials = 0;
+  for (long limit = 0;; ++limit) {
+    bool all_succeeded = true;
+    for (int victim = 0; victim < size; ++victim, ++trials) {
+      Trial trial(plan, rank);
+      const int succeeded = agreed(trial.run(rank == victim ? limit : -1));
+      all_succeeded = all_succeeded && succeeded;
+      // Whatever has failed on one rank fails on all from now on.
+      const bool again = trial.run(-1);
+      check_results(succeeded ? again : !again, "the next call does not end as the last one");
+    }
+    if (all_succeeded) return trials;
+  }
+}
+
+void thread_failures(const Plan& plan, int rank, int size) {
+  for (int victim = 0; victim < size; ++victim) {
+    Trial trial(plan, rank);
+    threads_fail = rank == victim;
+    check_results(!trial.run(-1), "a call succeeds without a thread");
+    threads_fail = false;
+    check_results(!trial.run(-1), "the next call does not end as the last one");
+  }
+}
+
+void work_space(int) {
+  Workspace workspace;
+  try {
+    workspace.get(kSend, Index{1} << 46);
+  } catch (const Failure& failure) {
+    check_results(std::strstr(failure.what(), "no memory for ") != nullptr, failure.what());
+    check_results(workspace.get(kSend, 100) != nullptr && workspace.bytes() > 0, "nothing is left");
+    return;
+  }
+  throw Failure("there are 64 TiB of memory");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int threads, rank, size;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &threads);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  limits().timeout = 30;
+  const Plan plan = transpose(size);
+  try {
+    const int trials = allocation_failures(plan, rank, size);
+    if (rank == 0) std::printf("failing allocations: passed in %d trials\n", trials);
+    thread_failures(plan, rank, size);
+    work_space(rank);
+    if (rank == 0) std::printf("failing threads and work space: passed\n");
+  } catch (const std::exception& error) {
+    std::printf("rank %d: FAILED: %s\n", rank, error.what());
+    std::fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}
