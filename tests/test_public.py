@@ -46,7 +46,7 @@ LAYERS = [
     ["_stage"],
     ["_backend.base"],
     ["_backend.xla_halo"],
-    ["_backend.xla", "_backend.library"],
+    ["_backend.xla", "_backend.library", "_backend.caller", "_backend.ending"],
     ["_backend.grids"],
     ["_backend.launch"],
     ["_backend.mpi", "_backend.cudecomp"],

@@ -46,54 +46,6 @@ def test_autotune():
     assert done.returncode == 0, done.stdout
 
 
-def test_no_leak_over_ten_thousand_calls():
-    done = mpiexec.run(WORKER, "leak", ranks=2)
-    assert done.returncode == 0, done.stdout
-
-
-FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on mesh \(x=2\)"
-
-
-@pytest.mark.parametrize(
-    ("task", "messages"),
-    [
-        (
-            "raises",
-            ["ValueError: the victim's own error", FFT + ".*rank 1 gave up: ValueError: the victim's own error"],
-        ),
-        ("raises_at_once", [FFT + ".*rank 1 gave up: ValueError: the victim's own error"]),
-        ("leaves", [FFT + ".*rank 1 has ended its program"]),
-        ("leaves_at_once", [FFT + ".*rank 1 has ended its program"]),
-        ("leaves_one_of_two", [FFT + ".*rank 1 has ended its program"]),
-    ],
-)
-def test_job_ends_where_one_rank_does(task, messages):
-    done = mpiexec.run(WORKER, task, ranks=2, limit=60)
-    assert done.returncode != 0
-    for message in messages:
-        assert re.search(message, done.stdout), done.stdout
-
-
-def test_ranks_end_one_by_one():
-    done = mpiexec.run(WORKER, "ends_late", ranks=4, limit=60)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_job_ends_where_one_rank_is_killed(victim):
-    done = mpiexec.run(WORKER, "dies", ranks=2, limit=60, VICTIM=str(victim))
-    assert done.returncode != 0
-    if "prterun" in done.stdout:  # Open MPI terminates the others; MPICH kills them, and then nothing can be said
-        assert re.search("decompops: terminated in " + FFT, done.stdout), done.stdout
-
-
-@pytest.mark.parametrize("task", ["differs", "differs_in_mesh", "differs_in_first_mesh"])
-def test_different_programs_are_reported_on_every_rank(task):
-    done = mpiexec.run(WORKER, task, ranks=2, limit=60)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("caught") == 2, done.stdout
-
-
 def test_benchmark():
     operators = ("fft", "rfft+inverse", "fft-gradient", "transpose", "halo", "gradient", "navier-stokes")
     command = ("-m", "decompops", "bench", "--backend", "mpi", "--shape", "16x8x24", "--repeats", "1", "--json")

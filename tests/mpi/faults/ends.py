@@ -1,0 +1,212 @@
+"""A rank ends, or is late. `mpiexec -n N python ends.py FAULT`"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+
+import decompops as dops
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from job import field_of, happens, run, transform, victim, waiting
+
+
+# --- A rank ends.
+
+
+def raises() -> None:
+    fft, field = waiting()
+    if victim():
+        raise ValueError("the victim's own error")
+    fft(field)
+
+
+def raises_before_the_first_call() -> None:
+    fft = transform()
+    field = field_of(fft)
+    happens()
+    if victim():
+        raise ValueError("the victim's own error")
+    fft(field)
+
+
+def raises_in_a_thread() -> None:
+    def work():
+        raise ValueError("the victim's own error")
+
+    fft, field = waiting()
+    if victim():
+        threading.Thread(target=work).start()
+        time.sleep(100)
+    fft(field)
+
+
+def raises_in_a_callback() -> None:
+    def callback(block):
+        if victim():
+            raise ValueError("the victim's own error")
+        return block
+
+    fft, field = waiting()
+    mapped = jax.shard_map(
+        lambda block: jax.pure_callback(callback, jax.ShapeDtypeStruct(block.shape, block.dtype), block),
+        mesh=fft.decomposition.mesh,
+        in_specs=fft.in_spec,
+        out_specs=fft.in_spec,
+    )
+    jax.block_until_ready(jax.jit(lambda u: fft(mapped(u)))(field))
+
+
+def is_killed() -> None:
+    fft, field = waiting()
+    if victim():
+        os.kill(os.getpid(), signal.SIGKILL)
+    fft(field)
+
+
+def gets_sigterm() -> None:
+    fft, field = waiting()
+    if victim():
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        time.sleep(100)
+    fft(field)
+
+
+def gets_sigterm_in_an_operator() -> None:
+    fft, field = waiting()
+    if not victim():
+        time.sleep(100)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    fft(field)
+
+
+def ends_early() -> None:
+    fft, field = waiting()
+    if not victim():
+        fft(field)
+
+
+def ends_before_the_first_call() -> None:
+    fft = transform()
+    field = field_of(fft)
+    happens()
+    if not victim():
+        fft(field)
+
+
+def exits() -> None:
+    """With CODE, by Python's or by the system's exit."""
+    fft, field = waiting()
+    if victim():
+        (os._exit if "HARD" in os.environ else sys.exit)(int(os.environ["CODE"]))
+    fft(field)
+
+
+def ends_one_of_two_meshes() -> None:
+    """A rank that ends has to leave both meshes before it waits for the others in either."""
+    backwards = transform(step=-1)
+    jax.block_until_ready(backwards(field_of(backwards)))
+    ends_early()
+
+
+def does_not_initialize() -> None:
+    """Called before `initialize`."""
+    from mpi4py import MPI
+
+    rank = MPI.COMM_WORLD.rank
+    if rank == MPI.COMM_WORLD.size - 1:
+        time.sleep(1)
+        happens()
+        raise ValueError("the victim's own error")
+    dops.MPI.initialize(timeout=1.0, limit=4.0)
+
+
+# --- A rank is late.
+
+
+def stopped_for_a_while() -> None:
+    """Results are right, and the others have said for whom they wait."""
+    fft, field = waiting()
+    expected = np.asarray(fft(field).addressable_data(0))
+    if victim():
+        happens()
+        time.sleep(3)
+    found = fft(2 * field).addressable_data(0)
+    np.testing.assert_allclose(found, 2 * expected)
+    print("right", flush=True)
+
+
+def stopped_for_ever() -> None:
+    """By SIGSTOP, until the limit."""
+    fft, field = waiting()
+    if victim():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    fft(field)
+
+
+# --- Ends that are no faults.
+
+
+def finalizes() -> None:
+    from mpi4py import MPI
+
+    fft, field = waiting()
+    fft(field)
+    MPI.Finalize()
+    print("finalized", flush=True)
+
+
+def in_child(queue=None) -> str:
+    try:
+        MADE[0](MADE[1])
+    except Exception as error:
+        return str(error)
+    return "no error"
+
+
+def forks() -> None:
+    """Forked children end without a word, by every way there is; what runs an operator there is an error."""
+    global MADE
+    MADE = fft, field = waiting()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, range(-100, 0)) == list(range(100, 0, -1))
+        if os.environ.get("OPERATOR"):
+            assert "forked from one that uses MPI" in pool.apply(in_child), pool.apply(in_child)
+    child = os.fork()
+    if child == 0:
+        if victim():
+            raise ValueError("the child's own error")
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == (1 if victim() else 0)
+    child = os.fork()
+    if child == 0:
+        time.sleep(100)
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    jax.block_until_ready(fft(field))
+    print("right", flush=True)
+
+
+def ends_one_by_one() -> None:
+    """The last rank comes to the last operator when others, who do not need it, have ended."""
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
+    transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())
+    field = field_of(transpose)
+    expected = np.asarray(transpose(field).addressable_data(0))
+    happens()
+    if victim():
+        time.sleep(4)
+    np.testing.assert_array_equal(transpose(field).addressable_data(0), expected)
+    print("right", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "does_not_initialize":
+        does_not_initialize()
+    else:
+        run(globals(), limit=4.0 if sys.argv[1] == "stopped_for_ever" else None)

@@ -1,0 +1,58 @@
+"""What every script of faults shares: one rank of a job, an operator, and a victim.
+
+The victim is the last rank, or rank VICTIM. It prints when the fault happens.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+
+SHAPE = (16, 16, 16)
+
+
+def run(functions: dict[str, Callable], **options) -> None:
+    """Run the function that is named on the command line; `options` are those of `MPI.initialize`."""
+    dops.MPI.initialize(**{"timeout": 1.0, **options})
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    functions[sys.argv[1]]()
+    print(f"{sys.argv[1]} ended", flush=True)
+
+
+def victim() -> bool:
+    return jax.process_index() == int(os.environ.get("VICTIM", jax.process_count() - 1))
+
+
+def happens() -> None:
+    print(f"fault at {time.time()}", flush=True)
+
+
+def field_of(operator, dtype=complex) -> jax.Array:
+    """A random field, made without XLA's collectives, which would wait for the other ranks themselves."""
+    layout = operator.plan(operator.decomposition.shape).source
+    rng = np.random.default_rng(jax.process_index())
+    block = jnp.asarray(rng.standard_normal(layout.block_shape), dtype)
+    sharding = NamedSharding(operator.decomposition.mesh, layout.spec)
+    return jax.make_array_from_single_device_arrays(layout.shape, sharding, [block])
+
+
+def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops.FFT3D:
+    mesh = Mesh(np.array(jax.devices()[::step]), "x")
+    return dops.FFT3D(mesh, shape=shape, backend=dops.MPI(key, planning="estimate"), **options)
+
+
+def waiting() -> tuple[dops.FFT3D, jax.Array]:
+    """An operator that has run before, and what to apply it to."""
+    fft = transform()
+    field = field_of(fft)
+    jax.block_until_ready(fft(field))
+    happens()
+    return fft, field

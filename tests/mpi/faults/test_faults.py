@@ -1,0 +1,198 @@
+"""What follows when something goes wrong in a job under `mpiexec`: its output, its exit status, and the time it takes.
+
+`python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
+"""
+
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
+
+import mpiexec
+
+
+HERE = Path(__file__).parent
+pytestmark = mpiexec.MARKS
+
+FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on mesh \(x=\d\) at \w+\.py:\d+"
+GAVE_UP = rf"^decompops: rank 0: {FFT}: rank \d gave up: ValueError: the victim's own error$"
+OWN_ERROR = r"^ValueError: the victim's own error$"
+WAITED = rf"^decompops: rank 0 has waited 1 s in {FFT} for rank \d \("
+ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here$"
+TERMINATED = rf"^decompops: rank {{}} was terminated in {FFT}$"
+SOON, LATER = 15, 30  # seconds, with room for a busy machine
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A function of a script, and what is to be seen of it. `says`: for the table."""
+
+    script: str
+    name: str
+    what: str
+    says: str
+    patterns: tuple[str, ...] = ()
+    fails: bool = True
+    within: float = SOON
+    lines: int = 25
+    ranks: int = 2
+    variables: dict[str, str] = field(default_factory=dict)
+    open_mpi: bool = False  # the patterns are those of Open MPI: MPICH kills without a word
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.name, *(f"{k}={v}" for k, v in self.variables.items()), f"{self.ranks}-ranks"])
+
+
+FOLLOWS = "the others say in which operator they waited, and why it is in vain; the job ends"
+SPEAKS = "the launcher ends the job; the others say in which operator they were"
+WAITS = "the others say for whom they wait, fail three seconds later, and the job ends"
+ALL = "an exception on all ranks, which names the operator, the line and what differs on both sides"
+FAULTS = [
+    Fault("ends.py", "raises", "a rank raises an exception", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+    Fault("ends.py", "raises", "(of four ranks)", FOLLOWS, (OWN_ERROR, GAVE_UP), ranks=4),
+    Fault(
+        *("ends.py", "raises", "(rank 0 of four ranks)", FOLLOWS),
+        (OWN_ERROR, GAVE_UP.replace("rank 0", "rank 1")),
+        ranks=4,
+        variables={"VICTIM": "0"},
+    ),
+    Fault("ends.py", "raises_before_the_first_call", "before the first operator", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+    Fault("ends.py", "raises_in_a_thread", "in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+    Fault("ends.py", "raises_in_a_callback", "in a callback of JAX's", FOLLOWS, (OWN_ERROR,), lines=60),
+    Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True),
+    Fault(
+        *("ends.py", "is_killed", "rank 0 is, JAX's coordinator", "JAX ends the others, which say where they were"),
+        *((TERMINATED.format(1),), True),
+        variables={"VICTIM": "0"},
+        open_mpi=True,
+    ),
+    Fault("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),), open_mpi=True),
+    Fault(
+        *(
+            "ends.py",
+            "gets_sigterm_in_an_operator",
+            "inside an operator",
+            "it says in which; the launcher ends the job",
+        ),
+        *((TERMINATED.format(1),), True),
+    ),
+    Fault("ends.py", "ends_early", "a rank ends before the others", WAITS, (WAITED, ENDED), within=LATER),
+    Fault("ends.py", "ends_before_the_first_call", "before the first operator", WAITS, (ENDED,), within=LATER),
+    Fault("ends.py", "ends_one_of_two_meshes", "with two meshes", WAITS, (WAITED, ENDED), within=LATER),
+    Fault("ends.py", "exits", "by `sys.exit(3)`", WAITS, (WAITED, ENDED), within=LATER, variables={"CODE": "3"}),
+    Fault(
+        *("ends.py", "exits", "by `os._exit(0)`", SPEAKS, (TERMINATED.format(0),)),
+        lines=30,  # of which Open MPI's banner has 24
+        variables={"CODE": "0", "HARD": "1"},
+        open_mpi=True,
+    ),
+    Fault(
+        *("ends.py", "does_not_initialize", "a rank does not come to `initialize()`"),
+        "the others say so after `timeout`, and raise after `limit` (300 s by default)",
+        (r"^decompops: rank 0 has waited 1 s in `initialize\(\)` for other ranks$", OWN_ERROR),
+        lines=40,
+    ),
+    Fault(
+        *("ends.py", "stopped_for_a_while", "a rank is late"),
+        "the others say for whom they wait, after `timeout` and whenever that time has doubled; results are right",
+        (WAITED, "^right$"),
+        fails=False,
+        within=LATER,
+    ),
+    Fault(
+        *("ends.py", "stopped_for_ever", "a rank is stopped for ever"),
+        "as above; after `limit` an exception on all others, and the job ends",
+        (WAITED, rf"^decompops: rank 0: {FFT}: gave up after \d+ s of waiting for rank 1$"),
+        within=LATER,
+    ),
+    Fault(
+        *("misfits.py", "different_programs", "ranks call different operators: shape, dtype, norm, order, mesh;"),
+        ALL + " (after at most 5 s, or `timeout`)",
+        tuple(f"^caught {name} after" for name in ("skipped", "reordered", "shape", "dtype", "norm", "order", "mesh")),
+        fails=False,
+        within=90,
+    ),
+    Fault(
+        *("python_threads.py", "unnamed_threads", "Python threads without a name", "an exception in each thread"),
+        ("^caught$",),
+        fails=False,
+    ),
+    Fault(
+        *("python_threads.py", "threads_that_pass_for_one", "a compiled program in two threads at a time"),
+        "an exception on all ranks",
+        ("^caught$",),
+        fails=False,
+        within=LATER,
+    ),
+    Fault(
+        *("python_threads.py", "named_threads", "Python threads with names (`MPI.thread`)", "results are right"),
+        ("^right$",),
+        fails=False,
+        within=LATER,
+    ),
+    Fault("ends.py", "finalizes", "`MPI.Finalize()` at the end", "nothing", ("^finalized$",), fails=False),
+    Fault(
+        *("ends.py", "forks", "forked children, which end, raise, are terminated or call an operator"),
+        "nothing in the parent; the operator is an exception in the child",
+        ("^right$",),
+        fails=False,
+        within=LATER,
+        lines=40,
+    ),
+    Fault(
+        *("ends.py", "ends_one_by_one", "ranks that are done end earlier than others", "they wait; results are right"),
+        ("^right$",),
+        fails=False,
+        within=LATER,
+        ranks=4,
+    ),
+    Fault(
+        *("stress.py", "mixed", "100,000 mixed calls", "results are right, memory does not grow"),
+        (r"^\d+ calls, ",),
+        fails=False,
+        within=240,
+    ),
+]
+
+
+def happen(fault: Fault) -> tuple[int, str, float]:
+    """Exit status, output, and seconds from the fault to the end of the job."""
+    start = time.time()
+    limit = 60 + fault.within
+    done = mpiexec.run(HERE / fault.script, fault.name, ranks=fault.ranks, limit=limit, **fault.variables)
+    times = [float(t) for t in re.findall(r"^fault at (\S+)$", done.stdout, flags=re.MULTILINE)]
+    return done.returncode, done.stdout, time.time() - max(times, default=start)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_fault(fault):
+    status, output, seconds = happen(fault)
+    assert (status != 0) == fault.fails, output
+    if "prterun" in output or not (fault.open_mpi and fault.fails):
+        for pattern in fault.patterns:
+            assert re.search(pattern, output, flags=re.MULTILINE), f"{pattern}\n{output}"
+    printed = [line for line in output.splitlines() if not line.startswith("fault at ")]
+    assert len(printed) <= fault.lines, output
+    assert seconds < fault.within, output
+    assert "\0" not in output
+    assert "Segmentation" not in output
+
+
+def table() -> None:
+    """What each fault leads to, and in what time, as measured here."""
+    print("| what happens to a rank | what follows | seconds | lines |\n|---|---|---|---|")
+    for fault in FAULTS:
+        _, output, seconds = happen(fault)
+        lines = sum(not line.startswith("fault at ") for line in output.splitlines())
+        print(f"| {fault.what} | {fault.says} | {seconds:.1f} | {lines} |", flush=True)
+
+
+if __name__ == "__main__":
+    table()
