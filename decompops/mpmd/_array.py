@@ -25,10 +25,11 @@ class MpmdArray:
     - `shape`, `dtype`: needed where this process has no array.
 
     As a PyTree it is its local array, so that `jax.jit`, `jax.grad` and their like take it where there is just one.
-    Use `is_leaf=lambda x: isinstance(x, MpmdArray)` to walk trees of them elsewhere.
+    Where there is none, or one for each of several groups, it is its `aval`: `jax.eval_shape`, `jax.make_jaxpr` and
+    `jax.tree.map` take it everywhere, and `jax.jit` refuses to run on it.
 
     **Raises** `ValueError` for an array on another mesh, two for one group, a missing one, and for shapes, dtypes or
-    specs that differ. Using it after `delete`, or outside its groups, raises `RuntimeError`.
+    specs that differ. Using its values after `delete`, or outside its groups, raises `RuntimeError`.
     """
 
     def __init__(
@@ -99,6 +100,12 @@ class MpmdArray:
     def ndim(self) -> int:
         """The number of axes."""
         return len(self._shape)
+
+    @property
+    def aval(self) -> jax.ShapeDtypeStruct:
+        """Its shape, dtype and sharding on the mesh of its first group: what JAX traces functions of it with."""
+        sharding = self._mpmd_sharding.group_sharding(self.mpmd_idxs[0])
+        return jax.ShapeDtypeStruct(self._shape, self._dtype, sharding=sharding)
 
     @property
     def spec(self) -> PartitionSpec:
@@ -184,25 +191,31 @@ class MpmdArray:
         dtype = jax.numpy.dtype(self.dtype).name
         return f"MpmdArray({dtype}{list(self.shape)}, groups={list(self.mpmd_idxs)}, spec={self.spec}, {state})"
 
-    def _here(self) -> dict[int, jax.Array]:
+    def _only(self) -> jax.Array:
+        """Its value, whichever group's."""
         arrays = self.local_arrays
         if not arrays:
             raise RuntimeError(
                 f"{self!r} exists only in the groups {list(self.mpmd_idxs)}; "
                 f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}."
             )
-        return arrays
-
-    def _only(self) -> jax.Array:
-        """Its value, whichever group's."""
-        return next(iter(self._here().values()))
+        return next(iter(arrays.values()))
 
 
-def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array, ...], None]:
-    arrays = array._here()
-    if len(arrays) > 1:
-        raise RuntimeError(f"{array!r} has a copy in several groups here: take one of `local_arrays`.")
-    return tuple(arrays.values()), None
+class MpmdArrayElsewhere(jax.ShapeDtypeStruct):
+    """The leaf of an `MpmdArray` outside its groups. JAX's errors name this class where they need values."""
+
+
+class MpmdArrayInSeveralGroups(jax.ShapeDtypeStruct):
+    """The leaf of an `MpmdArray` with several copies in this process: the user must take one of `local_arrays`."""
+
+
+def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array | jax.ShapeDtypeStruct, ...], None]:
+    arrays = tuple(array._arrays.values())
+    if len(arrays) == 1:
+        return arrays, None
+    kind = MpmdArrayInSeveralGroups if arrays else MpmdArrayElsewhere
+    return (kind(array.shape, array.dtype, sharding=array.aval.sharding),), None
 
 
 def _unflatten(_: None, arrays: Sequence[Any]) -> Any:

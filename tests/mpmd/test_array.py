@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import make_mesh
+from helpers import TYPES, make_mesh
 
 
 U = np.arange(24.0).reshape(4, 6)
@@ -53,7 +53,7 @@ def test_in_several_groups(mpmd, groups):
     assert array.sharding == NamedSharding(groups.mesh, P("x", "y"))
     assert array.local_arrays == {0: first, 1: second}
     np.testing.assert_array_equal(array, U)
-    with pytest.raises(RuntimeError, match="a copy in several groups here: take one of `local_arrays`"):
+    with pytest.raises(TypeError, match="MpmdArrayInSeveralGroups"):
         jax.jit(jnp.sum)(array)
 
 
@@ -65,6 +65,30 @@ def test_jax_takes_it_for_its_local_array(mpmd, groups):
     slope = jax.grad(lambda x: jnp.sum(jnp.sin(x)))(array)
     np.testing.assert_allclose(slope, np.cos(U), atol=1e-14)
     np.testing.assert_array_equal(jax.vmap(lambda row: row[::-1])(array), U[:, ::-1])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("idxs", [[], [1], [0, 1]])
+def test_abstract_value(mpmd, kind, idxs, monkeypatch):
+    """Of an array in other groups, in one and in two of this process: JAX traces it, with types on Explicit axes."""
+    groups = mpmd.MpmdMesh(make_mesh((2, 2, 2), kind, names=("g", "x", "y")), "g")
+    if not idxs:  # what another process sees
+        monkeypatch.setitem(vars(groups), "local_mpmd_idxs", ())
+    place = mpmd.MpmdSharding(groups, idxs or [1], PENCILS)
+    array = mpmd.MpmdArray([on(groups, idx) for idx in idxs], place, (4, 6), float)
+    assert array.aval == jax.ShapeDtypeStruct((4, 6), float, sharding=place.group_sharding(place.mesh_ids[0]))
+    tree = {"a": array, "b": None}
+    (leaf,) = jax.tree.leaves(tree)
+    assert (leaf.shape, leaf.dtype, leaf.sharding) == ((4, 6), float, array.aval.sharding)
+    half = jax.eval_shape(lambda tree: jnp.sum(tree["a"], 1), tree)
+    assert (half.shape, half.dtype) == ((4,), float)
+    expected = P("x", "y") if kind == "explicit" else P(None, None)
+    program = jax.make_jaxpr(lambda tree: jnp.sin(tree["a"]))(tree)
+    assert [aval.sharding.spec for aval in (*program.in_avals, *program.out_avals)] == [expected] * 2
+    if len(idxs) != 1:
+        name = "MpmdArrayInSeveralGroups" if idxs else "MpmdArrayElsewhere"
+        with pytest.raises(TypeError, match=rf"'x.*' of shape .*{name}'> is not a valid JAX type"):
+            jax.jit(lambda x: 2 * x)(array)
 
 
 def test_numbers(mpmd, groups):

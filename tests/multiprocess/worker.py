@@ -297,7 +297,11 @@ def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
     assert array.first_mpmd_replica is None
     assert array.block_until_ready() is array
     assert "elsewhere" in repr(array)
-    for use in (jax.jit(jnp.sum), int, np.asarray):
+    assert jax.eval_shape(jnp.sum, array).shape == ()
+    assert jax.tree.leaves([array])[0].sharding == place.group_sharding(1)
+    with pytest.raises(TypeError, match="MpmdArrayElsewhere'> is not a valid JAX type"):
+        jax.jit(jnp.sum)(array)
+    for use in (int, np.asarray):
         with pytest.raises(
             RuntimeError, match=rf"exists only in the groups \[1\]; process {rank} belongs to \[{rank}\]"
         ):
