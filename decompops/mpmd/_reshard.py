@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,8 +27,8 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of arrays on any mesh of the same devices, which are consumed, or of NumPy arrays and numbers,
-        the same in every process.
+    - `tree`: a PyTree, such as an `equinox.Module`, of arrays on any mesh of the same devices, which are consumed, and
+        of NumPy arrays, the same in every process. Functions, Python's numbers and all else in it stay as they are.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
     - `threshold`: how many bytes a device may need beside what it already holds. Arrays are moved in batches below it,
         the largest of each group first; one that is larger by itself is moved alone. By default a third of the least
@@ -38,25 +38,24 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
     Every process of the mesh must call this with the same tree of shapes.
 
-    **Raises** `ValueError` and `TypeError` for what is no array or sharding, for one that lies elsewhere or does not
-    divide the array, and where processes differ. Nothing is consumed then.
+    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for what is no sharding, for one that lies
+    elsewhere or does not divide the array, and where processes differ. Nothing is consumed then.
     """
     _check_mesh(mpmd_mesh)
-    targets, treedef = _leaves("shardings", shardings, tree, MpmdSharding)
+    arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
     for target in targets:
         if target.mpmd_mesh != mpmd_mesh:
             raise ValueError(f"`shardings` must be on {mpmd_mesh}; got {target.mpmd_mesh}.")
-    leaves = treedef.flatten_up_to(tree)
-    placed = {id(leaf): _on_devices(leaf, mpmd_mesh) for leaf in leaves}
+    placed = {id(array): _on_devices(array, mpmd_mesh) for array in arrays}
     freights = [
-        _freight("tree", placed[id(leaf)], "shardings", target.sharding, target.mesh_ids[0])
-        for leaf, target in zip(leaves, targets)
+        _freight("tree", placed[id(array)], "shardings", target.sharding, target.mesh_ids[0])
+        for array, target in zip(arrays, targets)
     ]
     moved = _in_batches(mpmd_mesh, freights, threshold)
-    for leaf in leaves:
-        if isinstance(leaf, jax.Array):
-            leaf.delete()
-    return treedef.unflatten([_grouped(array, target) for array, target in zip(moved, targets)])
+    for array in arrays:
+        if isinstance(array, jax.Array):
+            array.delete()
+    return rebuild([_grouped(array, target) for array, target in zip(moved, targets)])
 
 
 def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
@@ -65,8 +64,8 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s. It is consumed. Of an array that several groups have
-        each device takes the nearest copy.
+    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed. Of an array that several groups
+        have each device takes the nearest copy. All but arrays stays as it is.
     - `shardings`: a `jax.sharding.NamedSharding` for each array, or for each part of the tree.
     - `threshold`: as for [`spmd_to_mpmd_reshard`][decompops.mpmd.spmd_to_mpmd_reshard].
 
@@ -77,8 +76,7 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Raises** `ValueError` and `TypeError` as `spmd_to_mpmd_reshard` does.
     """
     _check_mesh(mpmd_mesh)
-    targets, treedef = _leaves("shardings", shardings, tree, NamedSharding)
-    arrays = treedef.flatten_up_to(tree)
+    arrays, targets, rebuild = _matched(tree, "shardings", shardings, NamedSharding)
     for array in arrays:
         if not isinstance(array, MpmdArray):
             raise TypeError(f"`tree` must hold MpmdArrays; got {type(array).__name__}.")
@@ -90,7 +88,7 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     moved = _in_batches(mpmd_mesh, freights, threshold)
     for array in arrays:
         array.delete()
-    return treedef.unflatten(moved)
+    return rebuild(moved)
 
 
 def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
@@ -98,8 +96,9 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
 
     **Arguments:**
 
-    - `tree`: a PyTree of `jax.Array`s and [`MpmdArray`][decompops.mpmd.MpmdArray]s. In a run of several processes
-        these know shape, dtype and place where this process has no part of them.
+    - `tree`: a PyTree, such as an `equinox.Module`, of `jax.Array`s and [`MpmdArray`][decompops.mpmd.MpmdArray]s. In a
+        run of several processes these know shape, dtype and place where this process has no part of them. All but
+        arrays stays as it is.
     - `target`: for each array, or for each part of the tree, a `jax.sharding.NamedSharding` on any mesh, such as
         `decomposition.sharding("z")`, or an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
     - `donate`: whether the arrays are consumed.
@@ -115,37 +114,49 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     comes to be: `with jax.set_mesh(target.mesh)`. A jitted function runs on one set of devices: call this outside
     `jax.jit`.
 
-    **Raises** `ValueError` and `TypeError` for what is no array or sharding, and for a target that does not divide the
-    array.
+    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for arrays without a `NamedSharding`, for what is
+    no sharding, and for a target that does not divide the array.
     """
-    targets, treedef = _leaves("target", target, tree, NamedSharding, MpmdSharding)
-    leaves = treedef.flatten_up_to(tree)
-    if any(isinstance(leaf, Tracer) for leaf in leaves):
-        return treedef.unflatten([_put(leaf, target) for leaf, target in zip(leaves, targets)])
+    arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding)
+    if any(isinstance(array, Tracer) for array in arrays):
+        return rebuild([_put(array, target) for array, target in zip(arrays, targets)])
     routes = [
         _route("tree", array, "target", target.sharding if isinstance(target, MpmdSharding) else target)
-        for array, target in zip(leaves, targets)
+        for array, target in zip(arrays, targets)
     ]
-    moved = transfer([_blocks(array) for array in leaves], routes, donate=[donate and last for last in _last(leaves)])
-    for array in leaves if donate else ():
+    moved = transfer([_blocks(array) for array in arrays], routes, donate=[donate and last for last in _last(arrays)])
+    for array in arrays if donate else ():
         array.delete()
-    return treedef.unflatten(
+    return rebuild(
         [_grouped(array, at) if isinstance(at, MpmdSharding) else array for array, at in zip(moved, targets)]
     )
 
 
-def _leaves(name: str, values: PyTree, tree: PyTree, *kinds: type) -> tuple[list, Any]:
-    """One of `values`, which may be given for whole parts of `tree`, for each of its leaves; and its structure."""
-    treedef = jax.tree.structure(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
+def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[list, list, Callable[[list], PyTree]]:
+    """The arrays of `tree`; one of `values` for each, which may be given for whole parts of `tree`; and a function that
+    puts other arrays in their places."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
+    # The arrays of other libraries count too: they are refused later, and not left behind in silence.
+    are_arrays = [hasattr(leaf, "__array__") and not isinstance(leaf, type) for leaf in leaves]
+    arrays = [leaf for leaf, is_array in zip(leaves, are_arrays) if is_array]
+    if not arrays and jax.tree_util.treedef_is_leaf(treedef):
+        raise TypeError(f"`tree` must hold arrays; got {tree!r}.")
+
+    def rebuild(arrays: list) -> PyTree:
+        new = iter(arrays)
+        return treedef.unflatten([next(new) if is_array else leaf for leaf, is_array in zip(leaves, are_arrays)])
+
+    # `None` is an empty tree: `values` may have anything in its place.
+    places = treedef.unflatten([is_array or None for is_array in are_arrays])
     try:
-        leaves = jax.tree.leaves(jax.tree.broadcast(values, treedef.unflatten(range(treedef.num_leaves))))
+        matched = jax.tree.leaves(jax.tree.broadcast(values, places))
     except ValueError as error:
         raise ValueError(f"`{name}` must have the structure of `tree`, or of its beginning: {error}") from error
-    for leaf in leaves:
-        if not isinstance(leaf, kinds):
+    for value in matched:
+        if not isinstance(value, kinds):
             wanted = " or ".join(f"{kind.__name__}s" for kind in kinds)
-            raise TypeError(f"`{name}` must hold {wanted}; got {leaf!r}.")
-    return leaves, treedef
+            raise TypeError(f"`{name}` must hold {wanted}; got {value!r}.")
+    return arrays, matched, rebuild
 
 
 def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
@@ -157,8 +168,8 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
     """A leaf as an array with a sharding, or, if it has no place yet, on the host."""
     if isinstance(leaf, Tracer):
         raise TypeError(f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}.")
-    if isinstance(leaf, MpmdArray) or not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-        raise TypeError(f"`tree` must hold arrays and numbers; got {type(leaf).__name__}.")
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+        raise TypeError(f"`tree` must hold arrays of JAX and NumPy; got {type(leaf).__name__}.")
     if not isinstance(leaf, jax.Array):
         array = np.asarray(leaf)
         if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):

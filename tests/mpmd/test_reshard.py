@@ -164,9 +164,9 @@ def test_batches():
 
 
 def test_what_has_no_place_yet():
-    """Numbers and NumPy arrays are the same everywhere."""
+    """NumPy arrays and arrays of one device."""
     groups = make_groups((2, 2, 2))
-    tree = {"lr": 0.5, "w": np.arange(4.0), "b": [jnp.ones(2), None]}
+    tree = {"lr": np.float32(0.5), "w": np.arange(4.0), "b": [jnp.ones(2), None]}
     parts = mpmd.spmd_to_mpmd_reshard(groups, tree, mpmd.MpmdSharding(groups, [1], P()))
     assert float(parts["lr"]) == 0.5
     np.testing.assert_array_equal(parts["w"], np.arange(4.0))
@@ -298,8 +298,9 @@ def test_refused_and_nothing_lost(plain):
         (ValueError, r"`shardings` must be on MpmdMesh.*axis='g'\); got .*axis='x'", there, u, at(P(), others)),
         (ValueError, r"`shardings` must have the structure of `tree`", there, {"u": u}, [place]),
         (TypeError, r"`shardings` must hold MpmdShardings; got NamedSharding", there, u, everywhere),
-        (TypeError, r"`tree` must hold arrays and numbers; got str", there, "u", place),
-        (TypeError, r"`tree` must hold arrays and numbers; got MpmdArray", there, part, place),
+        (TypeError, r"`tree` must hold arrays; got 'u'", there, "u", place),
+        (TypeError, r"`tree` must hold arrays; got 2.5", back, 2.5, everywhere),
+        (TypeError, r"`tree` must hold arrays of JAX and NumPy; got MpmdArray", there, part, place),
         (ValueError, r"`shardings` must divide .* \(6, 8\); got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
         (ValueError, r"must divide an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
         (TypeError, r"`tree` must not hold key.*moved; take `jax.random.key_data`", there, jax.random.key(0), at(P())),
