@@ -45,6 +45,11 @@ for energy in energies:
     np.testing.assert_allclose(energy, (w**2).mean(), rtol=1e-5)
     w = np.fft.irfftn(np.fft.rfftn(w) / damping)
 assert {device.id for device in energy.devices()} == {4, 5, 6, 7}
+"""
+CHECK_DERIVATIVES = """
+expected = 2 / w.size * np.fft.irfftn(np.fft.rfftn(w) / damping**2)
+np.testing.assert_allclose(gradient, expected, atol=1e-5 * abs(expected).max())
+assert gradient.sharding.is_equivalent_to(dec.sharding(), 3)
 print("checked")
 """
 
@@ -54,13 +59,22 @@ print("checked")
     [
         ("README.md", "", CHECK),
         ("docs/index.md", PREPARED, CHECK_INDEX),
-        ("docs/mpmd.md", PREPARED_GROUPS, CHECK_GROUPS),
     ],
 )
 def test_the_first_example_of_a_page(page, before, after):
-    code = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL).group(1)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", before + code + after], capture_output=True, text=True, timeout=120
-    )
+    check(before + blocks(page)[0] + after)
+
+
+def test_groups_and_their_derivatives():
+    first, *_, derivatives = blocks("docs/mpmd.md")
+    check(PREPARED_GROUPS + first + CHECK_GROUPS + derivatives + CHECK_DERIVATIVES)
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def check(script: str) -> None:
+    run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout == "checked\n"

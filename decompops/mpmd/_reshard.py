@@ -110,12 +110,13 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     All processes with a device on either side must call it, in the same order.
 
     Of what `jax.grad` and `jax.jvp` trace it is `jax.device_put`, which differentiates in both modes, but only within
-    one process and to a `NamedSharding`, and consumes nothing. With Explicit axes, set the mesh on which the loss
-    comes to be: `with jax.set_mesh(target.mesh)`. A jitted function runs on one set of devices: call this outside
-    `jax.jit`.
+    one process and to a `NamedSharding`, and consumes nothing. A jitted function runs on one set of devices: call this
+    outside `jax.jit`. With Explicit axes, call it without `jax.set_mesh`, and end a loss for `jax.grad` by moving it to
+    a mesh with Auto axes, such as `Mesh(jax.devices()[:1], "device")`: JAX starts `jax.grad` from a loss on an Explicit
+    mesh only where that is the ambient one, and then computes on no other.
 
-    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for arrays without a `NamedSharding`, for what is
-    no sharding, and for a target that does not divide the array.
+    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for arrays without a `NamedSharding`, for what
+    is no sharding, and for a target that does not divide the array.
     """
     arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding)
     if any(isinstance(array, Tracer) for array in arrays):

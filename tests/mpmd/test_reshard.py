@@ -260,27 +260,6 @@ def test_what_stays_keeps_its_memory():
     assert after == before
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_derivatives(kind):
-    """From pencils on four devices to slabs on two others, in both modes."""
-    groups = make_groups((2, 2, 2), kind)
-    slabs = NamedSharding(Mesh(groups.groups[1].devices[0], ("s",), axis_types=(TYPES[kind],)), P("s"))
-    u, v = random_field((4, 4, 4)), random_field((4, 4, 4), seed=1)
-    x, dx = (placed(a, NamedSharding(groups.groups[0], P("x", "y"))) for a in (u, v))
-    loss = jax.jit(lambda x: jnp.sum(jnp.sin(x)))
-
-    def energy(x):
-        return loss(mpmd.reshard(x, slabs))
-
-    with jax.set_mesh(slabs.mesh):
-        slope = jax.grad(energy)(x)
-        value, change = jax.jvp(energy, (x,), (dx,))
-    np.testing.assert_allclose(slope, np.cos(u), atol=1e-14)
-    assert slope.sharding.device_set == set(groups.groups[0].devices.flat)
-    np.testing.assert_allclose(value, np.sum(np.sin(u)), rtol=1e-12)
-    np.testing.assert_allclose(change, np.sum(np.cos(u) * v), rtol=1e-12)
-
-
 def test_refused_and_nothing_lost(plain):
     mpmd = plain.mpmd
     mesh = make_mesh((2, 2, 2), names=("g", "x", "y"))
