@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.extend.core import Primitive
+from jax.errors import ConcretizationTypeError
+from jax.extend.core import Primitive, concrete_or_error
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ._decomposition import axis_names, batch_spec, explicit_spec, mesh_in_context, spec_entry
 from ._stage import BatchEntry, Plan, result_dtype
@@ -26,6 +27,7 @@ from ._stage import BatchEntry, Plan, result_dtype
 def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
     plan = replace(plan, mesh=mesh_in_context(plan.mesh), caller=plan.caller or plan.backend.caller())
+    _refuse_other_devices(plan, x)
     plan.backend.prepare(plan, x.dtype)
     return operator_p.bind(_place(plan, x), plan=plan)
 
@@ -133,6 +135,39 @@ def _batch_block(args, dims, *, plan: Plan):
 batching.primitive_batchers[block_p] = _batch_block
 ad.deflinear2(block_p, lambda cotangent, _, *, plan: [block_p.bind(cotangent, plan=plan.transpose())])
 mlir.register_lowering(block_p, mlir.lower_fun(lambda block, *, plan: plan.local(block), multiple_results=False))
+
+
+def _refuse_other_devices(plan: Plan, x: Array) -> None:
+    """Refuse an array on other devices, as `jax.jit` does: moving it in silence would cost a transfer in each call.
+
+    The order of the devices may differ, as the sharding may. An array that is on one device of the mesh, and on no mesh
+    of its own, is yet to be sharded.
+    """
+    if not isinstance(plan.mesh, Mesh) or AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types:
+        return
+    own = set(plan.mesh.devices.flat)
+    try:
+        value = concrete_or_error(None, x)  # `jax.grad` and the like know it when they trace eagerly
+    except ConcretizationTypeError:  # `jax.vmap` and `jax.jit` know its mesh
+        mesh = jax.typeof(x).sharding.mesh
+        found = None if mesh.empty or mesh.size == len(own) else f"{mesh.size} devices"
+    else:
+        devices = value.sharding.device_set
+        to_be_sharded = isinstance(value.sharding, SingleDeviceSharding) and devices <= own
+        found = None if not value.committed or devices == own or to_be_sharded else _ids(devices)
+    if found is None:
+        return
+    lead = [None] * (x.ndim - 3)
+    spec = PartitionSpec() if plan.source.padded_axes else PartitionSpec(*lead, *plan.source.spec)
+    raise ValueError(
+        f"`x` must lie on the operator's mesh, {_ids(own)}; got an array on {found}. To move it, call "
+        "`jax.device_put(x, sharding)`, or between processes `mpmd.reshard(x, sharding)`, with "
+        f"`sharding = NamedSharding(operator.decomposition.mesh, {spec})`."
+    )
+
+
+def _ids(devices: set) -> str:
+    return f"devices {np.array2string(np.sort([device.id for device in devices]), separator=', ', threshold=16)}"
 
 
 def _place(plan: Plan, x: Array) -> Array:

@@ -1,5 +1,7 @@
 """Meshes of every kind: where they come from, what sits on them, and what leaves a group."""
 
+import itertools
+
 import decompops as dops
 import jax
 import jax.numpy as jnp
@@ -94,6 +96,61 @@ def test_sub_mesh(kind):
         assert k.sharding.device_set == set(jax.devices()[4:])
         g = jax.jit(jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2)))(fft.decomposition.shard(u))
         assert_close(g, 2 * u.size * u)
+
+
+CALLS = {
+    "eager": lambda fft, x: fft(x),
+    "vmap": lambda fft, x: jax.vmap(fft)(x[None]),
+    "jvp": lambda fft, x: jax.jvp(fft, (x,), (x,)),
+    "vjp": lambda fft, x: jax.vjp(fft, x),
+    "transpose": lambda fft, x: fft.T(x),
+}
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_an_array_on_other_devices_is_refused(plain, kind):
+    """On more devices, on fewer, and on as many others."""
+    devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
+    meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
+    u = random_field((8, 8, 8))
+    for mesh, other in itertools.permutations(meshes, 2):
+        fft, x = plain.FFT3D(mesh), put(other, u, "x", "y", None)
+        for name, call in CALLS.items():
+            if name != "vmap" or mesh.size != other.size:
+                with pytest.raises(ValueError, match=r"must lie on the operator's mesh, devices .*; got an array on"):
+                    call(fft, x)
+        if mesh.size != other.size:
+            with pytest.raises(ValueError, match=r"incompatible devices|got an array on [48] devices"):
+                jax.jit(fft)(x)
+    for mesh in meshes:
+        # What has no mesh yet is sharded; devices in another order are those of the mesh all the same.
+        turned = Mesh(mesh.devices[::-1], ("x", "y"), axis_types=types)
+        fft = plain.FFT3D(mesh)
+        for x in (u, jnp.asarray(u), jax.device_put(u, mesh.devices[1, 1]), put(turned, u, "x", "y", None)):
+            k = fft(x)
+            assert k.sharding.device_set == set(mesh.devices.flat)
+            assert_close(k, np.fft.fftn(u))
+    with pytest.raises(ValueError, match=r"mesh, devices \[2, 3, 4, 5\]; got an array on devices \[7\]"):
+        fft(jax.device_put(u, devices[7]))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (dops.FFT3D, (8, 8, 8)),
+        (lambda mesh, shape: dops.HaloExchange(mesh, 1, shape=shape), (7, 8, 5)),
+        (lambda mesh, shape: dops.spectral.Laplacian(dops.FFT3D(mesh, shape=shape)), (8, 8, 8)),
+    ],
+    ids=["fft", "padded-halo", "laplacian"],
+)
+def test_what_the_error_says_moves_an_array_to_the_operator(make, shape):
+    operator = make(make_mesh((2, 4)), shape=shape)
+    u = random_field((2, *shape))
+    x = put(make_mesh((1, 1)), u)
+    with pytest.raises(ValueError, match=r"`sharding = NamedSharding\(operator.decomposition.mesh, .*\)`") as error:
+        operator(x)
+    sharding = eval(str(error.value).split("`sharding = ")[1].split("`")[0], globals() | {"operator": operator})
+    assert_close(operator(jax.device_put(x, sharding)), operator(u))
 
 
 @pytest.mark.parametrize(("name", "length"), [("x", 4), ("q", 4), ("c", 3)])
