@@ -106,5 +106,8 @@ class HaloConv3D(eqx.Module):
         spec = PartitionSpec(*jax.typeof(x).sharding.spec[:-3], *dec.spec("z"))
         names = {name for entry in spec for name in axis_names(entry)}
         mesh = dec.mesh if ambient_mesh().empty else None
+        # In a caller's `shard_map` over a batch axis, JAX (up to 0.12) cannot lower the derivative of a `shard_map`
+        # that saves values which vary over it. So nothing is saved; XLA merges what is computed again with the first.
+        on_block = jax.checkpoint(on_block, prevent_cse=False)
         run = jax.shard_map(on_block, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=spec, axis_names=names)
         return run(self.conv, x)

@@ -98,6 +98,23 @@ def test_groups_of_devices_convolve_batches_by_themselves(kind):
     assert_close(got, jax.jit(jax.vmap(whole))(x))
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
+    """Over a batch axis only, checked by JAX, which then sums the gradients of weights that do not vary over it."""
+    mesh = make_mesh((2, 2, 2), kind)
+    layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
+    x = random_field((4, 2, 4, 6, 3))
+    gradient = jax.grad(lambda layer, u: loss(layer(u))[0], argnums=(0, 1))
+    step = jax.shard_map(gradient, mesh=mesh, in_specs=(P(), P("c")), out_specs=(P(), P("c")), axis_names={"c"})
+    with jax.set_mesh(mesh):
+        for_layer, for_input = jax.jit(step)(layer, layer.decomposition.shard(x))
+    whole = eqx.nn.Conv3d(2, 3, 3, padding="SAME", padding_mode="CIRCULAR", key=jax.random.key(0))
+    expected = jax.jit(jax.grad(lambda whole, x: loss(jax.vmap(whole)(x))[0], argnums=(0, 1)))(whole, x)
+    assert_close(for_input, expected[1])
+    for mine, theirs in zip(jax.tree.leaves(for_layer), jax.tree.leaves(expected[0]), strict=True):
+        assert_close(mine, theirs)
+
+
 def test_channels_may_be_divided_over_explicit_axes():
     mesh = make_mesh((2, 2, 2), "explicit")
     layer = HaloConv3D(mesh, 2, 3, 1, key=jax.random.key(0))
