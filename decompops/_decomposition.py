@@ -8,15 +8,20 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
+from . import _reductions as reductions
 from ._backend.base import AbstractBackend
 from ._config import resolve_backend
 from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, check_shape, pencil_layout
 from ._stage import BatchEntry
+
+
+Field = Shaped[Array | np.ndarray, "..."]
 
 
 class Decomposition(eqx.Module):
@@ -184,10 +189,66 @@ class Decomposition(eqx.Module):
         natural = (*range(lead), *(lead + layout.order.index(axis) for axis in range(3)))
         return array[..., *map(slice, layout.true_shape)].transpose(natural)
 
-    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool) -> Layout:
+    def sum(self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False) -> Shaped[Array, "..."]:
+        """The sum over the grid. Padding does not count, whatever stands there. Communicates by an all-reduce only.
+
+        **Arguments:** as for `crop`. For a spectrum call `fft.spectral.sum`; it counts each stored mode once.
+
+        **Returns:** one number for each leading index, an array of shape `(*batch,)`, of the dtype that `jnp.sum` has.
+        Half precision is accumulated in single precision.
+
+        **Raises:** `ValueError` for a field of another shape, and inside a `shard_map` over a mesh axis of the grid.
+        """
+        return reductions.total(jnp.asarray(field), self._lengths_of(field, pencil, axis_contiguous))
+
+    def mean(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "..."]:
+        """The mean over the grid. Takes and raises what `sum` does; the dtype is that of `jnp.mean`."""
+        return reductions.mean(jnp.asarray(field), self._lengths_of(field, pencil, axis_contiguous))
+
+    def norm(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "..."]:
+        """The root of the sum of `|field|²` over the grid. Takes and raises what `sum` does; the result is real.
+
+        The derivative at a field of zeros is zero.
+        """
+        return reductions.norm(jnp.asarray(field), self._lengths_of(field, pencil, axis_contiguous))
+
+    def vdot(
+        self, u: Field, v: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "..."]:
+        """The sum of `conj(u) * v` over the grid. Takes and raises what `sum` does.
+
+        Both fields must be stored in the same way. Their leading axes broadcast.
+        """
+        lengths = self._lengths_of(u, pencil, axis_contiguous, "u")
+        self._lengths_of(v, pencil, axis_contiguous, "v")
+        if np.shape(u)[-3:] != np.shape(v)[-3:]:
+            raise ValueError(
+                f"`u` and `v` must both be padded for the same pencil, or both cropped; got {np.shape(u)} and "
+                f"{np.shape(v)}."
+            )
+        return reductions.vdot(jnp.asarray(u), jnp.asarray(v), lengths)
+
+    def _lengths_of(
+        self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field"
+    ) -> tuple[int, ...]:
+        """The true lengths of the last three axes of a field that is to be summed."""
+        context = jax.sharding.get_abstract_mesh()
+        for axis, kind in zip(context.axis_names, context.axis_types):
+            if kind == AxisType.Manual and axis in self.axes:
+                raise ValueError(
+                    f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; "
+                    "call this outside, or sum the blocks with `jax.lax.psum`."
+                )
+        return self._layout_of(field, pencil, axis_contiguous, name).true_shape
+
+    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Layout:
         """The layout that `field` has, by its shape."""
         if np.ndim(field) < 3:
-            raise ValueError(f"`field` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")
+            raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")
         if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
             raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
         grid = np.shape(field)[-3:]
@@ -200,7 +261,7 @@ class Decomposition(eqx.Module):
                 return layout
         expected = " or ".join(str(shape) for shape in sorted({s for q in layouts for s in (q.shape, q.true_shape)}))
         raise ValueError(
-            f"`field` must have shape (*batch, ...) with the true shape of the grid or that padded for its pencil, "
+            f"`{name}` must have shape (*batch, ...) with the true shape of the grid or that padded for its pencil, "
             f"{expected}; got {np.shape(field)}. (Say `pencil` and `axis_contiguous` for a field that is stored in "
             "another order. The spectrum of a real transform belongs to the decomposition `fft.spectral`.)"
         )

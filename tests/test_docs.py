@@ -52,6 +52,11 @@ np.testing.assert_allclose(gradient, expected, atol=1e-5 * abs(expected).max())
 assert gradient.sharding.is_equivalent_to(dec.sharding(), 3)
 print("checked")
 """
+CHECK_CAVEATS = """
+assert u.shape == (30, 32, 30)
+np.testing.assert_allclose([wrong, right], [0.46875, 0.5], rtol=1e-4)
+print("checked")
+"""
 
 
 @pytest.mark.parametrize(
@@ -59,6 +64,7 @@ print("checked")
     [
         ("README.md", "", CHECK),
         ("docs/index.md", PREPARED, CHECK_INDEX),
+        ("docs/caveats.md", "", CHECK_CAVEATS),
     ],
 )
 def test_the_first_example_of_a_page(page, before, after):

@@ -50,7 +50,7 @@ LAYERS = [
     ["_backend.grids"],
     ["_backend.launch"],
     ["_backend.mpi", "_backend.cudecomp"],
-    ["_config"],
+    ["_config", "_reductions"],
     ["_decomposition"],
     ["_primitive"],
     ["_operator.base"],

@@ -4,11 +4,12 @@ import math
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from helpers import assert_adjoint, assert_close, make_mesh, random_field
+from helpers import assert_adjoint, assert_close, make_mesh, put, random_field
 
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -85,6 +86,42 @@ def test_halo(dec, data):
     np.testing.assert_array_equal(dec.gather(halo.crop(h)), u)
     y = random_field(h.shape, seed=1)
     assert_adjoint(halo, halo.T, np.asarray(dec.shard(u)), y)
+
+
+@SETTINGS
+@given(dec=decompositions(), batch=batches, data=st.data())
+def test_reductions(dec, batch, data):
+    """Over the cells alone, whatever stands in the padding, of fields in every pencil and storage order."""
+    dtype = data.draw(st.sampled_from(["float16", "float32", "float64", "complex128", "int8", "bool"]))
+    pencil, contiguous = data.draw(st.sampled_from("xyz")), data.draw(st.booleans())
+    u, v = (np.round(3 * random_field((*batch, *dec.shape), np.complex128, seed)) for seed in range(2))
+    u, v = ((x if dtype == "complex128" else x.real).astype(dtype) for x in (u, v))
+    layout = dec.layout(pencil, axis_contiguous=contiguous)
+    junk = {"b": True, "i": 100}.get(np.dtype(dtype).kind, np.nan)
+
+    def stored(x):
+        x = x.transpose(*range(len(batch)), *(len(batch) + axis for axis in layout.order))
+        widths = [(0, have - want) for have, want in zip(layout.shape, x.shape[-3:])]
+        x = np.pad(x, [(0, 0)] * len(batch) + widths, constant_values=junk)
+        return put(dec.mesh, x, *[None] * len(batch), *layout.spec)
+
+    def reductions(u, v):
+        options = {"pencil": pencil, "axis_contiguous": contiguous}
+        one = [reduce(u, **options) for reduce in (dec.sum, dec.mean, dec.norm)]
+        return *one, dec.vdot(u, v, **options)
+
+    got = jax.jit(reductions)(stored(u), stored(v))
+    wide = np.result_type(dtype, np.float64)
+    a, b = u.astype(wide), v.astype(wide)
+    expected = (a, a / math.prod(dec.shape), abs(a) ** 2, a.conj() * b)
+    total, mean, square, product = (np.sum(x, axis=(-3, -2, -1)) for x in expected)
+    for result, like, right in zip(
+        got, (jnp.sum, jnp.mean, jnp.linalg.norm, jnp.sum), (total, mean, square**0.5, product)
+    ):
+        assert result.dtype == like(jnp.zeros(1, dtype)).dtype
+        assert result.shape == batch
+        scale = np.abs(right).max() + 1
+        np.testing.assert_allclose(result, right, rtol=0, atol=scale * (1e-3 if dtype == "float16" else 1e-6))
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8, 1)])

@@ -64,12 +64,14 @@ def test_rank_that_is_alive_but_stuck(tmp_path):
         assert max(rank.ended for rank in ranks) < stuck + 2 * limit, report(ranks)
 
 
-def test_documented_script(tmp_path):
+@pytest.mark.parametrize("devices", [2, 3], ids=["as it is", "on a mesh that does not divide the grid"])
+def test_documented_script(tmp_path, devices):
     script, _, printed = re.search(
         r"```python title=.*?\n(.*?)```(.*?)```text\n(.*?)```", DOCS.read_text(), flags=re.DOTALL
     ).groups()
     path = tmp_path / "script.py"
-    path.write_text(script)
+    path.write_text(script.replace('"jax_num_cpu_devices", 2', f'"jax_num_cpu_devices", {devices}'))
+    printed = printed.replace("4 devices", f"{2 * devices} devices")
     address = f"127.0.0.1:{free_port()}"
     with start(tmp_path, [[path, address, 2, rank] for rank in range(2)]) as ranks:
         wait(ranks, limit=100)

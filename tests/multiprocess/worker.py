@@ -52,6 +52,7 @@ def check_shard_and_gather(mesh: Mesh) -> None:
         cropped = dec.crop(field)
         assert cropped.shape == u.shape
         np.testing.assert_array_equal(dec.gather(cropped), u)
+        assert_close(dec.vdot(field + 1, field), np.sum((u + 1) * u, axis=(1, 2, 3)))
 
 
 def check_other_shape_on_one_rank(mesh: Mesh) -> None:

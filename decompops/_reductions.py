@@ -1,0 +1,68 @@
+"""Sums over the cells of a field. What stands in its padding never counts, not even in a derivative.
+
+The functions take a field `(*batch, ...)` as it is stored and the true lengths of its last three axes. They are
+compiled as a whole, so that an eager call makes no copy of the field; the only communication is an all-reduce.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+_GRID = (-3, -2, -1)
+
+
+@functools.partial(jax.jit, static_argnames="lengths")
+def total(field: Array, lengths: tuple[int, ...]) -> Array:
+    return jnp.sum(_cleared(field, lengths), _GRID)
+
+
+@functools.partial(jax.jit, static_argnames="lengths")
+def mean(field: Array, lengths: tuple[int, ...]) -> Array:
+    dtype = _result_dtype(jnp.mean, field.dtype)
+    summed = jnp.sum(_cleared(field, lengths).astype(_wide(dtype)), _GRID)
+    return (summed / float(math.prod(lengths))).astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnames="lengths")
+def norm(field: Array, lengths: tuple[int, ...]) -> Array:
+    dtype = _result_dtype(jnp.mean, field.dtype)
+    cells = _cleared(field, lengths).astype(_wide(dtype))
+    square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _GRID)
+    # The derivative of the root must not be infinite where a field of a batch is zero.
+    root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
+    return root.astype(jnp.finfo(dtype).dtype)
+
+
+@functools.partial(jax.jit, static_argnames="lengths")
+def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
+    dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
+    # Both factors are cleared, not their product: zero times an infinite padding would be NaN in a derivative.
+    u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
+    return jnp.sum(jnp.conj(u) * v, _GRID).astype(dtype)
+
+
+def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
+    """`field` with zeros in its padding."""
+    for axis, length in zip(_GRID, lengths):
+        if field.shape[axis] != length:
+            shape = [-1 if other == axis else 1 for other in _GRID]
+            inside = jnp.arange(field.shape[axis], dtype=np.int32).reshape(shape) < length
+            field = jnp.where(inside, field, jnp.zeros((), field.dtype))
+    return field
+
+
+def _result_dtype(function: Callable, dtype: np.dtype) -> np.dtype:
+    """What `function`, a reduction of `jnp`, returns for an array of `dtype`."""
+    return jax.eval_shape(function, jax.ShapeDtypeStruct((1,), dtype)).dtype
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The dtype to accumulate in: single precision for half precision, as in `jnp`, else `dtype` itself."""
+    is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+    return np.dtype(np.float32) if is_half else dtype

@@ -1,0 +1,127 @@
+"""`dec.sum`, `mean`, `norm`, `vdot`: derivatives, spectra, groups, communication. (Random fields: test_random.py.)"""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_close, make_mesh, put, random_field
+
+
+SHAPE = (9, 10, 7)  # on (2, 4) devices padded to (10, 12, 7)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_derivatives_are_those_of_the_cells(kind):
+    """Padding may hold anything, and its own derivative is zero; eager and in `jit`, without an ambient mesh."""
+    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE)
+    u, v = random_field((2, *SHAPE)), random_field((2, *SHAPE), seed=1)
+    widths = [(0, have - want) for have, want in zip(dec.padded_shape(), SHAPE)]
+    x, y = (
+        put(dec.mesh, np.pad(w, [(0, 0), *widths], constant_values=junk), None, "x", "y", None)
+        for w, junk in ((u, np.inf), (v, np.nan))
+    )
+    norms = np.sqrt((u**2).sum((1, 2, 3), keepdims=True))
+    with jax.set_mesh(dec.mesh):
+        for function, expected in (
+            (lambda x, y: dec.sum(x), np.ones_like(u)),
+            (lambda x, y: dec.mean(x), np.full_like(u, 1 / u[0].size)),
+            (lambda x, y: dec.norm(x), u / norms),
+            (dec.vdot, v),
+        ):
+            pull = lambda x, y, function=function: jax.grad(lambda x: jnp.sum(function(x, y)))(x)
+            for gradient in (pull(x, y), jax.jit(pull)(x, y)):
+                assert_close(dec.gather(gradient), expected)
+                assert np.isfinite(gradient).all()
+                assert not np.asarray(gradient)[:, 9:].any()
+                if kind == "explicit":  # on Auto axes JAX replicates a gradient that does not depend on the field
+                    assert gradient.sharding.is_equivalent_to(x.sharding, 4)
+    assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # eager, without an ambient mesh
+    _, tangent = jax.jvp(dec.norm, (dec.shard(u),), (dec.shard(v),))
+    assert_close(tangent, (u * v / norms).sum((1, 2, 3)))
+
+
+def test_the_norm_of_zeros_has_a_derivative_of_zeros():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE)
+    assert not np.asarray(jax.grad(dec.norm)(dec.shard(np.zeros(SHAPE)))).any()
+
+
+def test_an_infinite_slope_in_the_padding_goes_no_further_than_that():
+    """JAX's gradient of `log` has NaN in the padding, which no operator reads; or nowhere, after a safe argument."""
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=True)
+    dec = fft.decomposition
+    u = 2 + np.sin(random_field(SHAPE))
+    safe = lambda x: jnp.log(jnp.where(x > 0, x, 1))
+    for log in (jnp.log, safe):
+        g = jax.jit(jax.grad(lambda x, log=log: dec.mean(log(x))))(dec.shard(u))
+        assert np.isnan(g).any() == (log is jnp.log)
+        assert_close(dec.gather(g), 1 / u / u.size)
+    gradient = jax.jit(jax.grad(lambda x: dec.mean(jnp.log(fft.inverse(fft(x))))))(dec.shard(u))
+    assert np.isfinite(gradient).all()
+    assert_close(dec.gather(gradient), 1 / u / u.size)
+
+
+@pytest.mark.parametrize("axis_contiguous", [False, True])
+def test_spectra(axis_contiguous):
+    """Parseval's theorem, in natural and axis-contiguous order; a half spectrum counts its stored modes once."""
+    u, v = random_field(SHAPE), random_field(SHAPE, seed=1)
+    for real in (False, True):
+        options = {"norm": "ortho", "axis_contiguous": axis_contiguous, "real": real}
+        fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, **options)
+        k, q = fft(u), fft(v)
+        dec = fft.spectral
+        expected_k, expected_q = ((np.fft.rfftn if real else np.fft.fftn)(x, norm="ortho") for x in (u, v))
+        assert dec.norm(k + 0) == pytest.approx(np.linalg.norm(expected_k))
+        assert complex(dec.vdot(k, 1j * q)) == pytest.approx(np.vdot(expected_k, 1j * expected_q))
+        assert complex(dec.sum(k + 1)) == pytest.approx(np.sum(expected_k + 1))
+        if not real:
+            assert dec.norm(k) == pytest.approx(np.linalg.norm(u))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_nothing_but_an_all_reduce_in_each_group(kind):
+    mesh = make_mesh((2, 2, 2), kind)
+    dec = dops.Decomposition(mesh, shape=(9, 11, 7))
+    u = random_field((4, 9, 11, 7))
+    x = dec.shard(u)
+
+    def everything(x):
+        return dec.sum(x), dec.mean(x), dec.norm(x), dec.vdot(x + 1, x)
+
+    with jax.set_mesh(mesh):
+        for function in (everything, jax.grad(lambda x: sum(map(jnp.sum, everything(x))))):
+            program = jax.jit(function).lower(x).compile().as_text()
+            found = collectives(program)
+            assert {one.kind for one in found} == {"all-reduce"}
+            assert max(one.group_size for one in found) <= 4
+        # Inside a `shard_map` over the batch axis, too.
+        mean = jax.shard_map(dec.mean, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
+        assert_close(jax.jit(mean)(x), u.mean((1, 2, 3)))
+        assert_close(jax.jit(jax.vmap(dec.mean))(x), u.mean((1, 2, 3)))
+
+
+def test_cropped_fields_and_numpy_arrays():
+    u, v = random_field(SHAPE, np.complex128), random_field(SHAPE, np.complex128, 1)
+    for dec in (dops.Decomposition(make_mesh((2, 4)), shape=SHAPE), dops.Decomposition(make_mesh((2, 4)))):
+        assert complex(dec.mean(u)) == pytest.approx(u.mean())
+        assert complex(dec.vdot(jnp.asarray(u), v)) == pytest.approx(np.vdot(u, v))
+
+
+def test_bad_input(plain):
+    mesh = make_mesh((2, 4))
+    dec = plain.Decomposition(mesh, shape=(9, 8, 8))
+    padded, true = np.ones((10, 8, 8)), np.ones((9, 8, 8))
+    inside = jax.shard_map(plain.Decomposition(mesh).sum, mesh=mesh, in_specs=P("x", "y"), out_specs=P())
+    for call, message in (
+        (lambda: dec.sum(np.ones((8, 8, 8))), r"`field` must have shape .*; got \(8, 8, 8\)"),
+        (lambda: dec.mean(np.ones((8, 8))), r"`field` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
+        (lambda: dec.norm(true, axis_contiguous=True), "`pencil` must be given for an axis-contiguous field; got None"),
+        (lambda: dec.vdot(true, np.ones((8, 8, 8))), r"`v` must have shape .*; got \(8, 8, 8\)"),
+        (lambda: dec.vdot(padded, true), r"both cropped; got \(10, 8, 8\) and \(9, 8, 8\)"),
+        (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field, .* `shard_map` over mesh axis 'x'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
