@@ -1,10 +1,13 @@
 """`dops.autotune`: times real candidates and returns the fastest decomposition."""
 
+import hashlib
 import json
 import math
 import os
+import re
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ from ._backend.mpi import MPI
 from ._backend.xla import XLA
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
+from ._pencil import check_count
 
 
 # A candidate that takes this many times as long as the best one is timed only once.
@@ -76,18 +80,18 @@ def autotune(
     - `repeats`: how many timed calls of each candidate there are; their median counts.
     - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
     - `cache`: a JSON file where choices are kept. A choice is taken from there if everything that it depends on is the
-        same: devices, versions, candidates and what the operator prints as.
+        same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
+        all meshes. An operator that depends on the backend must say so where it is printed.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments; `RuntimeError` if no candidate works.
+    **Raises:** `ValueError` or `TypeError` for bad arguments, and for a `cache` with an operator that calls Python
+    functions from its program; `RuntimeError` if no candidate works.
     """
     devices = jax.devices() if devices is None else list(devices)
-    dtype = jnp.dtype(dtype)
+    dtype, repeats = check_dtype(dtype), check_count("repeats", repeats)
     if not devices:
         raise ValueError("`devices` must have at least one device; got none.")
     if not jnp.issubdtype(dtype, jnp.inexact):
         raise TypeError(f"`dtype` must be real or complex floating point; got {dtype}.")
-    if not isinstance(repeats, int) or repeats < 1:
-        raise ValueError(f"`repeats` must be a positive integer; got {repeats!r}.")
     if operator is None:
         operator = there_and_back(real=not jnp.issubdtype(dtype, jnp.complexfloating))
     meshes = [Mesh(np.array(devices).reshape(sizes), axes, axis_types=axis_types) for sizes in mesh_sizes(len(devices))]
@@ -99,14 +103,17 @@ def autotune(
     if not candidates:
         raise ValueError(f"`backends` must have at least one backend; got {backends!r}.")
 
-    key = _key(candidates, dtype, operator) if cache is not None else ""
-    known = _read(cache).get(key, -1) if cache is not None else -1
-    if (choice := _agreed(known)) >= 0:
+    if cache is None:
+        return candidates[fastest(candidates, operator, dtype, repeats, on_trial)]
+    key, choice = _known(cache, candidates, dtype, operator)
+    if choice >= 0:
         return candidates[choice]
-
     choice = fastest(candidates, operator, dtype, repeats, on_trial)
-    if cache is not None and jax.process_index() == 0:
-        _write(cache, key, choice)
+    if jax.process_index() == 0:
+        try:
+            _write(cache, key, choice)
+        except (OSError, ValueError) as error:  # an error on one process would leave the others alone with the choice
+            warnings.warn(f"`cache` could not be written, and the choice is not kept: {error}", stacklevel=2)
     return candidates[choice]
 
 
@@ -128,6 +135,17 @@ def fastest(
     if trials[choice].failure is not None:
         raise RuntimeError(f"no candidate works: {candidates[choice]} fails with {trials[choice].failure}")
     return choice
+
+
+def check_dtype(dtype: Any) -> np.dtype:
+    """`dtype`, unless JAX would replace it by one of half the size."""
+    dtype = jnp.dtype(dtype)
+    if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
+        raise ValueError(
+            f"`dtype` must be single precision without JAX's 64-bit mode; got {dtype}. Call "
+            '`jax.config.update("jax_enable_x64", True)` first.'
+        )
+    return dtype
 
 
 def there_and_back(real: bool) -> Callable[[Decomposition], Callable]:
@@ -156,18 +174,33 @@ def _working(mesh: Mesh) -> list[AbstractBackend]:
 
 
 def _try(candidate: Decomposition, operator: Callable, dtype: np.dtype, repeats: int, best: float) -> Trial:
-    """Time one candidate. Every process takes the time of the slowest one."""
-    seconds, failure = math.inf, None
-    try:
+    """Time one candidate. Every process takes the time of the slowest one; what fails on one has failed on all."""
+    program: list[Any] = []
+    failures: list[str] = []
+
+    def prepare() -> float:
         field = jax.jit(lambda: jnp.zeros(candidate.padded_shape("z"), dtype), out_shardings=candidate.sharding("z"))()
-        compiled = jax.jit(operator(candidate)).lower(field).compile()
-        _slowest(_time(compiled, field))  # with what the first run has to set up
-        hopeless = _slowest(_time(compiled, field)) > _HOPELESS * best
-        times = [_slowest(_time(compiled, field)) for _ in range(1 if hopeless else repeats)]
-        seconds = statistics.median(times)
-    except Exception as error:  # whatever does not work here is no candidate
-        failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return Trial(candidate, seconds, failure)
+        program.extend((jax.jit(operator(candidate)).lower(field).compile(), field))
+        return 0.0
+
+    def run() -> float:
+        return _time(*program)
+
+    def agreed(action: Callable[[], float]) -> float:
+        try:
+            seconds = action()
+        except Exception as error:  # whatever does not work here is no candidate
+            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            seconds = math.inf
+        return _slowest(seconds)
+
+    times = [math.inf]
+    if agreed(prepare) < math.inf and agreed(run) < math.inf:  # the first run sets things up
+        hopeless = (second := agreed(run)) > _HOPELESS * best
+        times = [agreed(run) for _ in range(1 if hopeless else repeats)] if second < math.inf else times
+    if max(times) < math.inf:
+        return Trial(candidate, statistics.median(times))
+    return Trial(candidate, math.inf, failures[0] if failures else "it fails in another process")
 
 
 def _time(compiled: Callable, field: jax.Array) -> float:
@@ -197,29 +230,92 @@ def _key(candidates: list[Decomposition], dtype: np.dtype, operator: Callable) -
         dtype.name,
         sorted(kinds),
         jax.process_count(),
-        _printed(operator, candidates),
+        _programs(candidates, dtype, operator),
         descriptions,
     )
     return " | ".join(map(str, parts))
 
 
-def _printed(operator: Callable, candidates: list[Decomposition]) -> str:
-    """What the operator prints as, on the first candidate that it takes."""
-    for candidate in candidates:
+def _programs(candidates: list[Decomposition], dtype: np.dtype, operator: Callable) -> str:
+    """A hash of what JAX makes of the operator on all meshes.
+
+    Programs of native kernels contain numbers that differ between runs, and making them takes memory. So each mesh has
+    its program with XLA's collectives, and each candidate with native kernels what the operator prints as.
+    """
+    native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
+    texts = [_printed(operator, candidate) for candidate in native]
+    failures = []
+    meshes = list(dict.fromkeys(candidate.mesh for candidate in candidates))
+    for mesh in meshes:
+        dec = Decomposition(mesh, shape=candidates[0].shape, backend=XLA())
         try:
-            return str(operator(candidate))
-        except Exception:  # reported when it is tried
-            continue
-    return ""
+            field = jax.ShapeDtypeStruct(dec.padded_shape("z"), dtype, sharding=dec.sharding("z"))
+            texts.append(jax.jit(operator(dec)).lower(field).as_text())
+        except Exception as error:  # if it fails with every backend, its trial reports that
+            failures.append(f"{type(error).__name__}: {error}")
+            texts.append(type(error).__name__)
+    if len(failures) == len(meshes):
+        raise ValueError(f"`cache` must be None for an operator that fails with XLA's collectives; got {failures[0]}")
+    if any(re.search(r"custom_call @\w*callback", text) for text in texts):
+        raise ValueError(
+            "`cache` must be None for an operator that calls Python (`jax.pure_callback`, `jax.debug.print`): "
+            f"a program does not say which function it calls; got {operator!r}."
+        )
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def _read(path: str | os.PathLike) -> dict[str, int]:
+def _printed(operator: Callable, candidate: Decomposition) -> str:
+    """What the operator prints as, without the addresses of functions: they differ between runs."""
     try:
-        return json.loads(Path(path).read_text())
+        return re.sub(r" at 0x[0-9a-f]+", "", str(operator(candidate)))
+    except Exception as error:  # its trial reports that
+        return type(error).__name__
+
+
+_UNKNOWN, _BAD = -1, -2
+
+
+def _known(
+    path: str | os.PathLike, candidates: list[Decomposition], dtype: np.dtype, operator: Callable
+) -> tuple[str, int]:
+    """The key, and the choice in the file, or `_UNKNOWN`. If process 0 cannot read it, all processes raise."""
+    key, choice, problem = "", _UNKNOWN, "`cache` must be usable on process 0, which says more."
+    try:
+        key = _key(candidates, dtype, operator)  # on all processes: operators are built on all of them
+        choice = _choice(path, key, len(candidates)) if jax.process_index() == 0 else _UNKNOWN
+    except ValueError as error:
+        choice, problem = _BAD, str(error)
+    choice = _agreed(choice)
+    if choice == _BAD:
+        raise ValueError(problem)
+    return key, choice
+
+
+def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
+    try:
+        choice = _read(path).get(key)
+        if choice is None:
+            folder = Path(path).absolute().parent
+            if not os.access(folder, os.W_OK):  # better noticed now than after all trials
+                raise ValueError(f"{folder} is no folder that can be written to")
+            return _UNKNOWN
+        if type(choice) is not int or not 0 <= choice < candidates:
+            raise ValueError(f"it says {choice!r}, of {candidates} candidates")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`cache` must be a JSON file that `autotune` has written, or a new one; got {path!r}: {error}."
+        ) from error
+    return choice
+
+
+def _read(path: str | os.PathLike) -> dict[str, Any]:
+    try:
+        choices = json.loads(Path(path).read_text())
     except FileNotFoundError:
         return {}
-    except ValueError as error:
-        raise ValueError(f"`cache` must be a JSON file that `autotune` has written; got {path!r}: {error}.") from error
+    if not isinstance(choices, dict):
+        raise ValueError(f"its type is {type(choices).__name__}, not a table")
+    return choices
 
 
 def _write(path: str | os.PathLike, key: str, choice: int) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from ._autotune import Trial, fastest, mesh_sizes, there_and_back
+from ._autotune import Trial, check_dtype, fastest, mesh_sizes, there_and_back
 from ._backend import grids, launch
 from ._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
 from ._backend.xla import XLA
@@ -40,7 +40,7 @@ def autotune(
     on_trial: Callable[[Trial], None] | None,
 ) -> Decomposition:
     """What `CuDecomp.autotune` does."""
-    lengths, repeats, dtype = check_shape("shape", shape), check_count("repeats", repeats), jnp.dtype(dtype)
+    lengths, repeats, dtype = check_shape("shape", shape), check_count("repeats", repeats), check_dtype(dtype)
     if dtype.name not in DTYPES:
         raise TypeError(f"`dtype` must be one of {DTYPES}, which cuDecomp has; got {dtype}.")
     if grid_mode not in NAMES:

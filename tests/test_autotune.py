@@ -1,9 +1,13 @@
 """`dops.autotune`: what it tries, chooses, reports and keeps."""
 
 import json
+import os
+import subprocess
+import sys
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import _autotune
@@ -86,12 +90,125 @@ def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
     assert dec == trials[1].decomposition
 
 
-def test_a_cache_that_is_none(plain, tmp_path):
+BAD_FILES = [
+    ("mine", "notes.txt.*: Expecting value"),
+    ("[]", "its type is list, not a table"),
+    ("3", "its type is int, not a table"),
+    (b"\xff", "can't decode"),
+    *((f'{{"KEY": {value}}}', f"it says {value}, of 4 candidates") for value in (4, -1, "true", "1.5")),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_FILES)
+def test_a_cache_that_is_none(plain, tmp_path, monkeypatch, content, message):
+    monkeypatch.setitem(plain.autotune.__globals__, "_key", lambda *_: "KEY")
     path = tmp_path / "notes.txt"
-    path.write_text("mine")
-    with pytest.raises(ValueError, match=r"`cache` must be a JSON file .*notes.txt"):
+    content = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"`cache` must be a JSON file .*{message.replace('true', 'True')}"):
         plain.autotune((8, 8, 8), cache=path)
-    assert path.read_text() == "mine"
+    assert path.read_bytes() == content
+
+
+def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
+    for path, message in ((tmp_path / "none" / "a.json", "none is no folder"), (tmp_path, "directory")):
+        with pytest.raises(ValueError, match=f"`cache` must be a JSON file .*{message}"):
+            plain.autotune((8, 8, 8), cache=path, on_trial=pytest.fail)
+    monkeypatch.setitem(plain.autotune.__globals__, "fastest", lambda *_: (tmp_path / "a.json").mkdir() or 2)
+    with pytest.warns(UserWarning, match="`cache` could not be written"):
+        assert plain.autotune((8, 8, 8), cache=tmp_path / "a.json").sizes == (4, 2)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many of some operators are timed, instead of taken from the cache; nothing is really timed."""
+    timed = []
+    monkeypatch.setattr(_autotune, "fastest", lambda candidates, *_: timed.append(None) or 1)
+
+    def count(operators, cache, **options) -> int:
+        timed.clear()
+        for operator in operators:
+            dops.autotune((8, 8, 8), operator=operator, cache=cache, **{"devices": jax.devices()[:2], **options})
+        return len(timed)
+
+    return count
+
+
+def closures():
+    """Operators of the same name that print the same, or as an address, and differ in what they compute."""
+
+    there_and_back = _autotune.there_and_back(real=True)
+
+    def scaled(factor):
+        return lambda dec: lambda u: factor * u
+
+    def some_steps(steps):
+        return lambda dec: lambda u: jax.lax.fori_loop(0, steps, lambda _, u: there_and_back(dec)(u), u)
+
+    def only_on(sizes):
+        return lambda dec: dops.Transpose(dec, "z", "y" if dec.sizes == sizes else "x")
+
+    def symbol(order):
+        return lambda dec: dops.spectral.SpectralOperator(
+            dops.FFT3D(dec, real=True), lambda x, y, z: x**order + y**order + z**order
+        )
+
+    def weighted(weights):
+        return lambda dec: lambda u: u * weights
+
+    makers = (scaled, (2.0, 3.0)), (some_steps, (2, 3)), (only_on, ((1, 2), (2, 1))), (symbol, (2, 4))
+    made = [make(argument) for make, arguments in makers for argument in arguments]
+    return made + [weighted(jnp.asarray(w, jnp.float32)) for w in (np.arange(8), np.ones(8), np.ones((8, 1)))]
+
+
+def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
+    path, number = tmp_path / "choices.json", len(closures())
+    assert counted(closures(), path) == number
+    assert counted(reversed(closures()), path) == 0
+    assert len(json.loads(path.read_text())) == number
+
+
+def test_another_process_finds_the_entry(counted, tmp_path):
+    """Where functions and tables have other addresses, sets another order, and nothing was traced before."""
+    path = tmp_path / "choices.json"
+    counted(closures(), path)
+    before = path.read_text()
+    program = f"""
+import conftest, jax, test_autotune
+from decompops import _autotune
+_autotune.fastest = lambda *_: 1
+for operator in reversed(test_autotune.closures()):
+    _autotune.autotune((8, 8, 8), operator=operator, cache={str(path)!r}, devices=jax.devices()[:2])
+"""
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == before
+
+
+def test_operators_that_no_program_tells_apart(plain, tmp_path):
+    path = tmp_path / "choices.json"
+
+    def calls_back(dec):
+        return lambda u: jax.pure_callback(np.sin, u, u)
+
+    def fails(dec):
+        raise ValueError("of no use")
+
+    for operator, message in ((calls_back, "calls Python"), (fails, "fails with XLA's .*of no use")):
+        with pytest.raises(ValueError, match=f"`cache` must be None for an operator that {message}"):
+            plain.autotune((8, 8, 8), operator=operator, cache=path, on_trial=pytest.fail)
+    assert not path.exists()
+
+
+def test_64_bit_numbers_need_the_64_bit_mode(plain):
+    with jax.enable_x64(False):
+        for dtype in ("float64", "complex128"):
+            for autotune in (plain.autotune, plain.CuDecomp.autotune):
+                with pytest.raises(ValueError, match=rf"`dtype` must be single precision .* got {dtype}\. Call"):
+                    autotune((8, 8, 8), dtype=dtype)
 
 
 def test_cache(clock, tmp_path):
@@ -125,7 +242,7 @@ def test_nothing_works():
     [
         ({"devices": []}, ValueError, "`devices` must have at least one device"),
         ({"dtype": "int32"}, TypeError, "`dtype` must be real or complex floating point; got int32"),
-        ({"repeats": 0}, ValueError, "`repeats` must be a positive integer; got 0"),
+        ({"repeats": 0}, ValueError, "`repeats` must be an integer of at least one; got 0"),
         ({"backends": []}, ValueError, "`backends` must have at least one backend"),
         ({"shape": (8, 8)}, ValueError, "`shape` must"),
     ],

@@ -10,8 +10,10 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
+from pathlib import Path
 
 import decompops as dops
 import jax
@@ -176,6 +178,28 @@ def check_sub_mesh(mesh: Mesh) -> None:
         assert_close(fft.spectral.gather(k), np.fft.fftn(u))
 
 
+def check_autotune() -> None:
+    """Process 0 reads and writes the cache for all. What fails on one process has failed on all: nobody waits."""
+
+    def operator(dec: dops.Decomposition):
+        if dec.sizes[0] == 1 and jax.process_index() == 1:
+            raise MemoryError("too much")
+        return dops.Transpose(dec, "z", "y")
+
+    with tempfile.TemporaryDirectory() as folder:  # another one on each process
+        path = Path(folder) / "choices.json"
+        if jax.process_index() == 0:
+            path.write_text("[]")
+        with pytest.raises(ValueError, match=r"`cache` must be (a JSON file|usable on process 0)"):
+            dops.autotune(EVEN, operator=operator, cache=path, on_trial=pytest.fail)
+        path.unlink(missing_ok=True)
+        trials = []
+        found = dops.autotune(EVEN, operator=operator, cache=path, repeats=1, on_trial=trials.append)
+        assert ["MemoryError" in str(t.failure) or "another process" in str(t.failure) for t in trials] == [1, 0, 0]
+        assert dops.autotune(EVEN, operator=operator, cache=path, on_trial=pytest.fail) == found
+        assert path.exists() == (jax.process_index() == 0)
+
+
 CHECKS = (
     check_shard_and_gather,
     check_other_shape_on_one_rank,
@@ -194,6 +218,7 @@ def checks(arguments: argparse.Namespace) -> None:
     timed(check_fft, make_mesh((2, 2)))
     timed(check_sub_mesh, Mesh(np.array(jax.devices()[::2]), ("x",)))
     timed(check_groups, make_mesh((2, 2, 1)))
+    check_autotune()
     print("all checks passed", flush=True)
 
 
