@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, SupportsIndex, get_args
 
 import equinox as eqx
 import jax
@@ -64,7 +64,13 @@ class ETDRK(eqx.Module):
         z = h.astype(z.dtype) * z
 
         def slope(fraction: float, u: Array) -> Array:
-            return times(h, self.equation.nonlinear(t + fraction * h, u, args))
+            slope = self.equation.nonlinear(t + fraction * h, u, args)
+            if (slope.shape, slope.dtype) != (u.shape, u.dtype):
+                raise ValueError(
+                    f"`equation.nonlinear` must return an array like the state, {u.dtype} {u.shape}; got {slope.dtype} "
+                    f"{slope.shape}."
+                )
+            return times(h, slope)
 
         start = slope(0.0, u)
         whole, (one, two, three) = jnp.exp(z), phi(z)
@@ -90,29 +96,28 @@ class ETDRK(eqx.Module):
                 weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
                 return times(whole, u) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
 
-    @eqx.filter_jit
     def rollout(
         self,
         u: Complex[Array, "..."],
-        steps: int,
+        steps: SupportsIndex,
         *,
         t: Time = 0.0,
         args: Any = None,
-        every: int | None = None,
+        every: SupportsIndex | None = None,
         observe: Callable | None = None,
         progress: Callable | bool = False,
     ) -> tuple[Complex[Array, "..."], Any]:
         """Many steps in one program.
 
-        To differentiate, `steps / every + every` states are kept, and the rest computed again.
+        To differentiate, about twice the root of `steps` states are kept, and the rest is computed again.
 
         **Arguments:**
 
         - `u`: the state at time `t`.
         - `steps`: how many.
         - `t`, `args`: handed on to the equation.
-        - `every`: after how many steps to observe, report progress, and keep a state to differentiate; must divide
-            `steps`. By default about the root of `steps`, which keeps fewest states.
+        - `every`: after how many steps to observe and report progress; must divide `steps`. By default the divisor of
+            `steps` that is nearest to its root, from below.
         - `observe`: a function `(t, u)` of a state, whose results are returned. For another function the program is
             compiled again, as it is for other `steps`.
         - `progress`: a function `(done, steps)` to be called on each host, or `True` to print them.
@@ -125,22 +130,40 @@ class ETDRK(eqx.Module):
         if steps % every:
             raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
         report = _print_progress if progress is True else progress or None
+        if observe is None and report is None:
+            every = steps
+        return self._rollout(u, steps, t, args, every, observe, report)
 
+    @eqx.filter_jit
+    def _rollout(
+        self,
+        u: Array,
+        steps: int,
+        t: Time,
+        args: Any,
+        every: int,
+        observe: Callable | None,
+        report: Callable | None,
+    ) -> tuple[Array, Any]:
         def time(done: Array) -> Array:
             return cast(t, u) + cast(self.dt, u) * done.astype(u.real.dtype)
 
-        @jax.checkpoint
-        def step(state: Array, done: Array) -> tuple[Array, None]:
-            return self.step(time(done), state, args), None
+        def advance(state: Array, i: Array) -> Array:
+            @jax.checkpoint
+            def step(state: Array, j: Array) -> Array:
+                return self.step(time(i * every + j), state, args)
 
-        @jax.checkpoint
-        def chunk(state: Array, done: Array) -> tuple[Array, Any]:
-            state, _ = jax.lax.scan(step, state, done + jnp.arange(every))
+            state, _ = scan_in_chunks(step, state, every, chunk)
             if report is not None:
-                jax.debug.callback(report, done + every, steps)
-            return state, None if observe is None else observe(time(done + every), state)
+                jax.debug.callback(report, (i + 1) * every, steps)
+            return state
 
-        return jax.lax.scan(chunk, u, jnp.arange(0, steps, every))
+        @jax.checkpoint
+        def result(state: Array, i: Array) -> Any:
+            return None if observe is None else observe(time((i + 1) * every), state)
+
+        chunk = math.isqrt(steps)
+        return scan_in_chunks(advance, u, steps // every, chunk // every, result)
 
 
 def phi(z: Inexact[Array, "..."]) -> tuple[Array, Array, Array]:
@@ -159,6 +182,42 @@ def phi(z: Inexact[Array, "..."]) -> tuple[Array, Array, Array]:
     one = (jnp.exp(outside) - 1) / outside
     far = (one, (one - 1) / outside, ((one - 1) / outside - 0.5) / outside)
     return tuple(jnp.where(near, a, b) for a, b in zip((two * inside + 1, two, series), far))  # pyright: ignore
+
+
+def scan_in_chunks(
+    advance: Callable, state: Array, length: int, chunk: int, result: Callable = lambda state, i: None
+) -> tuple[Array, Any]:
+    """The state after `length` calls of `advance(state, i)`, and the `result(state, i)` of the state after each call.
+
+    The derivative keeps the first state of each chunk of about `chunk` calls, and all states of one chunk at a time. A
+    chunk of one call, or of all calls, is not worth computing again. Where chunks do not divide `length`, the last one
+    skips calls and repeats a result; a loop of its own would contain `advance` a second time, and take twice as long to
+    compile.
+    """
+
+    def call(state: Array, i: Array) -> tuple[Array, Any]:
+        state = advance(state, i)
+        return state, result(state, i)
+
+    if not 1 < chunk < length:
+        return jax.lax.scan(call, state, jnp.arange(length))
+
+    @jax.checkpoint  # else `cond` would keep what `advance` computes on its way
+    def advance_or_skip(state: Array, i: Array) -> Array:
+        return jax.lax.cond(i < length, advance, lambda state, _: state, state, i)
+
+    def call_or_skip(state: Array, i: Array) -> tuple[Array, Any]:
+        state = advance_or_skip(state, i)
+        return state, result(state, jnp.minimum(i, length - 1))
+
+    @jax.checkpoint
+    def calls(state: Array, first: Array) -> tuple[Array, Any]:
+        return jax.lax.scan(call_or_skip if length % chunk else call, state, first + jnp.arange(chunk))
+
+    near = [n for n in range(2 * chunk // 3, 3 * chunk // 2 + 1) if n > 1 and length % n == 0]
+    chunk = min(near, key=lambda n: abs(n - chunk), default=chunk)
+    state, results = jax.lax.scan(calls, state, jnp.arange(0, length, chunk))
+    return state, jax.tree.map(lambda parts: parts.reshape(-1, *parts.shape[2:])[:length], results)
 
 
 def _near_root(steps: int) -> int:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
@@ -42,7 +43,8 @@ class NavierStokes(AbstractEquation):
             are kept; see `decompops.spectral.dealiased`.
         - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
         - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
-        - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape.
+        - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape. It is
+            cast to the precision of the state.
         """
         if not (forcing is None or callable(forcing)):
             raise TypeError(f"`forcing` must be a function of (t, u, args) or None; got {forcing!r}.")
@@ -59,5 +61,8 @@ class NavierStokes(AbstractEquation):
         velocity, vorticity = velocity_and_vorticity(self.fft, k, u)
         force = self.fft(_vector.stack(*_vector.cross(velocity, vorticity)))
         if self.forcing is not None:
-            force = force + self.forcing(t, u, args)
+            push = jnp.asarray(self.forcing(t, u, args))
+            if push.shape not in ((), u.shape):
+                raise ValueError(f"`forcing` must return a spectrum of the state's shape {u.shape}; got {push.shape}.")
+            force = force + push.astype(u.dtype)
         return _vector.projection(k, force)

@@ -71,6 +71,78 @@ def test_rollout_is_step_after_step(capfd):
     assert capfd.readouterr().err.endswith("1 of 1 steps\n")
 
 
+def chaos(sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
+    """A cheap nonlinear solver, and a state."""
+    fft = FFT3D(make_mesh(sizes, kind), shape=shape, real=True, norm="forward")
+    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft, 12.0), 0.1, 1)
+    fft = solver.equation.fft
+    return solver, fft(fft.decomposition.shard(random_field(shape)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "kind"), [(7, 1, "explicit"), (11, None, "auto"), (18, 9, "explicit"), (22, 2, "auto")]
+)
+def test_any_number_of_steps_is_step_after_step(steps, every, kind):
+    """Values, what is observed and reported, and gradients: with chunks that divide the steps and with others."""
+    solver, u = chaos((2, 1), kind)
+    reports = []
+
+    def loss(u, rollout):
+        last, seen = rollout(u)
+        weights = jnp.arange(1.0, seen.shape[0] + 1)[:, None, None, None]
+        return jnp.sum(jnp.abs(last) ** 2) + jnp.sum(weights * seen**2), (last, seen)
+
+    def at_once(u):
+        options = {"every": every, "observe": lambda t, u: solver.equation.fft.inverse(u) + t}
+        return solver.rollout(u, steps, progress=lambda done, steps: reports.append(int(done)), **options)
+
+    def one_by_one(u):
+        def step(u, i):
+            u = solver.step(0.1 * i, u)
+            return u, solver.equation.fft.inverse(u) + 0.1 * (i + 1)
+
+        last, seen = jax.lax.scan(step, u, jnp.arange(float(steps)))
+        return last, seen[(every or 1) - 1 :: every or 1]
+
+    with jax.set_mesh(u.sharding.mesh):
+        derivatives = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+        (_, results), gradient = derivatives(u, at_once)
+        (_, expected), expected_gradient = derivatives(u, one_by_one)
+        jax.effects_barrier()
+    assert_close(results[0], expected[0])
+    assert_close(results[1], expected[1])
+    assert_close(gradient, expected_gradient)
+    assert set(reports) == set(range(every or 1, steps + 1, every or 1))
+
+
+@pytest.mark.parametrize(("steps", "every"), [(256, None), (257, None), (257, 1), (257, 257), (502, 251)])
+def test_a_gradient_keeps_about_twice_the_root_of_the_steps(steps, every):
+    solver, u = chaos(shape=(24, 24, 24))
+    observe = None if every is None else lambda t, u: jnp.sum(u.real**2)
+
+    def loss(u):
+        last, _ = solver.rollout(u, steps, every=every, observe=observe)
+        return jnp.sum(last.real**2)
+
+    memory = jax.jit(jax.grad(loss)).lower(u).compile().memory_analysis().temp_size_in_bytes
+    one = jax.jit(jax.grad(lambda u: jnp.sum(solver.step(0.0, u).real ** 2))).lower(u).compile().memory_analysis()
+    assert (memory - one.temp_size_in_bytes) / u.nbytes < 3 * math.sqrt(steps)
+
+
+def test_numbers_of_other_types_and_forcings_of_other_precisions():
+    """NumPy's integers, and a forcing that is computed in another precision than the state has."""
+    fft = FFT3D(make_mesh((2, 1)), shape=(4, 4, 4), real=True)
+    u = pde.NavierStokes(fft, 0.1).fft(random_field((3, 4, 4, 4), np.float32))
+    push = random_field(u.shape, np.complex128)
+    results = []
+    for dtype in (np.complex64, np.complex128):
+        forced = pde.NavierStokes(fft, 0.1, forcing=lambda t, u, args, dtype=dtype: jnp.asarray(push, dtype))
+        last, _ = pde.ETDRK(forced, 0.1, 1).rollout(u, np.int64(6), every=np.int32(2))
+        assert last.dtype == np.complex64
+        results.append(last)
+    assert_close(*results)
+
+
 def test_derivatives_of_a_rollout_are_those_of_finite_differences():
     """By viscosity, time step, and initial state."""
     equation, u = flow((2, 1))
@@ -102,6 +174,17 @@ def test_bad_input_is_refused(plain):
     equation = plain.pde.Diffusion(fft, 1.0)
     solver = plain.pde.ETDRK(equation, 0.1)
     u = fft(random_field((4, 4, 4)))
+
+    def pushed(forcing):
+        state = jnp.zeros((3, 3, 3, 2), complex)
+        return plain.pde.ETDRK(plain.pde.NavierStokes(fft, 1.0, forcing=forcing), 0.1).rollout(state, 2)
+
+    class InSingle(type(equation)):
+        def nonlinear(self, t, u, args=None):
+            return u.astype(np.complex64)
+
+    doubled = plain.pde.ETDRK(InSingle(fft, 1.0), 0.1)
+
     for make, message in (
         (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`; got FFT3D"),
         (lambda: plain.pde.ETDRK(equation, 0.1, 5), r"`order` must be one of \(1, 2, 3, 4\); got 5"),
@@ -111,6 +194,10 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.NavierStokes(fft, 1.0)(0.0, u), r"`u` must have shape \(\*batch, 3, 3, 3, 2\); got"),
         (lambda: solver.rollout(u, 0), r"`steps` must be an integer of at least one; got 0"),
         (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
+        (lambda: solver.rollout(u, 6.0), r"`steps` must be an integer of at least one; got 6.0"),
+        (lambda: jax.jit(solver.rollout)(u, 6), r"`steps` must be an integer of at least one; got .*Tracer"),
+        (lambda: pushed(lambda t, u, args: u[0]), r"`forcing` must return .* shape \(3, 3, 3, 2\); got \(3, 3, 2\)"),
+        (lambda: doubled.rollout(u, 2), r"`equation.nonlinear` must return .*, complex128 .*; got complex64"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()
