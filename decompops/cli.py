@@ -27,6 +27,8 @@ from ._config import config, resolve_backend
 # What XLA's 64-bit sizes hold, and how many virtual devices it compiles for in reasonable time.
 MOST_CELLS = 2**56
 MOST_DEVICES = 4096
+# The exit code in a shell of a program that SIGPIPE ends.
+CLOSED_PIPE = 128 + 13
 _BACKEND_HELP = "xla, mpi or cudecomp (default: that of `dops.config`)"
 
 
@@ -37,7 +39,19 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, 1 (something failed) or 2 (bad arguments)."""
+    """Run a command; returns the exit code: 0, 1 (something failed), 2 (bad arguments) or 141 (nobody reads stdout)."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            print(end="", flush=True)  # unlike `sys.stdout.flush()`, also where there is no stdout (`>&-` in a shell)
+    except BrokenPipeError:  # of `selftest | head`
+        # Python flushes stdout once more at its exit, and must not fail there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _Parser(prog="decompops", description="Distributed linear operators on 3-D grids for JAX.")
     parser.add_argument("--version", action="version", version=f"decompops {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -244,7 +258,7 @@ def _mesh(text: str) -> tuple[int, ...]:
 
 def _sizes(text: str) -> tuple[int, ...]:
     parts = text.lower().split("x")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(map(_is_positive, parts)):
         raise argparse.ArgumentTypeError(f"must be positive integers separated by x; got {text!r}")
     return tuple(map(int, parts))
 
@@ -261,6 +275,11 @@ def _devices_at_most(count: int, text: str) -> None:
 
 
 def _count(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
+    if not _is_positive(text):
         raise argparse.ArgumentTypeError(f"must be a positive integer; got {text!r}")
     return int(text)
+
+
+def _is_positive(text: str) -> bool:
+    """Whether a text is a positive integer, in digits from 0 to 9: `int` takes those of other scripts, too."""
+    return text.isascii() and text.isdecimal() and int(text) > 0

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -185,6 +186,8 @@ def test_on_paper():
     [
         (["--shape", "0"], "--shape: must be positive integers"),
         (["--shape", "8x8"], "--shape: must be N or NxNxN"),
+        (["--shape", "٣"], "--shape: must be positive integers separated by x; got '٣'"),
+        (["--repeats", "٣"], "--repeats: must be a positive integer; got '٣'"),
         (["--shape", "100000000000"], "--shape: must be at most 72057594037927936 cells; got '100000000000'"),
         (["--mesh", "2x2x2"], "--mesh: must be N or NxM"),
         (["--mesh", "1000x1000"], "--mesh: must be at most 4096 devices; got '1000x1000'"),
@@ -222,6 +225,39 @@ def test_compiling_for_gpus_without_what_it_needs(monkeypatch):
 
     monkeypatch.setattr(targets, "devices", devices)
     assert "set JAX_PLATFORMS=cpu" in str(targets.problem())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info"],
+        ["selftest"],
+        ["bench", "--on-paper", "--shape", "8", "--mesh", "1x1"],
+        ["bench", "--on-paper", "--shape", "8", "--mesh", "1x1", "--json"],
+    ],
+    ids=["info", "selftest", "tables", "json"],
+)
+def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
+    """What a shell does with `decompops selftest | head`: the reader ends before the command does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+        assert cli.main(arguments) == 141
+        stdout.flush()  # as Python does at its exit
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "decompops", "info"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of a stdout that is closed from the beginning
+    assert cli.main(["info"]) == 0
 
 
 def test_a_platform_that_does_not_start_is_named(monkeypatch):

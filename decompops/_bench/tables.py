@@ -43,10 +43,16 @@ def print_on_paper(title: str, results: Iterable[dict[str, Any]]) -> list[dict[s
     return printed
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to the command line; rich would exit with 1, which says that something failed."""
+        raise
+
+
 def _console() -> Console:
-    console = Console()
+    console = _Console()
     # Into a pipe or a file, rich would cut the lines at 80 columns.
-    return console if console.is_terminal else Console(width=140)
+    return console if console.is_terminal else _Console(width=140)
 
 
 def _describe(result: dict[str, Any]) -> str:
