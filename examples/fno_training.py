@@ -39,7 +39,8 @@ def make_flows(fft: dops.FFT3D, samples: int, key: Array) -> Array:
     keys = jax.random.split(key, (samples, 3))
     u = jax.vmap(jax.vmap(lambda key: field(key, dtype="float32")))(keys)
     u = project(jax.sharding.reshard(u, P("data", None, "x", "y", None)))
-    u = u / jnp.sqrt(jnp.mean(u**2, axis=(1, 2, 3, 4), keepdims=True))
+    mean_square = jnp.mean(fft.decomposition.mean(u**2), axis=1)  # of each flow
+    u = u / jnp.sqrt(mean_square)[:, None, None, None, None]
     solver = ETDRK(NavierStokes(fft, viscosity=0.02), dt=0.05)
     kept = solver.equation.fft
     _, later = solver.rollout(kept(u), 5 * (FRAMES - 1), every=5, observe=lambda t, u: kept.inverse(u))

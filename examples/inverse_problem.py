@@ -22,22 +22,23 @@ def random_velocity(fft: dops.FFT3D, key: Array) -> Array:
     """A random divergence-free field of unit variance, smooth on the scale of the box."""
     field = GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 2))
     u = LerayProjection(fft)(jnp.stack([field(part) for part in jax.random.split(key, 3)]))
-    return u / jnp.sqrt(jnp.mean(u**2))
+    return u / jnp.sqrt(jnp.mean(fft.decomposition.mean(u**2)))
 
 
 def recover(solver: ETDRK, steps: int, seen: Array, iterations: int) -> tuple[Array, Array]:
     """The initial velocity whose flow ends nearest to `seen`, and the misfit before each iteration."""
     fft, project = solver.equation.fft, LerayProjection(solver.equation.fft)
+    unknowns = jnp.sum(fft.decomposition.sum(jnp.ones_like(seen)))
 
     def misfit(unknown: Array) -> Array:
         last, _ = solver.rollout(fft(project(unknown)), steps)
-        return jnp.mean((fft.inverse(last) - seen) ** 2)
+        return jnp.mean(fft.decomposition.mean((fft.inverse(last) - seen) ** 2))
 
     def iterate(carry, i):
         unknown, move, slope = carry
         value, gradient = jax.value_and_grad(misfit)(unknown)
         curvature = jnp.sum(move * (gradient - slope)) / jnp.sum(move**2)
-        step = jnp.where(i == 0, seen.size / 4, 1 / curvature)  # the first as if the flow changed nothing
+        step = jnp.where(i == 0, unknowns / 4, 1 / curvature)  # the first as if the flow changed nothing
         return (unknown - step * gradient, -step * gradient, gradient), value
 
     (unknown, *_), misfits = jax.lax.scan(

@@ -69,7 +69,7 @@ def first_velocity(fft: dops.FFT3D) -> Array:
     """A random solenoidal field: the same on every mesh."""
     draw, project = spectral.GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 8)), spectral.LerayProjection(fft)
     u = project(jax.vmap(draw)(jax.random.split(jax.random.key(0), 3)))
-    return u / jnp.sqrt(jnp.mean(u**2))
+    return u / jnp.sqrt(jnp.mean(fft.decomposition.mean(u**2)))
 
 
 def make_solver(mesh: Mesh, n: int) -> tuple[Array, Callable]:
@@ -123,7 +123,7 @@ def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, C
         (parameters, memory), errors = jax.lax.scan(step, (parameters, memory), length=TRAINING_STEPS)
         shells = spectral.power_spectrum(fft, snapshot.velocity, edges=edges)
         spectrum = (shells.power.sum(0) * shells.modes) / (2 * (2 * math.pi) ** 3)
-        coarse = jnp.mean((guess - truth) ** 2)
+        coarse = jnp.mean(half.decomposition.mean((guess - truth) ** 2))
         new = Report(spectrum, snapshot.energy, coarse, errors[0] * coarse)
         report = jax.tree.map(lambda all, one: all.at[seen].set(one), report, new)
         return parameters, memory, truth, report, seen + 1
