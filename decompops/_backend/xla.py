@@ -113,9 +113,11 @@ def _extend_or_transpose(stage: Extend, block: Array, exchange: Exchange) -> Arr
     if not stage.transposed:
         return extend(stage, block, exchange)
     forward = stage.transpose()
-    shape = (*block.shape[:-3], *forward.before.block_shape)
-    primal = jnp.zeros_like(block, shape=shape)
-    (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange), primal)(block)
+    # A part of `block` varies over the same axes of a surrounding `shard_map` as it does. Its values do not matter.
+    primal = block[..., *map(slice, forward.before.block_shape)]
+    # In a `shard_map` without `check_vma`, arguments name these axes in their types and results of operations do not.
+    # JAX requires that a cotangent has the type of the result: with `[None]` it is the result of an operation, too.
+    (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 
 
