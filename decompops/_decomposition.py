@@ -1,8 +1,6 @@
 """`Decomposition`: a grid on a device mesh."""
 
-import math
 import zlib
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from . import _reductions as reductions
 from ._backend.base import AbstractBackend
 from ._config import resolve_backend
 from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, check_shape, pencil_layout
-from ._stage import BatchEntry
+from ._sharding import ambient_mesh, batch_spec, whole_along
 
 
 Field = Shaped[Array | np.ndarray, "..."]
@@ -164,15 +162,7 @@ class Decomposition(eqx.Module):
         layout = self._layout_of(field, pencil, axis_contiguous)
         lengths = layout.true_shape
         cuts = [axis for axis in (-3, -2, -1) if lengths[axis] != field.shape[axis]]
-        if not cuts:
-            return field
-        sharding = jax.typeof(field).sharding
-        if any(name is not None for name in sharding.spec):
-            spec = list(sharding.spec) + [None] * (field.ndim - len(sharding.spec))
-            for axis in cuts:
-                spec[axis] = None
-            field = jax.sharding.reshard(field, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
-        return field[..., *map(slice, lengths)]
+        return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
 
     def gather(
         self, field: Shaped[Array | np.ndarray, "..."], pencil: Pencil | None = None, *, axis_contiguous: bool = False
@@ -287,74 +277,6 @@ def _check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, pencil: Penci
         )
 
 
-def place(x: Array, sharding: NamedSharding) -> Array:
-    """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
-    mesh = mesh_in_context(sharding.mesh)
-    if AxisType.Explicit not in mesh.axis_types:
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
-    return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
-
-
-def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
-    """`mesh`, or the ambient one, where that is the same mesh with other axis types (`jax.set_mesh`,
-    `jax.sharding.auto_axes`): JAX checks every operation against these."""
-    context = ambient_mesh()
-    if context.empty:
-        return mesh
-    if dict(context.shape) != dict(mesh.shape):
-        raise ValueError(
-            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
-            f"got {dict(mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
-        )
-    unchanged = context.axis_types == mesh.axis_types or AxisType.Manual in context.axis_types
-    if unchanged:
-        return mesh
-    # Devices are kept where they are known: their order says who holds what.
-    return context if isinstance(mesh, AbstractMesh) else Mesh(mesh.devices, mesh.axis_names, context.axis_types)
-
-
-def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
-    """The part of a spec that names Explicit mesh axes: what an array's type carries."""
-    kinds = dict(zip(mesh.axis_names, mesh.axis_types))
-
-    def explicit(entry: BatchEntry) -> BatchEntry:
-        return spec_entry(name for name in axis_names(entry) if kinds[name] == AxisType.Explicit)
-
-    return PartitionSpec(*map(explicit, entries))
-
-
-def batch_spec(
-    lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
-) -> tuple[BatchEntry, ...]:
-    """Over which mesh axes each leading axis is divided; `sizes` are those of the batch axes of the mesh.
-
-    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
-    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
-    leaves the field replicated along it.
-    """
-    given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
-    free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
-    entries = [() if i in free else axis_names(entry) for i, entry in enumerate(given)]
-    used = {name for entry in entries for name in entry}
-    for name in (name for name in sizes if name not in used):
-        for i in sorted(free, key=lambda i: len(entries[i])):
-            if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
-                entries[i] = (*entries[i], name)
-                break
-    return tuple(map(spec_entry, entries))
-
-
-def axis_names(entry: BatchEntry) -> tuple[str, ...]:
-    """The mesh axes in one entry of a partition spec."""
-    return () if entry is None else (entry,) if isinstance(entry, str) else entry
-
-
-def spec_entry(names: Iterable[str]) -> BatchEntry:
-    """The entry of a partition spec for some mesh axes."""
-    names = tuple(names)
-    return names[0] if len(names) == 1 else names or None
-
-
 def _mesh(mesh: object) -> Mesh | AbstractMesh:
     if mesh is None:
         mesh = ambient_mesh()
@@ -365,13 +287,6 @@ def _mesh(mesh: object) -> Mesh | AbstractMesh:
     if not mesh.axis_names:
         raise ValueError(f"`mesh` must have at least one axis; got {mesh}.")
     return mesh
-
-
-def ambient_mesh() -> Mesh | AbstractMesh:
-    try:
-        return jax.sharding.get_mesh()
-    except ValueError:  # inside `jit`, where only the abstract mesh is known
-        return jax.sharding.get_abstract_mesh()
 
 
 def _axes(axes: Any, mesh: Mesh | AbstractMesh) -> tuple[str, str | None]:

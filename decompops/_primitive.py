@@ -20,7 +20,19 @@ from jax.extend.core import Primitive, concrete_or_error
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from ._decomposition import axis_names, batch_spec, explicit_spec, mesh_in_context, spec_entry
+from ._sharding import (
+    array_spec,
+    axis_names,
+    batch_spec,
+    entries_of,
+    explicit_spec,
+    manual_axes,
+    mesh_in_context,
+    mesh_to_map,
+    mesh_with_devices,
+    no_devices,
+    spec_entry,
+)
 from ._stage import BatchEntry, Plan, result_dtype
 
 
@@ -47,11 +59,12 @@ def _block_map(x: Array, *, plan: Plan) -> Array:
 
     A batch axis must be manual too: left to XLA, its FFTs would gather it.
     """
-    mesh, names = _mapped_axes(plan)
+    # A surrounding, partly manual `shard_map` has made some axes manual already.
+    names = frozenset(plan.mesh.axis_names) - manual_axes()
     batch = _batch(plan, x, names)
     return jax.shard_map(
         plan.local,
-        mesh=mesh,
+        mesh=mesh_to_map(plan.mesh),
         in_specs=PartitionSpec(*batch, *plan.source.spec),
         out_specs=PartitionSpec(*batch, *plan.target.spec),
         axis_names=names,
@@ -61,15 +74,17 @@ def _block_map(x: Array, *, plan: Plan) -> Array:
 
 @operator_p.def_impl
 def _evaluate(x: Array, *, plan: Plan) -> Array:
+    if isinstance(plan.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
+        plan = replace(plan, mesh=mesh_with_devices(mesh_in_context(plan.mesh), x))
+        x = _place(plan, x)
     return _compiled(replace(plan, batch=_batch_of_concrete(plan, x)))(x)
 
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(plan: Plan):
     """The program for eager calls. Left to itself, XLA would leave one-device and trailing entries out of the spec."""
-    spec = PartitionSpec(*plan.batch, *plan.target.spec)
-    sharding = NamedSharding(plan.mesh, spec) if isinstance(plan.mesh, Mesh) else None
-    return jax.jit(functools.partial(_block_map, plan=plan), out_shardings=sharding)
+    spec = array_spec(plan.mesh, (*plan.batch, *plan.target.spec))
+    return jax.jit(functools.partial(_block_map, plan=plan), out_shardings=NamedSharding(plan.mesh, spec))
 
 
 @operator_p.def_abstract_eval
@@ -79,7 +94,7 @@ def _abstract_value(x, *, plan: Plan):
     shape = (*lead, *plan.target.shape)
     if x.sharding.mesh.empty:
         return x.update(shape=shape, dtype=dtype, weak_type=False)
-    spec = explicit_spec(x.sharding.mesh, (*x.sharding.spec[: len(lead)], *plan.target.spec))
+    spec = explicit_spec(x.sharding.mesh, (*entries_of(x.sharding, x.ndim)[: len(lead)], *plan.target.spec))
     sharding = NamedSharding(x.sharding.mesh, spec)
     return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
 
@@ -111,7 +126,17 @@ def _check_spmd_name(plan: Plan, names: tuple[str, ...], length: int) -> None:
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
 # A cotangent may come from the user, sharded in any way: it is placed like an input.
 ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(), jnp.asarray(cotangent))])
-mlir.register_lowering(operator_p, mlir.lower_fun(_block_map, multiple_results=False))
+
+
+def _lower(ctx, x, *, plan: Plan):
+    # Only a whole program has devices: its other inputs may be on the mesh where `x` is not, and the reverse.
+    devices = getattr(ctx.module_context.axis_context, "num_devices", None)
+    if devices is not None and devices < plan.mesh.size:
+        raise no_devices(plan.mesh)
+    return mlir.lower_fun(_block_map, multiple_results=False)(ctx, x, plan=plan)
+
+
+mlir.register_lowering(operator_p, _lower)
 
 
 # The same on one block, for backends whose kernels JAX cannot differentiate by itself.
@@ -177,11 +202,12 @@ def _place(plan: Plan, x: Array) -> Array:
     mesh = jax.typeof(x).sharding.mesh
     if mesh.empty and AxisType.Explicit not in plan.mesh.axis_types:
         return _constrain(x, plan)
-    if mesh != plan.mesh.abstract_mesh and AxisType.Manual not in mesh.axis_types:
+    if mesh != plan.mesh.abstract_mesh and not manual_axes():
         x = _put(x, plan.mesh, ())
     sharding = jax.typeof(x).sharding
-    spec = explicit_spec(sharding.mesh, (*_lead(plan, sharding, x.ndim), *plan.source.spec))
-    return x if sharding.spec == spec else jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec))
+    spec = explicit_spec(plan.mesh, (*_lead(plan, sharding, x.ndim), *plan.source.spec))
+    mesh = plan.mesh.abstract_mesh if sharding.mesh.empty else sharding.mesh
+    return x if sharding.spec == spec else jax.sharding.reshard(x, NamedSharding(mesh, spec))
 
 
 def _constrain(x: Array, plan: Plan) -> Array:
@@ -195,7 +221,7 @@ def _constrain(x: Array, plan: Plan) -> Array:
 
 
 def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -> Array:
-    sharding = NamedSharding(mesh, PartitionSpec(*entries))
+    sharding = NamedSharding(mesh, array_spec(mesh, entries))
     if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
     # On another mesh, or on Explicit axes of one device, an equivalent sharding may make an array of another type.
@@ -203,8 +229,7 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)
         and x.sharding.mesh == mesh
-        and explicit_spec(mesh, (*x.sharding.spec, *[None] * x.ndim)[: x.ndim])
-        == explicit_spec(mesh, (*entries, *[None] * x.ndim)[: x.ndim])
+        and jax.typeof(x).sharding.spec == explicit_spec(mesh, (*entries, *[None] * x.ndim)[: x.ndim])
     )
     return x if same_type and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
 
@@ -234,15 +259,5 @@ def _batch_of_concrete(plan: Plan, x: Array) -> tuple[BatchEntry, ...]:
 
 def _lead(plan: Plan, sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
     """What a sharding says of the leading axes, without the mesh axes that the grid needs."""
-    entries = (*sharding.spec, *[None] * ndim)[: ndim - 3]
+    entries = entries_of(sharding, ndim)[: ndim - 3]
     return tuple(spec_entry(name for name in axis_names(entry) if name not in plan.axes) for entry in entries)
-
-
-def _mapped_axes(plan: Plan):
-    """The mesh to map over (`None`: the ambient one, which JAX then expects) and its axes to make manual: those that a
-    surrounding, partly manual `shard_map` has not made manual already."""
-    context = jax.sharding.get_abstract_mesh()
-    if context.empty:
-        return plan.mesh, frozenset(plan.mesh.axis_names)
-    manual = {n for n, t in zip(context.axis_names, context.axis_types) if t == AxisType.Manual}
-    return None, frozenset(context.axis_names) - manual

@@ -44,6 +44,7 @@ SUBPACKAGES = {
 LAYERS = [
     ["_pencil"],
     ["_stage"],
+    ["_sharding"],
     ["_backend.base"],
     ["_backend.xla_halo"],
     ["_backend.xla", "_backend.library", "_backend.caller", "_backend.ending"],

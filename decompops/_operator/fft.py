@@ -14,10 +14,11 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
-from .._decomposition import Decomposition, place
+from .._decomposition import Decomposition
 from .._pencil import Layout, Triple, check_flag, check_up_to
+from .._sharding import manual_axes, place
 from .._stage import Fourier, Move, Plan, Resize, Stage
-from .planned import AbstractPlanned, manual_axes
+from .planned import AbstractPlanned
 
 
 Norm = Literal["backward", "ortho", "forward"]

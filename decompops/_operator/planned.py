@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
 from .._pencil import AXES, NO_HALO, Layout, Triple
 from .._primitive import apply, apply_to_block
+from .._sharding import manual_axes, plain
 from .._stage import Fourier, Plan
 from .base import AbstractOperator
 
@@ -26,7 +27,7 @@ class AbstractPlanned(AbstractOperator):
         """The plan for a grid of true lengths `shape`."""
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        x = jnp.asarray(x)
+        x = plain(jnp.asarray(x))
         _refuse_manual_axes(self.decomposition)
         plan = self.plan_for(x.shape)
         return apply(plan, pad(x.astype(_input_dtype(plan, x.dtype)), plan.source))
@@ -165,11 +166,6 @@ def _require_manual_axes(decomposition: Decomposition) -> None:
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."
             )
-
-
-def manual_axes() -> set[str]:
-    context = jax.sharding.get_abstract_mesh()
-    return {name for name, kind in zip(context.axis_names, context.axis_types) if kind == AxisType.Manual}
 
 
 def _input_dtype(plan: Plan, dtype: np.dtype) -> np.dtype:

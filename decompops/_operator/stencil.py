@@ -13,11 +13,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._decomposition import Decomposition, explicit_spec, place
+from .._decomposition import Decomposition
 from .._pencil import Layout
+from .._sharding import entries_of, explicit_spec, manual_axes, place
 from .base import AbstractOperator
 from .halo import HaloExchange
-from .planned import manual_axes
 
 
 class Stencil(AbstractOperator):
@@ -245,5 +245,5 @@ def _reshape(x: Array, lead: int, shape: tuple[int, ...], names: tuple[str | Non
     new = (*x.shape[:lead], *shape)
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return jnp.reshape(x, new)
-    spec = explicit_spec(sharding.mesh, (*sharding.spec[:lead], *names))
+    spec = explicit_spec(sharding.mesh, (*entries_of(sharding, x.ndim)[:lead], *names))
     return jax.lax.reshape(x, new, out_sharding=NamedSharding(sharding.mesh, spec))

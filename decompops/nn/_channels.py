@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
+
+from .._sharding import whole_along
 
 
 def check_channels(x: Any, channels: int) -> Array:
@@ -15,11 +15,5 @@ def check_channels(x: Any, channels: int) -> Array:
         raise ValueError(
             f"`x` must have shape (*batch, {channels}, nx, ny, nz), with {channels} channels; got {shape}."
         )
-    x = jnp.asarray(x)
-    sharding = jax.typeof(x).sharding
-    spec = list(sharding.spec)
-    if spec[-4] is None:
-        return x
-    # JAX does not decide how to sum over an axis that Explicit mesh axes divide.
-    spec[-4] = None
-    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
+    # JAX does not decide how to sum over an axis that Explicit mesh axes shard.
+    return whole_along(jnp.asarray(x), -4)

@@ -10,11 +10,12 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._decomposition import Decomposition, ambient_mesh, axis_names
+from .._decomposition import Decomposition
 from .._operator.fft import real_dtype
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._pencil import check_count, check_flag, check_one_or_three
+from .._sharding import axis_names, entries_of, mesh_to_map
 from ._channels import check_channels
 
 
@@ -103,9 +104,9 @@ class HaloConv3D(eqx.Module):
 
         # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
-        spec = PartitionSpec(*jax.typeof(x).sharding.spec[:-3], *dec.spec("z"))
+        spec = PartitionSpec(*entries_of(jax.typeof(x).sharding, x.ndim)[:-3], *dec.spec("z"))
         names = {name for entry in spec for name in axis_names(entry)}
-        mesh = dec.mesh if ambient_mesh().empty else None
+        mesh = mesh_to_map(dec.mesh)
         # In a caller's `shard_map` over a batch axis, JAX (up to 0.12) cannot lower the derivative of a `shard_map`
         # that saves values which vary over it. So nothing is saved; XLA merges what is computed again with the first.
         on_block = jax.checkpoint(on_block, prevent_cse=False)

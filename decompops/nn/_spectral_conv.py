@@ -13,10 +13,10 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._decomposition import place
 from .._operator.fft import FFT3D, real_dtype
 from .._operator.planned import pad
 from .._pencil import Layout, Triple, check_count, check_up_to
+from .._sharding import place
 from ..spectral._operator import grid_of
 from ._channels import check_channels
 

@@ -10,12 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
-from .._decomposition import Decomposition, ambient_mesh, axis_names, explicit_spec, mesh_in_context
+from .._decomposition import Decomposition
 from .._operator.fft import FFT3D, Box, Lengths, box, real_dtype
-from .._operator.planned import manual_axes, pad
+from .._operator.planned import pad
+from .._sharding import (
+    axis_names,
+    entries_of,
+    explicit_spec,
+    manual_axes,
+    mesh_in_context,
+    mesh_to_map,
+    mesh_with_devices,
+)
 from . import _vector
 from ._filter import IsotropicFilter
 from ._operator import grid_of, internal_transform
@@ -89,6 +99,8 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
+    if not isinstance(key, Tracer):
+        mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error where no devices are known.
     return _white_noise(dec, key, real_dtype(dtype))
 
 
@@ -109,7 +121,7 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
         )
         return jax.vmap(lambda i: jax.vmap(lambda j: line(key, i, j))(y))(x)
 
-    return _over_grid(dec, block, PartitionSpec(), layout.spec)(key)
+    return _over_grid(dec, block, key, PartitionSpec(), layout.spec)
 
 
 class PowerSpectrum(NamedTuple):
@@ -152,13 +164,15 @@ def power_spectrum(
 @eqx.filter_jit
 def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
     spectrum, shells = fft(u), len(bounds) - 1
-    dtype = jnp.finfo(spectrum.dtype).dtype
+    squared = spectrum.real**2 + spectrum.imag**2
+    dtype = squared.dtype
 
-    def sums(spectrum: Array) -> tuple[Array, Array, Array]:
+    @jax.checkpoint  # JAX cannot lower some intermediate results of one `shard_map` inside another to its gradient.
+    def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Over the modes of each shell: of their power, of |k|, and their number."""
         k = _vector.length(fft.wavenumbers(lengths=lengths, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
-        shell = jnp.searchsorted(jnp.asarray(bounds, dtype), k, side="right")  # 0 and the last lie outside
+        shell = _count_up_to(bounds, k)  # 0 and the last lie outside
 
         @functools.partial(jnp.vectorize, signature="(x,y,z)->(s)")
         def over_shells(values: Array) -> Array:
@@ -166,13 +180,12 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
             planes = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(values, shell)
             return jax.lax.psum(jnp.sum(planes, 0)[1:-1], _grid_axes(fft.decomposition))
 
-        squared = spectrum.real**2 + spectrum.imag**2
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    sharding = jax.typeof(spectrum).sharding
-    batch = explicit_spec(sharding.mesh, (*sharding.spec, *[None] * spectrum.ndim)[: spectrum.ndim - 3])
+    sharding = jax.typeof(squared).sharding
+    batch = explicit_spec(sharding.mesh, entries_of(sharding, squared.ndim)[:-3])
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
-    power, k, modes = _over_grid(fft.decomposition, sums, *specs, batch)(spectrum)
+    power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
     x, y, z = lengths
     cells = float(math.prod(grid_of(fft)))
     mean = 1 / jnp.maximum(modes, 1)
@@ -220,18 +233,31 @@ def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
+def _count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
+    """How many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`.
+
+    By hand, because JAX 0.10 fails in `searchsorted` of an array that varies over the axes of a `shard_map`.
+    """
+    bits = len(bounds).bit_length()
+    table = jnp.asarray((*bounds, *[math.inf] * (2**bits - 1 - len(bounds))), k.dtype)
+    count = jnp.zeros(k.shape, np.int32)
+    for bit in reversed(range(bits)):
+        more = count + 2**bit
+        count = jnp.where(table[more - 1] <= k, more, count)
+    return count
+
+
 def _grid_axes(dec: Decomposition) -> tuple[str, ...]:
     return tuple(name for name in dec.axes if name is not None)
 
 
-def _over_grid(dec: Decomposition, function: Callable, in_specs: Any, out_specs: Any, batch: Any = ()) -> Callable:
-    """`function` of the blocks of fields, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
+def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
+    """`function` of the blocks of `x`, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
     for name in _grid_axes(dec):
         if name in manual_axes():
             raise ValueError(
                 f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
             )
-    mesh_in_context(dec.mesh)  # raises if the ambient mesh is another one
-    mesh = dec.mesh if ambient_mesh().empty else None
+    mesh = mesh_to_map(dec.mesh)
     names = {*_grid_axes(dec), *(name for entry in batch for name in axis_names(entry))}
-    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=names, check_vma=False)
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=names)(x)

@@ -1,22 +1,17 @@
 """Vector calculus on spectra: `k` are wavenumbers `(kx, ky, kz)`, the components of vectors lie in axis -4."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from .._operator.fft import Wavenumbers
+from .._sharding import whole_along
 
 
 Parts = tuple[Array, Array, Array]
 
 
 def components(vector: Array) -> Parts:
-    sharding = jax.typeof(vector).sharding
-    if AxisType.Explicit in sharding.mesh.axis_types:  # there a divided axis cannot be sliced
-        spec = list(sharding.spec)
-        spec[-4] = None
-        vector = jax.sharding.reshard(vector, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
+    vector = whole_along(vector, -4)  # JAX does not slice an axis that Explicit mesh axes shard.
     return vector[..., 0, :, :, :], vector[..., 1, :, :, :], vector[..., 2, :, :, :]
 
 

@@ -1,0 +1,189 @@
+"""JAX's meshes and shardings: which mesh applies here, and what the type of an array says.
+
+JAX checks the type of every operation against the mesh of its *context*, `jax.sharding.get_abstract_mesh()`. There
+`jax.set_mesh` puts a mesh, `jax.sharding.auto_axes` changes its axis types, and `jax.shard_map` makes axes Manual. So
+the mesh that applies to an operator always has the axis types of the context and the operator's own devices.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from ._stage import BatchEntry
+
+
+def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """`mesh` with the axis types of the context, and with the devices of `jax.set_mesh` if it has none itself."""
+    context = jax.sharding.get_abstract_mesh()
+    if context.empty:
+        return mesh
+    if dict(context.shape) != dict(mesh.shape):
+        raise ValueError(
+            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
+            f"got {dict(mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
+        )
+    # The devices of an operator are kept where they are known: their order says who holds what.
+    devices = mesh if isinstance(mesh, Mesh) else _ambient_devices()
+    if devices is None or dict(devices.shape) != dict(context.shape):
+        return context
+    return _with_types(devices, context)
+
+
+def ambient_mesh() -> Mesh | AbstractMesh:
+    """The mesh of the context, with its devices where they are known; empty where there is none."""
+    return mesh_in_context(jax.sharding.get_abstract_mesh())
+
+
+def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
+    """`mesh` or, if it is abstract, the same mesh with the devices that hold the array `x`."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    own = x.sharding.mesh if isinstance(x.sharding, NamedSharding) else None
+    if not isinstance(own, Mesh) or dict(own.shape) != dict(mesh.shape):
+        raise no_devices(mesh)
+    return _with_types(own, mesh)
+
+
+def no_devices(mesh: Mesh | AbstractMesh) -> ValueError:
+    """What to raise where nothing says on which devices an operator on an `AbstractMesh` is to run."""
+    return ValueError(
+        f"`x` must be on a mesh with the axes {dict(mesh.shape)}, because the operator was built on an `AbstractMesh`, "
+        "which has no devices; got an array that is not. Call the operator inside `jax.set_mesh(mesh)`, or build it on "
+        "a `Mesh`."
+    )
+
+
+def mesh_to_map(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh | None:
+    """The mesh to give to a `jax.shard_map`; `None` stands for the mesh of the context."""
+    mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
+    # The mesh itself where possible, because it may be all that tells a surrounding `jit` the devices. But an
+    # `AbstractMesh` that a user made for the context lacks the kind of device, and JAX compares that, too.
+    return mesh if context.empty or mesh.abstract_mesh == context else None
+
+
+def manual_axes() -> set[str]:
+    """The mesh axes that a surrounding `jax.shard_map` maps over."""
+    context = jax.sharding.get_abstract_mesh()
+    return {name for name, kind in zip(context.axis_names, context.axis_types) if kind == AxisType.Manual}
+
+
+def _ambient_devices() -> Mesh | None:
+    try:
+        return jax.sharding.get_mesh()
+    except ValueError:  # while tracing, when only the abstract mesh is known
+        return None
+
+
+def _with_types(mesh: Mesh, typed: Mesh | AbstractMesh) -> Mesh:
+    """`mesh` with the axis types of another mesh of the same axes."""
+    kinds = dict(zip(typed.axis_names, typed.axis_types))
+    types = tuple(kinds[name] for name in mesh.axis_names)
+    return mesh if types == mesh.axis_types else Mesh(mesh.devices, mesh.axis_names, types)
+
+
+def place(x: Array, sharding: NamedSharding) -> Array:
+    """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
+    mesh = mesh_in_context(sharding.mesh)
+    if isinstance(mesh, AbstractMesh) and not isinstance(x, Tracer):
+        return x  # There are no devices to place it on.
+    if AxisType.Explicit not in mesh.axis_types:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
+    return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
+
+
+def whole_along(x: Array, *axes: int) -> Array:
+    """`x` with array axes `axes` not sharded, as far as its type says how it is sharded."""
+    sharding = jax.typeof(x).sharding
+    entries = list(entries_of(sharding, x.ndim))
+    if all(entries[axis] is None for axis in axes):
+        return x
+    for axis in axes:
+        entries[axis] = None
+    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*entries)))
+
+
+def plain(x: Array) -> Array:
+    """`x` without the mesh axes over which its type says that it is reduced: replicated over them, as it is anyway.
+
+    Raises `ValueError` for unreduced arrays, the terms of a sum that is still to be computed.
+    """
+    sharding = jax.typeof(x).sharding
+    spec = sharding.spec.update(reduced=frozenset(), unreduced=frozenset())
+    if sharding.spec.unreduced:
+        raise ValueError(
+            f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
+            f"{sorted(sharding.spec.unreduced)} first: `jax.sharding.reshard(x, jax.{spec})`."
+        )
+    if not sharding.spec.reduced:
+        return x
+    retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
+    # In the transpose of this, XLA crashes for complex numbers (jaxlib 0.10). Of their parts JAX refuses the transpose.
+    return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
+
+
+def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
+    """The mesh axes that shard each of `ndim` array axes."""
+    # JAX refuses to iterate over a spec that names reduced axes. These shard nothing.
+    spec = sharding.spec.update(reduced=frozenset(), unreduced=frozenset())
+    return (*spec, *[None] * (ndim - len(spec)))
+
+
+def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
+    """The part of a spec that names Explicit mesh axes: what an array's type carries."""
+    explicit = {name for name, kind in zip(mesh.axis_names, mesh.axis_types) if kind == AxisType.Explicit}
+    return _restricted(array_spec(mesh, entries), explicit)
+
+
+def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
+    """The spec of an eager array sharded over `entries`.
+
+    On a mesh of Auto and Explicit axes it leaves out the Explicit ones of one device: there the types of eager results
+    follow from what XLA says, which does not name them, and JAX would refuse an array that does together with others.
+    """
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types))
+    mixed = {AxisType.Auto, AxisType.Explicit} <= set(kinds.values())
+    named = {n for n, size in mesh.shape.items() if not (mixed and size == 1 and kinds[n] == AxisType.Explicit)}
+    return _restricted(entries, named)
+
+
+def _restricted(entries: Iterable[BatchEntry], names: set[str]) -> PartitionSpec:
+    """A spec of `entries` without all mesh axes but `names`."""
+    return PartitionSpec(*(spec_entry(name for name in axis_names(entry) if name in names) for entry in entries))
+
+
+def batch_spec(
+    lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
+) -> tuple[BatchEntry, ...]:
+    """Over which mesh axes each leading axis is divided; `sizes` are those of the batch axes of the mesh.
+
+    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
+    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
+    leaves the field replicated along it.
+    """
+    given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
+    free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
+    entries = [() if i in free else axis_names(entry) for i, entry in enumerate(given)]
+    used = {name for entry in entries for name in entry}
+    for name in (name for name in sizes if name not in used):
+        for i in sorted(free, key=lambda i: len(entries[i])):
+            if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
+                entries[i] = (*entries[i], name)
+                break
+    return tuple(map(spec_entry, entries))
+
+
+def axis_names(entry: BatchEntry) -> tuple[str, ...]:
+    """The mesh axes in one entry of a partition spec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def spec_entry(names: Iterable[str]) -> BatchEntry:
+    """The entry of a partition spec for some mesh axes."""
+    names = tuple(names)
+    return names[0] if len(names) == 1 else names or None
