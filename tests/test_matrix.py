@@ -1,0 +1,213 @@
+"""Every public operator, equation and layer, in every kind of program: on each kind of mesh, inside and outside of a
+`jax.shard_map` over the batch axis, with and without an ambient mesh.
+
+What fails there fails while JAX traces or lowers a program: types of two arrays, or of an array and its context, do not
+agree. So `test_lowers` lowers the value, the gradient and the transpose, and does not compile them. Each operator meets
+two kinds of mesh, one inside and one outside, and each kind of mesh meets each context with some operators. For all
+combinations, in about three minutes: `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py`.
+
+`test_values` compiles and runs a few operators inside such a map on each kind of mesh, and compares with NumPy.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import nn, pde, spectral
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+from helpers import assert_close, extended, random_field
+
+
+A, E = AxisType.Auto, AxisType.Explicit
+KINDS = {"auto": (A, A, A), "explicit": (E, E, E), "explicit batch": (E, A, A), "explicit grid": (A, E, E)}
+GRID, PADDED = (4, 4, 4), (3, 4, 5)
+KEY = jax.random.key(0)
+
+
+def difference(h):
+    return h[..., 2:, 1:-1, :] - 2 * h[..., 1:-1, 2:, :]
+
+
+def spectral_operators(fft):
+    return {
+        "Curl": spectral.Curl(fft),
+        "Dealias": spectral.Dealias(fft),
+        "Derivative": spectral.Derivative(fft, (1, 2, 0)),
+        "Divergence": spectral.Divergence(fft),
+        "GaussianFilter": spectral.GaussianFilter(fft, 0.1),
+        "Gradient": spectral.Gradient(fft),
+        "Helmholtz": spectral.Helmholtz(fft, 2.0),
+        "InverseCurl": spectral.InverseCurl(fft),
+        "InverseDivergence": spectral.InverseDivergence(fft),
+        "IsotropicFilter": spectral.IsotropicFilter(fft, lambda k: 1 / (1 + k)),
+        "Laplacian": spectral.Laplacian(fft),
+        "LerayProjection": spectral.LerayProjection(fft),
+        "Poisson": spectral.Poisson(fft),
+        "SpectralOperator": spectral.SpectralOperator(fft, lambda kx, ky, kz: 1 + kx**2 + ky**2),
+    }
+
+
+def rolled_out(solver, u):
+    fft = solver.equation.fft
+    return fft.inverse(solver.rollout(fft(u), 2)[0])
+
+
+def other_functions(fft):
+    """What is no operator: it has no transpose."""
+    field = spectral.GaussianRandomField(fft, lambda k: 1 / k)
+    equations = {
+        "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
+        "Burgers": pde.Burgers(fft, 0.1),
+        "Diffusion": pde.Diffusion(fft, 0.1),
+        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, 20.0),
+        "NavierStokes": pde.NavierStokes(fft, 0.1),
+    }
+    return {
+        "GaussianRandomField": lambda u: u * field(KEY),
+        "mean_square": lambda u: spectral.mean_square(fft, fft(u)),
+        "power_spectrum": lambda u: spectral.power_spectrum(fft, u).power,
+        "white_noise": lambda u: u * spectral.white_noise(fft.decomposition, KEY),
+        "wavenumbers": lambda u: fft(u) * sum(fft.wavenumbers(dtype=u.dtype)).astype(complex),
+        **{name: lambda u, e=equation: pde.RealSpace(e)(0.0, u) for name, equation in equations.items()},
+        "ETDRK": lambda u: rolled_out(pde.ETDRK(equations["Diffusion"], 0.1, 2), u),
+        "FNO3D": lambda u: nn.FNO3D(fft, 3, 1, width=2, modes=1, depth=1, key=KEY)(u),
+        "HaloConv3D": lambda u: nn.HaloConv3D(fft.decomposition, 3, 1, 3, key=KEY)(u),
+        "SpectralConv3D": lambda u: nn.SpectralConv3D(fft, 3, 1, 1, key=KEY)(u),
+    }
+
+
+def make_mesh(kind, sizes=(2, 2, 2)):
+    devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
+    return Mesh(devices, ("c", "x", "y"), axis_types=KINDS[kind])
+
+
+@functools.cache
+def everything(kind):
+    mesh = make_mesh(kind)
+    dec = dops.Decomposition(mesh, shape=GRID)
+    fft, halo = dops.FFT3D(dec, real=True), dops.HaloExchange(dec, 1)
+    padded = dops.Decomposition(mesh, shape=PADDED)
+    return {
+        "FFT3D": dops.FFT3D(dec),
+        "FFT3D real": fft,
+        "FFT3D padded": dops.FFT3D(padded, real=True),
+        "HaloExchange": halo,
+        "HaloExchange padded": dops.HaloExchange(padded, (2, 1, 0), periodic=False),
+        "round trip": fft.inverse @ fft,
+        "crop": halo.crop @ halo.update @ halo,
+        "Resample": spectral.Resample(fft, (6, 4, 4)),
+        "Stencil": dops.Stencil(dec, difference, (1, 1, 0)),
+        "Stencil padded": dops.Stencil(padded, difference, (1, 1, 0)),
+        "Transpose": dops.Transpose(dec, "z", "x"),
+        **spectral_operators(fft),
+        **other_functions(fft),
+    }
+
+
+VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "NavierStokes"}
+CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
+# JAX cannot lower the gradient of any `shard_map` inside a checked one, if it multiplies two arguments.
+NO_GRADIENT_INSIDE = {"HaloConv3D"}
+
+
+NAMES = list(everything("auto"))
+CONTEXTS = [(True, True), (False, False), (True, False), (False, True)]  # inside of a map, with an ambient mesh
+
+
+def field_for(name, mesh, lead=2):
+    dec = dops.Decomposition(mesh, shape=PADDED if "padded" in name else GRID)
+    components = (3,) if name in VECTORS | CHANNELS else ()
+    dtype = np.complex128 if name == "FFT3D" else np.float64
+    x = random_field((lead, *components, *dec.shape), dtype)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 3) + [(0, n - m) for n, m in zip(dec.padded_shape(), dec.shape)])
+    return jax.device_put(x, NamedSharding(mesh, P("c", *[None] * len(components), "x", "y")))
+
+
+def loss(operator):
+    return lambda x: jnp.sum(jnp.abs(operator(x)) ** 2)
+
+
+def results(operator, *, gradient=True):
+    """The value, the gradient and, where there is one, the transpose, as one function."""
+
+    def program(x):
+        y = operator(x)
+        found = [y, jax.grad(loss(operator))(x)] if gradient else [y]
+        return [*found, operator.T(y)] if isinstance(operator, dops.AbstractOperator) else found
+
+    return program
+
+
+def inside(program, mesh, ambient):
+    return jax.shard_map(program, mesh=None if ambient else mesh, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
+
+
+def lower(name, kind, mapped, ambient):
+    mesh = make_mesh(kind)
+    with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
+        operator = everything(kind)[name]
+        program = results(operator, gradient=not (mapped and name in NO_GRADIENT_INSIDE))
+        jax.jit(inside(program, mesh, ambient) if mapped else program).lower(field_for(name, mesh))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lowers(name):
+    i = NAMES.index(name)
+    cells = [(list(KINDS)[j % 4], CONTEXTS[(j + i // 4) % 4]) for j in (i, i + 1)]
+    if "DECOMPOPS_FULL_MATRIX" in os.environ:
+        cells = itertools.product(KINDS, CONTEXTS)
+    for kind, context in cells:
+        lower(name, kind, *context)
+
+
+def inverse_laplacian(u):
+    k = np.fft.fftfreq(4, 1 / 4)
+    squared = sum(component**2 for component in np.meshgrid(k, k, k, indexing="ij"))
+    squared[0, 0, 0] = np.inf
+    return np.fft.ifftn(-np.fft.fftn(u, axes=(1, 2, 3)) / squared, axes=(1, 2, 3)).real
+
+
+def extend(u):
+    return extended(u, (2, 2, 1), ((1, 1),) * 3, (True,) * 3)
+
+
+def add_back(y):
+    """The transpose of `extend`: add the values of all copies of a cell."""
+    cell = extend(np.arange(2 * 64).reshape(2, *GRID))
+    return np.bincount(cell.ravel(), y.ravel()).reshape(2, *GRID)
+
+
+# What each operator and its transpose are, in NumPy.
+EXPECTED = {
+    "FFT3D": (lambda u: np.fft.fftn(u, axes=(1, 2, 3)),) * 2,
+    "HaloExchange": (extend, add_back),
+    "Poisson": (inverse_laplacian,) * 2,
+    "Stencil padded": (
+        lambda u: np.roll(u, -1, 1) - 2 * np.roll(u, -1, 2),
+        lambda u: np.roll(u, 1, 1) - 2 * np.roll(u, 1, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "ambient"), list(zip(KINDS, (True, True, False, False))))
+def test_values(kind, ambient):
+    mesh = make_mesh(kind)
+    true = (slice(None), *map(slice, PADDED))
+    with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
+        fields = {name: field_for(name, mesh) for name in EXPECTED}
+        programs = {name: inside(results(everything(kind)[name]), mesh, ambient) for name in EXPECTED}
+        found = jax.jit(lambda fields: {name: programs[name](fields[name]) for name in fields})(fields)
+    for name, (operator, transpose) in EXPECTED.items():
+        u, (y, gradient, z) = (jax.tree.map(np.asarray, tree) for tree in (fields[name], found[name]))
+        if "padded" in name:
+            u, y, gradient, z = u[true], y[true], gradient[true], z[true]
+        assert_close(y, operator(u))
+        assert_close(gradient, 2 * transpose(np.conj(y)))
+        assert_close(z, transpose(y))
