@@ -115,6 +115,9 @@ VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "N
 CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
 # JAX cannot lower the gradient of any `shard_map` inside a checked one, if it multiplies two arguments.
 NO_GRADIENT_INSIDE = {"HaloConv3D"}
+# Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
+OLD = jax.__version_info__ < (0, 10, 2)
+AXIS_INDEX = {"HaloExchange padded", "Stencil padded", "GaussianRandomField", "power_spectrum", "white_noise"}
 
 
 NAMES = list(everything("auto"))
@@ -150,6 +153,8 @@ def inside(program, mesh, ambient):
 
 
 def lower(name, kind, mapped, ambient):
+    if OLD and mapped and name in AXIS_INDEX:
+        return
     mesh = make_mesh(kind)
     with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
         operator = everything(kind)[name]
@@ -200,11 +205,13 @@ EXPECTED = {
 def test_values(kind, ambient):
     mesh = make_mesh(kind)
     true = (slice(None), *map(slice, PADDED))
+    names = EXPECTED.keys() - (AXIS_INDEX if OLD else set())
     with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
-        fields = {name: field_for(name, mesh) for name in EXPECTED}
-        programs = {name: inside(results(everything(kind)[name]), mesh, ambient) for name in EXPECTED}
+        fields = {name: field_for(name, mesh) for name in names}
+        programs = {name: inside(results(everything(kind)[name]), mesh, ambient) for name in names}
         found = jax.jit(lambda fields: {name: programs[name](fields[name]) for name in fields})(fields)
-    for name, (operator, transpose) in EXPECTED.items():
+    for name in names:
+        operator, transpose = EXPECTED[name]
         u, (y, gradient, z) = (jax.tree.map(np.asarray, tree) for tree in (fields[name], found[name]))
         if "padded" in name:
             u, y, gradient, z = u[true], y[true], gradient[true], z[true]
