@@ -16,7 +16,7 @@ from . import _reductions as reductions
 from ._backend.base import AbstractBackend
 from ._config import resolve_backend
 from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, check_shape, pencil_layout
-from ._sharding import ambient_mesh, batch_spec, whole_along
+from ._sharding import ambient_mesh, batch_spec, manual_axes, whole_along
 
 
 Field = Shaped[Array | np.ndarray, "..."]
@@ -226,13 +226,11 @@ class Decomposition(eqx.Module):
         self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field"
     ) -> tuple[int, ...]:
         """The true lengths of the last three axes of a field that is to be summed."""
-        context = jax.sharding.get_abstract_mesh()
-        for axis, kind in zip(context.axis_names, context.axis_types):
-            if kind == AxisType.Manual and axis in self.axes:
-                raise ValueError(
-                    f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; "
-                    "call this outside, or sum the blocks with `jax.lax.psum`."
-                )
+        for axis in filter(manual_axes().__contains__, self.axes):
+            raise ValueError(
+                f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; "
+                "call this outside, or sum the blocks with `jax.lax.psum`."
+            )
         return self._layout_of(field, pencil, axis_contiguous, name).true_shape
 
     def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Layout:

@@ -33,12 +33,12 @@ from ._sharding import (
     no_devices,
     spec_entry,
 )
-from ._stage import BatchEntry, Plan, result_dtype
+from ._stage import NOBODY, BatchEntry, Plan, result_dtype
 
 
 def apply(plan: Plan, x: Array) -> Array:
     """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
-    plan = replace(plan, mesh=mesh_in_context(plan.mesh), caller=plan.caller or plan.backend.caller())
+    plan = replace(_called(plan), mesh=mesh_in_context(plan.mesh))
     _refuse_other_devices(plan, x)
     plan.backend.prepare(plan, x.dtype)
     return operator_p.bind(_place(plan, x), plan=plan)
@@ -46,9 +46,14 @@ def apply(plan: Plan, x: Array) -> Array:
 
 def apply_to_block(plan: Plan, block: Array) -> Array:
     """Apply `plan` to one block, inside a `shard_map` over the mesh."""
-    plan = replace(plan, caller=plan.caller or plan.backend.caller())
+    plan = _called(plan)
     plan.backend.prepare(plan, block.dtype)
     return plan.local(block) if plan.backend.differentiable_block else block_p.bind(block, plan=plan)
+
+
+def _called(plan: Plan) -> Plan:
+    """`plan` with who calls it. A transpose is called where the operator was."""
+    return plan if plan.caller != NOBODY else replace(plan, caller=plan.backend.caller())
 
 
 operator_p = Primitive("distributed_operator")

@@ -6,7 +6,7 @@ conjugate operators all come from one list of stages: reversed, and with each st
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.sharding import AbstractMesh, Mesh
 
-    from ._backend.base import AbstractBackend, Caller
+    from ._backend.base import AbstractBackend
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
@@ -193,6 +193,21 @@ def result_dtype(stage: Stage, dtype: np.dtype) -> np.dtype:
     return dtype
 
 
+class Caller(NamedTuple):
+    """Who calls an operator.
+
+    `line` is the line of the user's program, such as `power.py:12`. `place` tells calls apart that share a line: it has
+    columns, and the functions around the call that JAX traces with it. `thread` is the name of the Python thread.
+    """
+
+    line: str = ""
+    place: str = ""
+    thread: str = ""
+
+
+NOBODY = Caller()
+
+
 @dataclass(frozen=True)
 class Plan:
     """A distributed linear operator: the parameter of the one primitive.
@@ -209,7 +224,7 @@ class Plan:
     backend: "AbstractBackend"
     scale: float = 1.0
     batch: tuple[BatchEntry, ...] = ()
-    caller: "Caller | None" = None
+    caller: Caller = NOBODY
 
     def local(self, block: "Array") -> "Array":
         """Apply to one block, inside a `shard_map` over the mesh."""

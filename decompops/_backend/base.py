@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from jax import Array
 
+from .._stage import NOBODY, Caller
+
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,18 +21,6 @@ class Counters(NamedTuple):
     messages: int = 0
     sent_bytes: int = 0
     workspace_bytes: int = 0
-
-
-class Caller(NamedTuple):
-    """Who calls an operator.
-
-    `line` is the line of the user's program, such as `power.py:12`. `place` tells calls apart that share a line: it has
-    columns, and the functions around the call that JAX traces with it. `thread` is the name of the Python thread.
-    """
-
-    line: str = ""
-    place: str = ""
-    thread: str = ""
 
 
 class AbstractBackend(abc.ABC):
@@ -56,7 +46,7 @@ class AbstractBackend(abc.ABC):
 
     def caller(self) -> Caller:
         """Who calls an operator just now, if this backend tells calls apart by it. Calls differ as programs do then."""
-        return Caller()
+        return NOBODY
 
     def counters(self) -> Counters:
         """For the benchmark. Without compiled kernels nothing is counted: XLA's programs say what they communicate."""

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jaxtyping
 
-from .base import Caller
+from .._stage import Caller
 
 
 MAIN = "main"

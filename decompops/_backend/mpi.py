@@ -12,9 +12,9 @@ import numpy as np
 from jax import Array
 
 from .._pencil import AXES, Layout
-from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
+from .._stage import Caller, Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
 from . import caller, launch, library
-from .base import AbstractBackend, Caller, Counters
+from .base import AbstractBackend, Counters
 from .xla import fourier, normalisation, resize, scaled
 
 

@@ -26,7 +26,7 @@ def test_kernels_are_there():
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("task", ["operators", "transformations", "order"])
 def test_results(task, ranks):
-    done = mpiexec.run(WORKER, task, ranks=ranks, ROUNDS="200" if ranks == 2 else "60")
+    done = mpiexec.run(WORKER, task, ranks=ranks, ROUNDS="100" if ranks == 2 else "30")
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 

@@ -97,11 +97,10 @@ def ends_before_the_first_call() -> None:
         fft(field)
 
 
-def exits() -> None:
-    """With CODE, by Python's or by the system's exit."""
+def exits_at_once() -> None:
     fft, field = waiting()
     if victim():
-        (os._exit if "HARD" in os.environ else sys.exit)(int(os.environ["CODE"]))
+        os._exit(0)
     fft(field)
 
 
@@ -109,7 +108,10 @@ def ends_one_of_two_meshes() -> None:
     """A rank that ends has to leave both meshes before it waits for the others in either."""
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
-    ends_early()
+    fft, field = waiting()
+    if victim():
+        sys.exit(3)
+    fft(field)
 
 
 def does_not_initialize() -> None:

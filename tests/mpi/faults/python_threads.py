@@ -78,7 +78,7 @@ def unnamed_threads() -> None:
     results = run_in_threads({"one": lambda: step(u), "two": lambda: fft(u)})
     for error in results.values():
         assert "inside `with dops.MPI.thread(name):`" in str(error), error
-    print("caught", flush=True)
+    print("caught threads without names", flush=True)
 
 
 def threads_that_pass_for_one() -> None:
@@ -93,7 +93,13 @@ def threads_that_pass_for_one() -> None:
     many = {name: lambda v=factor * u: [compiled(v) for _ in range(20)] for name, factor in (("one", 1), ("two", 2))}
     results = run_in_threads(many)
     assert any("several Python threads" in str(error) for error in results.values()), results
-    print("caught", flush=True)
+    print("caught threads that pass for one", flush=True)
+
+
+def threads() -> None:
+    named_threads()
+    unnamed_threads()
+    threads_that_pass_for_one()  # the last, because after it the mesh is not used any more
 
 
 if __name__ == "__main__":
