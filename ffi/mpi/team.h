@@ -78,6 +78,7 @@ class Team {
   void work();
   void step(std::unique_lock<std::mutex>& lock);
   void connect();
+  void meet(int tag, bool ready);
   std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock);
   void execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock);
   void announce(const Call& call);
@@ -87,8 +88,9 @@ class Team {
   // From now on nothing runs any more. If the reason is this rank's own, the others are told.
   void fail(const std::string& reason, bool own) noexcept;
   // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, fails, withdraws them and throws.
-  // The first `receives` of them are receives.
-  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives);
+  // The first `receives` of them are receives. If `ready`, this rank itself may not fail any more.
+  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives, bool ready = false);
+  void listen();
   void watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
              std::vector<int>& told);
   void withdraw(std::vector<MPI_Request>& requests, std::size_t receives) noexcept;

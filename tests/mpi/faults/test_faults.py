@@ -118,7 +118,7 @@ FAULTS = [
         *(
             "python_threads.py",
             "threads",
-            "Python threads with names (`MPI.thread`); without; one program in two at a time",
+            "Python threads with names (`MPI.thread`); without; one program in two threads",
         ),
         "right results; an exception in each thread; an exception on all ranks",
         ("^right$", "^caught threads without names$", "^caught threads that pass for one$"),
