@@ -78,7 +78,7 @@ class CuDecomp(AbstractBackend):
         **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if there
         is no GPU, JAX is in use already or the ranks do not agree with JAX's processes.
         """
-        limits = launch.Limits(timeout=60.0, limit=None, heartbeat=int(heartbeat))
+        limits = launch.Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
         launch.initialize_gpus(communicator, key, limits, device)
 
     @staticmethod

@@ -25,6 +25,7 @@ def end_together(communicator: Any, give_up: Callable[[str], None], leave: Calla
     `give_up` tells the other ranks why.
     """
     process, child_status = os.getpid(), 0
+    rank, size = communicator.rank, communicator.size  # which MPI does not say any more once it is finalised
     report_exception, report_thread = sys.excepthook, threading.excepthook
 
     def end(kind: type[BaseException], value: BaseException, trace: TracebackType | None, report: Callable) -> None:
@@ -32,19 +33,18 @@ def end_together(communicator: Any, give_up: Callable[[str], None], leave: Calla
         if os.getpid() != process:
             child_status = 1
         found = _KERNEL_ERROR.search(str(value))
-        if not found:
+        if not found or size == 1:
             report()
-        elif communicator.rank < _SPEAKERS:
-            kept = _keep(kind, value, trace, communicator.rank)
-            sys.stderr.write(f"{found[0]}\n  (traceback: {kept})\n")
-        if os.getpid() != process or communicator.size == 1:
+        elif rank < _SPEAKERS:
+            sys.stderr.write(f"{found[0]}\n  (traceback: {_keep(kind, value, trace, rank)})\n")
+        if os.getpid() != process or size == 1:
             return
         give_up(f"{kind.__name__}: {value}")
         sys.stdout.flush()
         sys.stderr.flush()
         # The others need some time to say in which operator they waited for this rank. Rank 0 leaves it to them to end
         # the job, if they do: where JAX's coordinator ends first, JAX ends the others, with many words.
-        time.sleep(1 if communicator.rank > 0 else 5)
+        time.sleep(1 if rank > 0 else 5)
         _end_job(communicator)
 
     def on_exception(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

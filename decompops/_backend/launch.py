@@ -39,7 +39,7 @@ class Limits:
 
     timeout: float
     limit: float | None
-    heartbeat: int
+    heartbeat: float
 
     def __post_init__(self):
         for name in ("timeout", "limit", "heartbeat"):
@@ -199,7 +199,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
             num_processes=communicator.size,
             process_id=communicator.rank,
             local_device_ids=device,
-            heartbeat_timeout_seconds=int(limits.heartbeat),
+            heartbeat_timeout_seconds=math.ceil(limits.heartbeat),
         )
 
 

@@ -15,6 +15,8 @@ from .base import Counters
 
 
 TARGET = "decompops_run_plan"
+# The kernels' sources, in a clone: an editable install may have older kernels.
+SOURCES = Path(__file__).parents[2] / "ffi"
 # What mpi4py calls the libraries that share MPICH's binary interface, and its header's name in the build.
 _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
@@ -103,11 +105,10 @@ def loading_problem(name: str) -> str | None:
         if missing is None:
             return f"{error}: reinstall decompops"
         return f"{missing[1]} was not found: if it is installed, add its folder to LD_LIBRARY_PATH, else install it"
-    sources = Path(__file__).parents[2] / "ffi"
-    if (sources / "CMakeLists.txt").exists() and stamp_of(library) != source_stamp(sources):
+    if (SOURCES / "CMakeLists.txt").exists() and stamp_of(library) != source_stamp(SOURCES):
         return (
-            f"the kernels were built from other sources than those in {sources}: rebuild them with "
-            f"`python -m pip install -e {sources.parent}`"
+            f"the kernels were built from other sources than those in {SOURCES}: rebuild them with "
+            f"`python -m pip install -e {SOURCES.parent}`"
         )
     return None
 

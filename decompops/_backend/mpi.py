@@ -82,7 +82,7 @@ class MPI(AbstractBackend):
         number of seconds that is not positive; `RuntimeError` if JAX is in use already, if not all ranks call this, or
         if they do not agree with JAX's processes.
         """
-        launch.initialize(communicator, key, launch.Limits(timeout, limit, int(heartbeat)), reuse_memory)
+        launch.initialize(communicator, key, launch.Limits(timeout, limit, heartbeat), reuse_memory)
 
     @staticmethod
     def thread(name: str) -> AbstractContextManager[None]:

@@ -168,6 +168,36 @@ void test_regions() {
   }
 }
 
+// Every number of a plan has a meaning, or it is refused.
+void test_decoding() {
+  const std::vector<std::int64_t> layout{8, 8, 8, 2, 1, 1, 0, -1, -1, 0, 1, 2, 0, 0, 0, 0, 0, 0};
+  std::vector<std::int64_t> numbers{kFormat};
+  auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
+  for (int i = 0; i < 2; ++i) append(layout);
+  append({1, 0, 0, 0, -1, 0, -1, 2, 1, 2});  // a transform of two axes
+  for (int i = 0; i < 2; ++i) append(layout);
+  auto refused = [](const std::vector<std::int64_t>& numbers) {
+    try {
+      decode(numbers.data(), numbers.size(), 1);
+      return false;
+    } catch (const Failure&) {
+      return true;
+    }
+  };
+  expect(!refused(numbers), "a plan is refused");
+  expect(decode(numbers.data(), numbers.size(), 1).stages.size() == 1, "a stage is skipped");
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    for (const std::int64_t wrong : {std::int64_t{-7}, std::int64_t{1} << 60}) {
+      auto changed = numbers;
+      changed[i] = wrong;
+      expect(refused(changed), "number " + std::to_string(i) + " may be " + std::to_string(wrong));
+    }
+    expect(i == 0 || refused({numbers.begin(), numbers.begin() + i}) || i == 37, "a plan of " + std::to_string(i) + " numbers");
+  }
+  numbers[37] = 5;
+  expect(refused(numbers), "there is a sixth stage");
+}
+
 // A field in two pieces cut along the lines, as they arrive from two ranks.
 void test_lines() {
   for (int trial = 0; trial < 60; ++trial) {
@@ -283,6 +313,7 @@ int main(int count, char** arguments) {
     test("sums", test_sums);
     test("sums of halves", test_sums_of_halves);
     test("regions", test_regions);
+    test("decoding", test_decoding);
 #ifdef DECOMPOPS_FFTW
     test("lines", test_lines);
     test("lines of a gap", test_lines_of_a_gap);

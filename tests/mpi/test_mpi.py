@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import decompops as dops
 import numpy as np
 import pytest
+from decompops._backend import library
 
 import mpiexec
 
@@ -87,6 +90,41 @@ def test_use_without_initialize():
     script = "import decompops as dops, jax; dops.FFT3D(jax.make_mesh((1,), ('x',)), backend=dops.MPI())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "RuntimeError: `MPI.initialize()` must be called before" in done.stderr
+
+
+def test_kernels_of_other_sources_are_refused(monkeypatch, tmp_path):
+    assert library.loading_problem("decompops_mpi") is None
+    changed = tmp_path / "ffi"
+    shutil.copytree(library.SOURCES, changed)
+    monkeypatch.setattr(library, "SOURCES", changed)
+    assert library.loading_problem("decompops_mpi") is None
+    (changed / "mpi" / "new_stage.cc").write_text("// what the kernels do not know\n")
+    message = (
+        f"built from other sources than those in {changed}: rebuild them with `python -m pip install -e {tmp_path}`"
+    )
+    assert message in library.loading_problem("decompops_mpi")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dops.MPI.initialize(timeout=0.0), "`timeout` must be a positive number of seconds; got 0.0"),
+        (lambda: dops.MPI.initialize(limit=-1.0), "`limit` must be a positive number of seconds; got -1.0"),
+        (lambda: dops.MPI.initialize(heartbeat=np.nan), "`heartbeat` must be a positive number of seconds; got nan"),
+        (lambda: dops.MPI.thread("main").__enter__(), '`name` must be a string other than "" and "main"; got \'main\''),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+def test_names_of_threads_are_of_one_at_a_time():
+    taken = pytest.raises(ValueError, match="`name` must be that of one thread at a time; 'power' is in use")
+    with dops.MPI.thread("power"), taken:
+        dops.MPI.thread("power").__enter__()
+    with dops.MPI.thread("power"):
+        pass
 
 
 def test_documented_script(tmp_path):
