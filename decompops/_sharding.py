@@ -114,7 +114,7 @@ def plain(x: Array) -> Array:
     Raises `ValueError` for unreduced arrays, the terms of a sum that is still to be computed.
     """
     sharding = jax.typeof(x).sharding
-    spec = sharding.spec.update(reduced=frozenset(), unreduced=frozenset())
+    spec = PartitionSpec(*_partitions(sharding.spec))
     if sharding.spec.unreduced:
         raise ValueError(
             f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
@@ -129,9 +129,15 @@ def plain(x: Array) -> Array:
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
     """The mesh axes that shard each of `ndim` array axes."""
-    # JAX refuses to iterate over a spec that names reduced axes. These shard nothing.
-    spec = sharding.spec.update(reduced=frozenset(), unreduced=frozenset())
-    return (*spec, *[None] * (ndim - len(spec)))
+    entries = _partitions(sharding.spec)
+    return (*entries, *[None] * (ndim - len(entries)))
+
+
+def _partitions(spec: PartitionSpec) -> tuple[BatchEntry, ...]:
+    """The entries of a spec. JAX refuses to iterate over one that names reduced axes, which shard nothing."""
+    if hasattr(spec, "partitions"):
+        return spec.partitions
+    return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))  # JAX 0.10.0
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
