@@ -237,7 +237,7 @@ def _key(candidates: list[Decomposition], dtype: np.dtype, operator: Callable) -
 
 
 def _programs(candidates: list[Decomposition], dtype: np.dtype, operator: Callable) -> str:
-    """A hash of what JAX makes of the operator on all meshes.
+    """A hash of the programs that JAX lowers the operator to, on all meshes.
 
     Programs of native kernels contain numbers that differ between runs, and making them takes memory. So each mesh has
     its program with XLA's collectives, and each candidate with native kernels what the operator prints as.

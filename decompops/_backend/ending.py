@@ -39,7 +39,7 @@ def end_together(communicator: Any, give_up: Callable[[str], None], leave: Calla
             sys.stderr.write(f"{found[0]}\n  (traceback: {_keep(kind, value, trace, rank)})\n")
         if os.getpid() != process or size == 1:
             return
-        give_up(f"{kind.__name__}: {value}")
+        give_up(f"{kind.__name__}: {_in_one_line(str(value))}")
         sys.stdout.flush()
         sys.stderr.flush()
         # The others need some time to say in which operator they waited for this rank. Rank 0 leaves it to them to end
@@ -67,6 +67,13 @@ def end_together(communicator: Any, give_up: Callable[[str], None], leave: Calla
     sys.excepthook = on_exception
     threading.excepthook = on_thread_exception
     atexit.register(on_exit)  # after JAX's own, and so called before
+
+
+def _in_one_line(text: str) -> str:
+    """The text of an error for the other ranks. JAX puts a whole traceback into that of a failed callback."""
+    lines = text.splitlines() or [""]
+    errors = [line for line in lines[1:] if re.match(r"\w[\w.]*(Error|Exception): ", line)]
+    return errors[-1] if errors else lines[0]
 
 
 def _keep(kind: type[BaseException], value: BaseException, trace: TracebackType | None, rank: int) -> Path:

@@ -109,7 +109,7 @@ class ETDRK(eqx.Module):
     ) -> tuple[Complex[Array, "..."], Any]:
         """Many steps in one program.
 
-        To differentiate, about twice the root of `steps` states are kept, and the rest is computed again.
+        A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.
 
         **Arguments:**
 

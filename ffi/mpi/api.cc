@@ -69,7 +69,7 @@ DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
   return guarded([&] { Registry::get().give_up(reason); });
 }
 
-// Ends everything. To be called by every rank, before MPI is finalised.
+// Ends the threads and frees the communicators. Every rank must call it before MPI is finalised.
 DECOMPOPS_EXPORT int decompops_leave() {
   return guarded([] { Registry::get().leave(); });
 }

@@ -10,7 +10,7 @@ namespace decompops::mpi {
 
 class Executor {
  public:
-  // `planning` is FFTW's flag. All references must outlive the executor.
+  // `planning` is FFTW's flag. The program and the team must outlive the executor.
   Executor(const Program& program, Team& team, int threads, unsigned planning)
       : program_(program), team_(team), threads_(threads), planning_(planning) {}
 

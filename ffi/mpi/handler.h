@@ -4,7 +4,7 @@
 
 namespace decompops::mpi {
 
-// The handlers of the stages of a call, and what JAX registers of the state between them.
+// The handlers that XLA calls when it compiles an operator and when it runs it, and the type of the state in between.
 void* instantiate_handler();
 void* execute_handler();
 void* site_type_id();

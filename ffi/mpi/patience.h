@@ -14,7 +14,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds until ranks that wait are told so, and until they give up. Set once, before the first operator.
+// How many seconds a rank waits before it says so, and before it gives up. Set once, before the first operator.
 struct Limits {
   double timeout = 60;
   double limit = 0;  // 0: none

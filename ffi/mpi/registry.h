@@ -38,11 +38,11 @@ class Registry {
   // Notes that a program of a Python thread has come to an operator; `run` is XLA's number for the execution. Throws if
   // another program of the same thread has come in between: then several threads pass for one.
   void enter(std::uint64_t thread, std::int64_t run);
-  // The messages and the bytes sent so far, and the bytes of work space.
+  // How many messages and bytes this rank has sent so far, and the bytes of work space that it holds.
   std::array<Index, 3> counts();
   // Tells the other ranks that this one cannot go on.
   void give_up(const std::string& reason);
-  // Ends everything, together with all other ranks. Does nothing the second time, or in a forked child.
+  // Ends the threads and frees the communicators, together with all other ranks. Does nothing the second time, or in a forked child.
   void leave();
   // This process' rank in the first communicator, or -1.
   int rank() const { return rank_; }

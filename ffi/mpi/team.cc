@@ -149,7 +149,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
     const bool hopeless = same != waiting_.end() && !is_compiled_(wanted.fingerprint);
     const double timeout = limits().timeout;
     if (seconds_since(next_since_) > (hopeless ? std::min(kUnknownSeconds, timeout) : timeout)) {
-      throw Failure(different_programs(both_sides(same != waiting_.end() ? **same : *waiting_.front())));
+      throw Failure(different_programs(both_sides(announcement_of(same != waiting_.end() ? **same : *waiting_.front()))));
     }
     return nullptr;
   }
@@ -159,18 +159,19 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
   return call;
 }
 
-// What the first rank has announced, and `call`, which is what this rank has instead.
-std::string Team::both_sides(const Call& call) const {
+// What the first rank has announced, and what this rank has instead.
+std::string Team::both_sides(const Announcement& mine) const {
+  const std::string label = mine.label, details = mine.details;
   auto side = [](int rank, const std::string& label, const std::string& more) {
     return "rank " + std::to_string(rank) + " is in " + label + (more.empty() ? "" : " (" + more + ")");
   };
-  auto sides = [&](const std::string& first, const std::string& mine) {
-    return side(ranks_[0], next_->label, first) + ", " + side(ranks_[rank_], call.label, mine);
+  auto sides = [&](const std::string& first, const std::string& second) {
+    return side(ranks_[0], next_->label, first) + ", " + side(ranks_[rank_], label, second);
   };
-  if (next_->label != call.label) return sides("", "");
-  if (next_->details != call.details) return sides(next_->details, call.details);
+  if (next_->label != label) return sides("", "");
+  if (next_->details != details) return sides(next_->details, details);
   auto compiled = [](const Identity& identity) { return "compiled as number " + std::to_string(identity.occurrence + 1); };
-  return sides(compiled(next_->identity), compiled(call.identity));
+  return sides(compiled(next_->identity), compiled(mine.identity));
 }
 
 void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock) {

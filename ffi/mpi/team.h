@@ -65,6 +65,7 @@ class Team {
   void free();
 
  private:
+  // What the first rank tells the others; its texts may be cut off.
   struct Announcement {
     Identity identity;
     char label[400], details[400];
@@ -81,9 +82,10 @@ class Team {
   void meet(int tag, bool ready);
   std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock);
   void execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock);
+  static Announcement announcement_of(const Call& call);
   void announce(const Call& call);
   Announcement receive_announcement();
-  std::string both_sides(const Call& call) const;
+  std::string both_sides(const Announcement& mine) const;
   void finish(const std::shared_ptr<Call>& call, const std::string& error) noexcept;
   // From now on nothing runs any more. If the reason is this rank's own, the others are told.
   void fail(const std::string& reason, bool own) noexcept;

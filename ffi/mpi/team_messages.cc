@@ -23,6 +23,13 @@ void assign(char (&to)[N], const std::string& from) {
 
 }  // namespace
 
+Team::Announcement Team::announcement_of(const Call& call) {
+  Announcement announcement{call.identity, {}, {}};
+  assign(announcement.label, call.label);
+  assign(announcement.details, call.details);
+  return announcement;
+}
+
 // A communicator of the mesh's own, for which all of its ranks must come together. Who is in MPI_Comm_create_group learns of
 // no notices, so ranks agree before: first all say that they have come. A rank that fails until then tells the others. Then all
 // say that they are ready, and from there on no rank may fail by itself.
@@ -66,9 +73,7 @@ void Team::announce(const Call& call) {
     sent_.pop_front();
   }
   Sent& sent = sent_.emplace_back();
-  sent.announcement.identity = call.identity;
-  assign(sent.announcement.label, call.label);
-  assign(sent.announcement.details, call.details);
+  sent.announcement = announcement_of(call);
   sent.requests.reserve(size_);
   for (int other = 1; other < size_; ++other) {
     check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement,
@@ -93,32 +98,27 @@ void Team::exchange(const Exchange& exchange, const Memory& memory) {
   std::vector<int> peers;
   requests.reserve(count);
   peers.reserve(count);
-  std::size_t receives = 0;
-  auto start = [&](const Piece& piece) { return memory[piece.buffer] + piece.offset; };
+  auto post = [&](const Message& message, auto start, const char* what) {
+    const Piece& piece = message.piece;
+    const Datatype type(piece, exchange.element, exchange.order);
+    MPI_Request request;
+    check(start(memory[piece.buffer] + piece.offset, 1, type, message.peer, kData, communicator_, &request), what);
+    requests.push_back(request);
+    peers.push_back(message.peer);
+  };
   try {
-    for (const Message& message : exchange.receives) {
-      const Datatype type(message.piece, exchange.element, exchange.order);
-      MPI_Request request;
-      check(MPI_Irecv(start(message.piece), 1, type, message.peer, kData, communicator_, &request), "MPI_Irecv");
-      requests.push_back(request);
-      peers.push_back(message.peer);
-      ++receives;
-    }
+    for (const Message& message : exchange.receives) post(message, MPI_Irecv, "MPI_Irecv");
     for (const Message& message : exchange.sends) {
-      const Datatype type(message.piece, exchange.element, exchange.order);
-      MPI_Request request;
-      check(MPI_Isend(start(message.piece), 1, type, message.peer, kData, communicator_, &request), "MPI_Isend");
-      requests.push_back(request);
-      peers.push_back(message.peer);
+      post(message, MPI_Isend, "MPI_Isend");
       ++messages_;
       sent_bytes_ += message.piece.region.volume() * exchange.element;
     }
   } catch (const std::exception& error) {
     fail(error.what(), true);
-    withdraw(requests, receives);
+    withdraw(requests, std::min(requests.size(), exchange.receives.size()));
     throw;
   }
-  wait(requests, peers, receives);
+  wait(requests, peers, exchange.receives.size());
 }
 
 // After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank that

@@ -66,7 +66,7 @@ std::int64_t cell(Index x, Index y, Index z) { return x * 1000000 + y * 1000 + z
 class Trial {
  public:
   Trial(const Plan& plan, int rank) : plan_(plan), rank_(rank), size_(static_cast<int>(plan.ranks.size())) {
-    // Of its own: what a failed trial has sent may still lie in the old ones.
+    // Each trial has communicators of its own: messages of a failed one may still be under way in the old ones.
     MPI_Comm base, copy;
     MPI_Comm_dup(MPI_COMM_WORLD, &base);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -88,7 +88,7 @@ class Trial {
     team_->free();
   }
 
-  // Runs the operator; whether it has ended without an error. `limit` allocations may succeed.
+  // Runs the operator once, and returns whether it ended without an error. After `limit` allocations one fails.
   bool run(long limit) {
     std::fill(found_.begin(), found_.end(), -1);
     auto call = std::make_shared<Call>();

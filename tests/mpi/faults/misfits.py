@@ -17,7 +17,7 @@ from mpi4py import MPI
 def raises_everywhere(name: str, body, pattern: str) -> None:
     start = time.time()
     for _ in range(2):  # the second time raises the same
-        # JAX raises one or the other, depending on whether the program has run before.
+        # JAX raises a `JaxRuntimeError` if the program has run before, else a `ValueError`.
         with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="(?s)" + pattern):
             jax.block_until_ready(body())
     print(f"caught {name} after {time.time() - start:.1f} s", flush=True)

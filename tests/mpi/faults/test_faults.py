@@ -55,19 +55,26 @@ WAITS = "the others say for whom they wait, fail three seconds later, and the jo
 ALL = "an exception on all ranks, which names the operator, the line and what differs on both sides"
 FAULTS = [
     Fault("ends.py", "raises", "a rank raises an exception", FOLLOWS, (OWN_ERROR, GAVE_UP)),
-    Fault("ends.py", "raises", "(of four ranks)", FOLLOWS, (OWN_ERROR, GAVE_UP), ranks=4),
+    Fault("ends.py", "raises", "the same, on four ranks", FOLLOWS, (OWN_ERROR, GAVE_UP), ranks=4),
     Fault(
-        *("ends.py", "raises", "(rank 0 of four ranks)", FOLLOWS),
+        *("ends.py", "raises", "the same, by rank 0 of four", FOLLOWS),
         (OWN_ERROR, GAVE_UP.replace("rank 0", "rank 1")),
         ranks=4,
         variables={"VICTIM": "0"},
     ),
-    Fault("ends.py", "raises_before_the_first_call", "before the first operator", FOLLOWS, (OWN_ERROR, GAVE_UP)),
-    Fault("ends.py", "raises_in_a_thread", "in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
-    Fault("ends.py", "raises_in_a_callback", "in a callback of JAX's", FOLLOWS, (OWN_ERROR,), lines=60),
+    Fault(
+        "ends.py", "raises_before_the_first_call", "the same, before the first operator", FOLLOWS, (OWN_ERROR, GAVE_UP)
+    ),
+    Fault("ends.py", "raises_in_a_thread", "the same, in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+    Fault("ends.py", "raises_in_a_callback", "the same, in a callback of JAX", FOLLOWS, (OWN_ERROR,), lines=60),
     Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True),
     Fault(
-        *("ends.py", "is_killed", "rank 0 is, JAX's coordinator", "JAX ends the others, which say where they were"),
+        *(
+            "ends.py",
+            "is_killed",
+            "rank 0, JAX's coordinator, is killed",
+            "JAX ends the others, which say where they were",
+        ),
         *((TERMINATED.format(1),), True),
         variables={"VICTIM": "0"},
         open_mpi=True,
@@ -77,16 +84,16 @@ FAULTS = [
         *(
             "ends.py",
             "gets_sigterm_in_an_operator",
-            "inside an operator",
+            "the same, inside an operator",
             "it says in which; the launcher ends the job",
         ),
         *((TERMINATED.format(1),), True),
     ),
     Fault("ends.py", "ends_early", "a rank ends before the others", WAITS, (WAITED, ENDED)),
-    Fault("ends.py", "ends_before_the_first_call", "before the first operator", WAITS, (ENDED,)),
-    Fault("ends.py", "ends_one_of_two_meshes", "by `sys.exit(3)`, with two meshes", WAITS, (WAITED, ENDED)),
+    Fault("ends.py", "ends_before_the_first_call", "the same, before the first operator", WAITS, (ENDED,)),
+    Fault("ends.py", "ends_one_of_two_meshes", "the same, by `sys.exit(3)`, with two meshes", WAITS, (WAITED, ENDED)),
     Fault(
-        *("ends.py", "exits_at_once", "by `os._exit(0)`", SPEAKS, (TERMINATED.format(0),)),
+        *("ends.py", "exits_at_once", "the same, by `os._exit(0)`", SPEAKS, (TERMINATED.format(0),)),
         lines=30,  # of which Open MPI's banner has 24
         open_mpi=True,
     ),
