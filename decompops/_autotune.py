@@ -23,9 +23,9 @@ from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
 from ._backend.xla import XLA
+from ._check import check_count
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
-from ._pencil import check_count
 
 
 # A candidate that takes this many times as long as the best one is timed only once.

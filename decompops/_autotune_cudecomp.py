@@ -12,10 +12,11 @@ from ._autotune import Trial, check_dtype, fastest, mesh_sizes, there_and_back
 from ._backend import grids, launch
 from ._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
 from ._backend.xla import XLA
+from ._blocks import Triple
+from ._check import check_count, check_flag, check_shape
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange
-from ._pencil import Triple, check_count, check_flag, check_shape
 from ._stage import Move
 
 

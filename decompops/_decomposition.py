@@ -14,8 +14,9 @@ from jaxtyping import Shaped
 
 from . import _reductions as reductions
 from ._backend.base import AbstractBackend
+from ._blocks import AXES, Blocks, Pencil, Triple, pencil_blocks
+from ._check import check_flag, check_pencil, check_shape
 from ._config import resolve_backend
-from ._pencil import AXES, Layout, Pencil, Triple, check_flag, check_pencil, check_shape, pencil_layout
 from ._sharding import ambient_mesh, batch_spec, manual_axes, whole_along
 
 
@@ -88,18 +89,18 @@ class Decomposition(eqx.Module):
         """The mesh axes that do not divide the grid, with their sizes."""
         return {name: size for name, size in self.mesh.shape.items() if name not in self.axes}
 
-    def layout(self, pencil: Pencil, shape: Triple | None = None, *, axis_contiguous: bool = False) -> Layout:
+    def layout(self, pencil: Pencil, shape: Triple | None = None, *, axis_contiguous: bool = False) -> Blocks:
         """The layout of `pencil`, for the decomposition's shape or another."""
         check_pencil("pencil", pencil)
         shape = shape or self.shape
         if shape is None:
             raise ValueError("`shape` must be given to the decomposition for this; got None.")
-        return pencil_layout(pencil, shape, self.axes, self.sizes, axis_contiguous=axis_contiguous)
+        return pencil_blocks(pencil, shape, self.axes, self.sizes, axis_contiguous=axis_contiguous)
 
     def spec(self, pencil: Pencil = "z") -> PartitionSpec:
         """The partition spec of the three grid axes in `pencil`."""
         check_pencil("pencil", pencil)
-        return pencil_layout(pencil, (1, 1, 1), self.axes, self.sizes).spec
+        return pencil_blocks(pencil, (1, 1, 1), self.axes, self.sizes).spec
 
     def sharding(self, pencil: Pencil = "z") -> NamedSharding:
         """The sharding of a field without batch axes in `pencil`."""
@@ -233,7 +234,7 @@ class Decomposition(eqx.Module):
             )
         return self._layout_of(field, pencil, axis_contiguous, name).true_shape
 
-    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Layout:
+    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Blocks:
         """The layout that `field` has, by its shape."""
         if np.ndim(field) < 3:
             raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ._pencil import Layout
+from ._blocks import Blocks
 
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ BatchEntry = Any
 class Move:
     """Rearrange: at most one mesh axis goes over from one grid axis to another, and the storage order may change."""
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
 
     @property
     def gathered(self) -> int | None:
@@ -63,8 +63,8 @@ class Fourier:
     full one ("r2c", after transforming) or divides by it ("c2r", before): these are the transposes of the plain ones.
     """
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
     axes: tuple[int, ...]
     kind: Literal["c2c", "r2c", "c2r"]
     sign: Literal[-1, 1]
@@ -110,8 +110,8 @@ class Extend:
     outside the field. Padding counts as outside, except that a periodic image may lie in it.
     """
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
     axis: int
     periodic: bool
     transposed: bool = False
@@ -127,8 +127,8 @@ class Extend:
 class Crop:
     """Drop the halo of every block; `transposed`, surround every block by zeros."""
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
     transposed: bool = False
 
     def transpose(self) -> "Crop":
@@ -142,8 +142,8 @@ class Crop:
 class Clear:
     """Set padding to zero. On fields without padding this is the identity, its own transpose and its own inverse."""
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
 
     def transpose(self) -> "Clear":
         return self
@@ -160,8 +160,8 @@ class Resize:
     `nyquist` is the factor between it and each of them. `halved`: axis z is, as a real transform leaves it.
     """
 
-    before: Layout
-    after: Layout
+    before: Blocks
+    after: Blocks
     axes: tuple[int, ...]
     modes: tuple[int, ...]
     halved: bool
@@ -219,8 +219,8 @@ class Plan:
     mesh: "Mesh | AbstractMesh"
     axes: tuple[str, str | None]
     stages: tuple[Stage, ...]
-    source: Layout
-    target: Layout
+    source: Blocks
+    target: Blocks
     backend: "AbstractBackend"
     scale: float = 1.0
     batch: tuple[BatchEntry, ...] = ()

@@ -42,7 +42,8 @@ SUBPACKAGES = {
 }
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
-    ["_pencil"],
+    ["_blocks"],
+    ["_check"],
     ["_stage"],
     ["_sharding"],
     ["_backend.base"],

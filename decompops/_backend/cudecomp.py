@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType, Mesh
 
-from .._pencil import AXES, Layout
+from .._blocks import AXES, Blocks
 from .._stage import Extend, Move, Plan, Stage, result_dtype
 from . import grids, launch
 from .base import AbstractBackend
@@ -345,7 +345,7 @@ def _mesh_axes(plan: Plan) -> list[Any]:
     return [name for name in plan.mesh.axis_names if name in plan.axes]
 
 
-def order_of(axes: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
+def order_of(axes: tuple[int, int, int], layout: Blocks) -> tuple[int, ...]:
     """How `layout` stores cuDecomp's X, Y and Z, which are `axes` here, the fastest first."""
     return tuple(axes.index(axis) for axis in reversed(layout.order))
 

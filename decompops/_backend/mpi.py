@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from .._pencil import AXES, Layout
+from .._blocks import AXES, Blocks
 from .._stage import Caller, Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
 from . import caller, launch, library
 from .base import AbstractBackend, Counters
@@ -206,7 +206,7 @@ def _details(plan: Plan) -> Iterator[str]:
 _NAMES = {Fourier: "FFT3D", Extend: "HaloExchange", Move: "Transpose", Crop: "HaloExchange.crop", Clear: "Transpose"}
 
 
-def _pencil(layout: Layout) -> str:
+def _pencil(layout: Blocks) -> str:
     whole = "".join(axis for axis, name in zip(AXES, layout.names) if name is None)
     return f"{whole}-pencils"
 
@@ -236,7 +236,7 @@ def _header(stage: Stage) -> Iterator[int]:
     yield from transformed
 
 
-def _layout(layout: Layout, axes: dict[str, int]) -> Iterator[int]:
+def _layout(layout: Blocks, axes: dict[str, int]) -> Iterator[int]:
     yield from layout.lengths
     yield from layout.parts
     yield from (-1 if name is None else axes[name] for name in layout.names)

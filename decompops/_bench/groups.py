@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from .._pencil import Triple
+from .._blocks import Triple
 from ..mpmd import MpmdMesh, reshard
 from ..mpmd._transfer import Route
 from .program import Contestant, random_field

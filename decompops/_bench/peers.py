@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from .._pencil import Triple
+from .._blocks import Triple
 from .program import Contestant, compile_for, gathered
 
 

@@ -14,8 +14,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import Counters
+from .._blocks import NO_HALO, Blocks
 from .._hlo import Collective, collectives
-from .._pencil import NO_HALO, Layout
 from .._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
 
 
@@ -40,7 +40,7 @@ class Operand:
     """
 
     dtype: np.dtype
-    layout: Layout | None
+    layout: Blocks | None
     lead: tuple[int, ...] = ()
 
     @property
@@ -238,6 +238,6 @@ def _walk(program: Program) -> Iterator[tuple[Stage, int, np.dtype, np.dtype]]:
             yield stage, fields, before, dtype
 
 
-def _share(layout: Layout, dtype: np.dtype) -> float:
+def _share(layout: Blocks, dtype: np.dtype) -> float:
     """The bytes of a field per device, without padding."""
     return math.prod(layout.lengths) * dtype.itemsize / math.prod(layout.parts)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._pencil import Triple
+from .._blocks import Triple
 from .program import random_field
 
 

@@ -20,8 +20,8 @@ from jax.sharding import AxisType, Mesh
 
 from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
+from .._blocks import Triple
 from .._decomposition import Decomposition
-from .._pencil import Triple
 from .._stage import Fourier
 from .groups import HandOver
 from .operators import OPERATORS, operator_problem

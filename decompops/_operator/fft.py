@@ -14,8 +14,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
+from .._blocks import Blocks, Triple
+from .._check import check_flag, check_up_to
 from .._decomposition import Decomposition
-from .._pencil import Layout, Triple, check_flag, check_up_to
 from .._sharding import manual_axes, place
 from .._stage import Fourier, Move, Plan, Resize, Stage
 from .planned import AbstractPlanned
@@ -180,7 +181,7 @@ class FFT3D(AbstractPlanned):
 
 
 def fourier_stages(
-    dec: Decomposition, source: Layout, target: Layout, modes: Triple, *, real: bool, nyquist: bool = False
+    dec: Decomposition, source: Blocks, target: Blocks, modes: Triple, *, real: bool, nyquist: bool = False
 ) -> tuple[Stage, ...]:
     """Transform whatever is local, communicate, and so on: every decomposition's transform is an instance of this.
 
@@ -224,7 +225,7 @@ def fourier_stages(
     return (*stages, Move(here, target)) if here != target else tuple(stages)
 
 
-def _order(here: Layout, axes: tuple[int, ...], target: Layout | None) -> Triple:
+def _order(here: Blocks, axes: tuple[int, ...], target: Blocks | None) -> Triple:
     """The storage order for transforming `axes`: the target's own if that has them last, else a cheap one."""
     if target is not None and target.order[-len(axes) :] == axes:
         return target.order
@@ -265,7 +266,7 @@ def box(lengths: Any) -> Box:
     return x, y, z
 
 
-def _along(layout: Layout, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:
+def _along(layout: Blocks, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:
     """`values` along grid axis `axis` of `layout`, padded with zeros, of length 1 along the others."""
     position = layout.position(axis)
     padding = layout.shape[position] - len(values)

@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
+from .._blocks import Triple
 from .._decomposition import Decomposition
-from .._pencil import Triple
 from .._stage import Clear, Crop, Extend, Plan, Stage
 from .planned import AbstractPlanned
 

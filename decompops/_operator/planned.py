@@ -11,8 +11,8 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
+from .._blocks import AXES, NO_HALO, Blocks, Triple
 from .._decomposition import Decomposition
-from .._pencil import AXES, NO_HALO, Layout, Triple
 from .._primitive import apply, apply_to_block
 from .._sharding import manual_axes, plain
 from .._stage import Fourier, Plan
@@ -184,7 +184,7 @@ def _spectral_dtype(dtype: np.dtype) -> np.dtype:
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
-def pad(x: Array, layout: Layout) -> Array:
+def pad(x: Array, layout: Blocks) -> Array:
     """Zero-pad a field of true shape to the shape of `layout`; one that has it already is left alone."""
     widths = [new - old for new, old in zip(layout.shape, x.shape[-3:])]
     if not any(widths):

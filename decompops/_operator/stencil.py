@@ -13,8 +13,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
+from .._blocks import Blocks
 from .._decomposition import Decomposition
-from .._pencil import Layout
 from .._sharding import entries_of, explicit_spec, manual_axes, place
 from .base import AbstractOperator
 from .halo import HaloExchange
@@ -127,7 +127,7 @@ class Stencil(AbstractOperator):
         halo = tuple((before + layout.padding(axis), after) for axis, (before, after) in enumerate(exchange.halo))
         return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic)
 
-    def _on_block(self, layout: Layout, extended: Array, *shifts: Array | None) -> Array:
+    def _on_block(self, layout: Blocks, extended: Array, *shifts: Array | None) -> Array:
         """`fn` on one extended block of `layout`.
 
         `fn` never sees padding: a result there, such as 0 / 0, could be masked, but not its gradient. A block that
@@ -215,7 +215,7 @@ def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOpe
     return DerivedStencil(stencil, transposed, conjugated)
 
 
-def _shifts(layout: Layout, axis: int) -> np.ndarray:
+def _shifts(layout: Blocks, axis: int) -> np.ndarray:
     """By how many cells each block along `axis` reaches past the end of the field."""
     ends = np.arange(1, layout.parts[axis] + 1) * layout.core(axis)
     return np.maximum(ends - layout.lengths[axis], 0)
@@ -233,7 +233,7 @@ def _window(block: Array, axis: int, width: int, shift: Array, starts: dict[int,
     return window
 
 
-def _with_blocks(layout: Layout) -> tuple[int, ...]:
+def _with_blocks(layout: Blocks) -> tuple[int, ...]:
     """The global shape of a z-pencil with the blocks along x and y as axes of their own."""
     x, y, z = layout.block_shape
     return (layout.parts[0], x, layout.parts[1], y, z)

@@ -7,8 +7,9 @@ import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
+from .._blocks import AXES, Pencil, Triple
+from .._check import check_flag, check_pencil
 from .._decomposition import Decomposition
-from .._pencil import AXES, Pencil, Triple, check_flag, check_pencil
 from .._stage import Clear, Move, Plan, Stage
 from .planned import AbstractPlanned
 

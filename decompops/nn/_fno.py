@@ -11,9 +11,9 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
+from .._check import check_count, check_flag
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
-from .._pencil import check_count, check_flag
 from ._channels import check_channels
 from ._spectral_conv import SpectralConv3D
 

@@ -10,11 +10,11 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
+from .._check import check_count, check_flag, check_one_or_three
 from .._decomposition import Decomposition
 from .._operator.fft import real_dtype
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
-from .._pencil import check_count, check_flag, check_one_or_three
 from .._sharding import axis_names, entries_of, mesh_to_map
 from ._channels import check_channels
 

@@ -13,9 +13,10 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
+from .._blocks import Blocks, Triple
+from .._check import check_count, check_up_to
 from .._operator.fft import FFT3D, real_dtype
 from .._operator.planned import pad
-from .._pencil import Layout, Triple, check_count, check_up_to
 from .._sharding import place
 from ..spectral._operator import grid_of
 from ._channels import check_channels
@@ -118,7 +119,7 @@ def _kept(fft: FFT3D, modes: Any) -> tuple[FFT3D, Triple]:
 
 
 @functools.lru_cache(maxsize=128)
-def _drawing(lead: Triple, layout: Layout, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
+def _drawing(lead: Triple, layout: Blocks, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
     """The program that draws weights: one, so that no device makes more than its own part."""
     deviation = 1 / math.sqrt(sum(lead[1:]))
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
+from .._check import check_count
 from .._operator.fft import Number
-from .._pencil import check_count
 from ..spectral._operator import check_number
 from ..spectral._vector import times
 from ._equation import AbstractEquation, Time, cast

@@ -8,8 +8,8 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Complex
 
+from .._blocks import Triple
 from .._operator.fft import FFT3D, Lengths, box
-from .._pencil import Triple
 from . import _vector
 from ._operator import AbstractSpectralOperator, Components, internal_transform
 

@@ -15,10 +15,11 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Shaped
 
+from .._blocks import Triple
+from .._check import check_flag
 from .._decomposition import Decomposition
 from .._operator.base import AbstractOperator
 from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers, box
-from .._pencil import Triple, check_flag
 from . import _vector
 
 

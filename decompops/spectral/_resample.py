@@ -4,10 +4,11 @@ from typing import Any
 
 import equinox as eqx
 
+from .._blocks import Triple
+from .._check import check_shape
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D, fourier_stages
 from .._operator.planned import AbstractPlanned
-from .._pencil import Triple, check_shape
 from .._stage import Plan
 from ._operator import internal_transform
 

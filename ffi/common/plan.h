@@ -1,4 +1,4 @@
-// What to do with a block: the C++ side of `decompops/_stage.py` and `decompops/_pencil.py`.
+// What to do with a block: the C++ side of `decompops/_stage.py` and `decompops/_blocks.py`.
 
 #pragma once
 

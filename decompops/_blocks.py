@@ -1,12 +1,11 @@
 """Pencils: which grid axis every device holds whole, and how a block lies in memory.
 
-Grid axes are numbered x, y, z = 0, 1, 2. Nothing here knows of JAX arrays; a `Layout` is plain, hashable data.
+Grid axes are numbered x, y, z = 0, 1, 2. Nothing here knows of JAX arrays; a `Blocks` is plain, hashable data.
 """
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, SupportsIndex
+from typing import Literal
 
 from jax.sharding import PartitionSpec
 
@@ -23,7 +22,7 @@ NO_HALO = ((0, 0), (0, 0), (0, 0))
 
 
 @dataclass(frozen=True)
-class Layout:
+class Blocks:
     """How a field of `lengths` cells is divided over devices and stored.
 
     `lengths`, `parts`, `names` and `halo` go by grid axis; `order` gives the grid axis stored at each position. A grid
@@ -83,14 +82,14 @@ class Layout:
         return x, y, z
 
 
-def pencil_layout(
+def pencil_blocks(
     pencil: Pencil,
     lengths: Triple,
     axes: tuple[str, str | None],
     sizes: tuple[int, int],
     *,
     axis_contiguous: bool = False,
-) -> Layout:
+) -> Blocks:
     """The layout of `pencil` on mesh axes `axes = (a, b)` of `sizes` devices.
 
     z-pencil `P(a, b, None)`, y-pencil `P(a, None, b)`, x-pencil `P(None, a, b)`: cuDecomp's pencils in C order.
@@ -107,54 +106,4 @@ def pencil_layout(
         "x": (1, rows, columns),
     }
     order = _CONTIGUOUS[pencil] if axis_contiguous else NATURAL
-    return Layout(lengths, parts[pencil], names[pencil], order)
-
-
-def check_pencil(name: str, value: object) -> None:
-    if not isinstance(value, str) or value not in AXES:
-        raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
-
-
-def check_shape(name: str, shape: Any) -> Triple:
-    try:
-        nx, ny, nz = (operator.index(n) for n in shape)
-        valid = min(nx, ny, nz) > 0
-    except (TypeError, ValueError):
-        nx, ny, nz, valid = 0, 0, 0, False
-    if not valid:
-        raise ValueError(f"`{name}` must be three positive integers (nx, ny, nz); got {shape!r}.")
-    return nx, ny, nz
-
-
-def check_one_or_three(name: str, value: Any) -> Triple:
-    try:
-        return check_shape(name, (value,) * 3 if isinstance(value, SupportsIndex) else value)
-    except ValueError:
-        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None
-
-
-def check_up_to(name: str, value: Any, most: Triple, what: str) -> Triple:
-    """One or three positive integers, along x, y, z, of which none exceeds `most`."""
-    try:
-        counts = check_one_or_three(name, value)
-    except ValueError:
-        counts = None
-    if counts is None or any(count > limit for count, limit in zip(counts, most)):
-        raise ValueError(f"`{name}` must be one to {most} {what}; got {value!r}.")
-    return counts
-
-
-def check_count(name: str, value: Any) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
-    return count
-
-
-def check_flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"`{name}` must be True or False; got {value!r}.")
-    return value
+    return Blocks(lengths, parts[pencil], names[pencil], order)

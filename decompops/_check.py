@@ -1,0 +1,56 @@
+"""Checks of arguments: an error names the argument, the rule and the value received."""
+
+import operator
+from typing import Any, SupportsIndex
+
+from ._blocks import AXES, Triple
+
+
+def check_pencil(name: str, value: object) -> None:
+    if not isinstance(value, str) or value not in AXES:
+        raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
+
+
+def check_shape(name: str, shape: Any) -> Triple:
+    try:
+        nx, ny, nz = (operator.index(n) for n in shape)
+        valid = min(nx, ny, nz) > 0
+    except (TypeError, ValueError):
+        nx, ny, nz, valid = 0, 0, 0, False
+    if not valid:
+        raise ValueError(f"`{name}` must be three positive integers (nx, ny, nz); got {shape!r}.")
+    return nx, ny, nz
+
+
+def check_one_or_three(name: str, value: Any) -> Triple:
+    try:
+        return check_shape(name, (value,) * 3 if isinstance(value, SupportsIndex) else value)
+    except ValueError:
+        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None
+
+
+def check_up_to(name: str, value: Any, most: Triple, what: str) -> Triple:
+    """One or three positive integers, along x, y, z, of which none exceeds `most`."""
+    try:
+        counts = check_one_or_three(name, value)
+    except ValueError:
+        counts = None
+    if counts is None or any(count > limit for count, limit in zip(counts, most)):
+        raise ValueError(f"`{name}` must be one to {most} {what}; got {value!r}.")
+    return counts
+
+
+def check_count(name: str, value: Any) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
+    return count
+
+
+def check_flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True or False; got {value!r}.")
+    return value
