@@ -7,15 +7,20 @@ the mesh that applies to an operator always has the axis types of the context an
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import zip_longest
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from ._stage import BatchEntry
+
+# One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
+BatchEntry = Any
 
 
 def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
@@ -59,18 +64,40 @@ def no_devices(mesh: Mesh | AbstractMesh) -> ValueError:
     )
 
 
-def mesh_to_map(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh | None:
-    """The mesh to give to a `jax.shard_map`; `None` stands for the mesh of the context."""
+def map_blocks(
+    function: Callable,
+    mesh: Mesh | AbstractMesh,
+    names: Collection[str],
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    check_types: bool = True,
+) -> Callable:
+    """`function` of blocks as one of global arrays, which are divided over the mesh axes `names`.
+
+    Without `check_types`, JAX does not check over which mesh axes results are replicated.
+    """
     mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
     # The mesh itself where possible, because it may be all that tells a surrounding `jit` the devices. But an
-    # `AbstractMesh` that a user made for the context lacks the kind of device, and JAX compares that, too.
-    return mesh if context.empty or mesh.abstract_mesh == context else None
+    # `AbstractMesh` that a user made for the context lacks the kind of device, and JAX compares that, too. There
+    # `None` stands for the mesh of the context.
+    return jax.shard_map(
+        function,
+        mesh=mesh if context.empty or mesh.abstract_mesh == context else None,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names=frozenset(names),
+        check_vma=check_types,
+    )
 
 
 def manual_axes() -> set[str]:
     """The mesh axes that a surrounding `jax.shard_map` maps over."""
-    context = jax.sharding.get_abstract_mesh()
-    return {name for name, kind in zip(context.axis_names, context.axis_types) if kind == AxisType.Manual}
+    return _axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)
+
+
+def _axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
+    return {name for name, own in zip(mesh.axis_names, mesh.axis_types) if own == kind}
 
 
 def _ambient_devices() -> Mesh | None:
@@ -95,6 +122,80 @@ def place(x: Array, sharding: NamedSharding) -> Array:
     if AxisType.Explicit not in mesh.axis_types:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
     return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
+
+
+def place_field(
+    x: Array,
+    mesh: Mesh | AbstractMesh,
+    grid_axes: Collection[str | None],
+    grid_spec: Iterable[BatchEntry],
+    batch: tuple[BatchEntry, ...] = (),
+) -> Array:
+    """Bring a field to the sharding `grid_spec` of its last three axes, those of the grid, for which `mesh` has the
+    axes `grid_axes`. The leading axes stay as they are where that is known, and are else divided as `batch_of` says."""
+    if not isinstance(x, Tracer):
+        return _put(x, mesh, (*batch_of_concrete(x, mesh, grid_axes, batch), *grid_spec))
+    own = jax.typeof(x).sharding.mesh
+    if own.empty and AxisType.Explicit not in mesh.axis_types:
+        return _constrain(x, mesh, grid_spec)
+    if own != mesh.abstract_mesh and not manual_axes():
+        x = _put(x, mesh, ())
+    sharding = jax.typeof(x).sharding
+    spec = explicit_spec(mesh, (*_lead(sharding, x.ndim, grid_axes), *grid_spec))
+    own = mesh.abstract_mesh if sharding.mesh.empty else sharding.mesh
+    return x if sharding.spec == spec else jax.sharding.reshard(x, NamedSharding(own, spec))
+
+
+def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: Iterable[BatchEntry]) -> Array:
+    """Tell a surrounding `jit` which devices it is for, as an ambient mesh does by itself: it does not look inside our
+    primitive, and inputs without a sharding would leave it on one device."""
+    if not (isinstance(mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
+        return x
+    batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 3)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*batch, *grid_spec)))
+
+
+def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -> Array:
+    sharding = NamedSharding(mesh, array_spec(mesh, entries))
+    if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
+        return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
+    # On another mesh, or on Explicit axes of one device, an equivalent sharding may make an array of another type.
+    same_type = (
+        not isinstance(x, Tracer)
+        and isinstance(x.sharding, NamedSharding)
+        and x.sharding.mesh == mesh
+        and jax.typeof(x).sharding.spec == explicit_spec(mesh, (*entries, *[None] * x.ndim)[: x.ndim])
+    )
+    return x if same_type and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
+
+
+def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    """Refuse an array on other devices, as `jax.jit` does: moving it in silence would cost a transfer in each call.
+
+    The order of the devices may differ, as the sharding may. An array that is on one device of the mesh, and on no mesh
+    of its own, is yet to be sharded. `spec` is the sharding that the error names.
+    """
+    if not isinstance(mesh, Mesh):
+        return
+    own = set(mesh.devices.flat)
+    if isinstance(x, Tracer):
+        other = jax.typeof(x).sharding.mesh
+        found = None if other.empty or other.size == len(own) else f"{other.size} devices"
+    else:
+        devices = x.sharding.device_set
+        to_be_sharded = isinstance(x.sharding, SingleDeviceSharding) and devices <= own
+        found = None if not x.committed or devices == own or to_be_sharded else _ids(devices)
+    if found is None:
+        return
+    raise ValueError(
+        f"`x` must lie on the operator's mesh, {_ids(own)}; got an array on {found}. To move it, call "
+        "`jax.device_put(x, sharding)`, or between processes `mpmd.reshard(x, sharding)`, with "
+        f"`sharding = NamedSharding(operator.decomposition.mesh, {spec})`."
+    )
+
+
+def _ids(devices: set) -> str:
+    return f"devices {np.array2string(np.sort([device.id for device in devices]), separator=', ', threshold=16)}"
 
 
 def whole_along(x: Array, *axes: int) -> Array:
@@ -140,10 +241,15 @@ def _partitions(spec: PartitionSpec) -> tuple[BatchEntry, ...]:
     return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))  # JAX 0.10.0
 
 
+def result_sharding(sharding: NamedSharding, lead: int, spec: Iterable[BatchEntry]) -> NamedSharding:
+    """The sharding in the type of a result: of its first `lead` axes as in `sharding`, of the others as in `spec`."""
+    entries = (*entries_of(sharding, lead)[:lead], *spec)
+    return NamedSharding(sharding.mesh, explicit_spec(sharding.mesh, entries))
+
+
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
     """The part of a spec that names Explicit mesh axes: what an array's type carries."""
-    explicit = {name for name, kind in zip(mesh.axis_names, mesh.axis_types) if kind == AxisType.Explicit}
-    return _restricted(array_spec(mesh, entries), explicit)
+    return _restricted(array_spec(mesh, entries), _axes_of_kind(mesh, AxisType.Explicit))
 
 
 def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
@@ -161,6 +267,43 @@ def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> Part
 def _restricted(entries: Iterable[BatchEntry], names: set[str]) -> PartitionSpec:
     """A spec of `entries` without all mesh axes but `names`."""
     return PartitionSpec(*(spec_entry(name for name in axis_names(entry) if name in names) for entry in entries))
+
+
+def batch_of(
+    x: Array,
+    mesh: Mesh | AbstractMesh,
+    grid_axes: Collection[str | None],
+    batch: tuple[BatchEntry, ...],
+    names: Collection[str],
+) -> tuple[BatchEntry, ...]:
+    """Over which mesh axes the leading axes of a field are divided: as its type says (Explicit), as `vmap` was told
+    (`batch`), else over those of the mesh axes `names` that the grid does not need and that divide them."""
+    sharding = jax.typeof(x).sharding
+    explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)
+    lead = _lead(sharding, x.ndim, grid_axes)
+    entries = []
+    for typed, given in zip_longest(lead, batch, fillvalue=PartitionSpec.UNCONSTRAINED):
+        if given is not PartitionSpec.UNCONSTRAINED:
+            given = spec_entry(name for name in axis_names(given) if name not in explicit)
+        entries.append(typed or given)
+    free = set(names).difference(grid_axes, explicit)
+    return batch_spec(x.shape[:-3], {n: size for n, size in mesh.shape.items() if n in free}, tuple(entries))
+
+
+def batch_of_concrete(
+    x: Array, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
+) -> tuple[BatchEntry, ...]:
+    """Over which mesh axes the leading axes of an array are divided: on `mesh` as they are, else as `batch_of` says."""
+    sharding = getattr(x, "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
+        return _lead(sharding, x.ndim, grid_axes)
+    return batch_of(x, mesh, grid_axes, batch, mesh.axis_names)
+
+
+def _lead(sharding: NamedSharding, ndim: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
+    """What a sharding says of the leading axes, without the mesh axes that the grid needs."""
+    entries = entries_of(sharding, ndim)[: ndim - 3]
+    return tuple(spec_entry(name for name in axis_names(entry) if name not in grid_axes) for entry in entries)
 
 
 def batch_spec(

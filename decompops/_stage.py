@@ -6,11 +6,12 @@ conjugate operators all come from one list of stages: reversed, and with each st
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from ._blocks import Blocks
+from ._sharding import BatchEntry
 
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
 
     from ._backend.base import AbstractBackend
-
-# One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
-BatchEntry = Any
 
 
 @dataclass(frozen=True)

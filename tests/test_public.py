@@ -42,10 +42,9 @@ SUBPACKAGES = {
 }
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
-    ["_blocks"],
+    ["_blocks", "_sharding"],
     ["_check"],
     ["_stage"],
-    ["_sharding"],
     ["_backend.base"],
     ["_backend.xla_halo"],
     ["_backend.xla", "_backend.library", "_backend.caller", "_backend.ending"],

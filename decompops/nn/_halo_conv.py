@@ -15,7 +15,7 @@ from .._decomposition import Decomposition
 from .._operator.fft import real_dtype
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
-from .._sharding import axis_names, entries_of, mesh_to_map
+from .._sharding import axis_names, entries_of, map_blocks
 from ._channels import check_channels
 
 
@@ -106,9 +106,7 @@ class HaloConv3D(eqx.Module):
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
         spec = PartitionSpec(*entries_of(jax.typeof(x).sharding, x.ndim)[:-3], *dec.spec("z"))
         names = {name for entry in spec for name in axis_names(entry)}
-        mesh = mesh_to_map(dec.mesh)
         # In a caller's `shard_map` over a batch axis, JAX (up to 0.12) cannot lower the derivative of a `shard_map`
         # that saves values which vary over it. So nothing is saved; XLA merges what is computed again with the first.
         on_block = jax.checkpoint(on_block, prevent_cse=False)
-        run = jax.shard_map(on_block, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=spec, axis_names=names)
-        return run(self.conv, x)
+        return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)

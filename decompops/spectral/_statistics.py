@@ -22,8 +22,8 @@ from .._sharding import (
     entries_of,
     explicit_spec,
     manual_axes,
+    map_blocks,
     mesh_in_context,
-    mesh_to_map,
     mesh_with_devices,
 )
 from . import _vector
@@ -258,6 +258,5 @@ def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, 
             raise ValueError(
                 f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
             )
-    mesh = mesh_to_map(dec.mesh)
     names = {*_grid_axes(dec), *(name for entry in batch for name in axis_names(entry))}
-    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=names)(x)
+    return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)
