@@ -17,7 +17,7 @@ from ._check import check_count, check_flag, check_shape
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange
-from ._stage import Move
+from ._plan.stage import Move
 
 
 Kind = Literal["transpose", "halo"]
@@ -109,7 +109,7 @@ def autotune(
     return decompose(sizes, **backends)
 
 
-def _transposed(dec: Decomposition, lengths: Triple, real: bool) -> tuple[Triple, tuple[tuple[int, ...], ...]]:
+def _transposed(dec: Decomposition, lengths: Triple, real: bool) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """The lengths of what transforms move, and how they store its x-, y- and z-pencils."""
     moves = [stage for stage in FFT3D(dec, real=real).plan(lengths).stages if isinstance(stage, Move)]
     z_to_y, y_to_x = (move for move in moves if move.gathered is not None)

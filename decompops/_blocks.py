@@ -1,6 +1,7 @@
-"""Pencils: which grid axis every device holds whole, and how a block lies in memory.
+"""How a grid is cut into blocks: which grid axis is whole on every device, and how a block lies in memory.
 
-Grid axes are numbered x, y, z = 0, 1, 2. Nothing here knows of JAX arrays; a `Blocks` is plain, hashable data.
+Grid axes are numbered from 0: x, y, z on a grid of three. Nothing here knows of arrays or devices; a `Blocks` is plain,
+hashable data.
 """
 
 from collections.abc import Sequence
@@ -12,28 +13,44 @@ from jax.sharding import PartitionSpec
 
 Pencil = Literal["x", "y", "z"]
 Triple = tuple[int, int, int]
-Names = tuple[str | None, str | None, str | None]
 
 AXES: tuple[Pencil, Pencil, Pencil] = ("x", "y", "z")
-NATURAL: Triple = (0, 1, 2)
-# cuDecomp's "axis-contiguous" orders: cyclic, with the pencil's local axis stored last.
-_CONTIGUOUS: dict[Pencil, Triple] = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
-NO_HALO = ((0, 0), (0, 0), (0, 0))
 
 
 @dataclass(frozen=True)
 class Blocks:
     """How a field of `lengths` cells is divided over devices and stored.
 
-    `lengths`, `parts`, `names` and `halo` go by grid axis; `order` gives the grid axis stored at each position. A grid
-    axis that its devices do not divide is padded at its end to the next multiple.
+    - `lengths`, `parts`, `names`, `halo` go by grid axis: the cells, the number of blocks, the mesh axis that divides
+        them (`None`: no axis), and the layers of neighbours' cells before and after each block.
+    - `order` gives the grid axis stored at each position.
+
+    A grid axis that its devices do not divide is padded at its end to the next multiple.
     """
 
-    lengths: Triple
-    parts: Triple
-    names: Names
-    order: Triple = NATURAL
-    halo: tuple[tuple[int, int], ...] = NO_HALO
+    lengths: tuple[int, ...]
+    parts: tuple[int, ...]
+    names: tuple[str | None, ...]
+    order: tuple[int, ...] = ()
+    halo: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self):
+        ndim = len(self.lengths)
+        if not self.order:
+            object.__setattr__(self, "order", tuple(range(ndim)))
+        if not self.halo:
+            object.__setattr__(self, "halo", ((0, 0),) * ndim)
+        if not all(len(values) == ndim for values in (self.parts, self.names, self.order, self.halo)):
+            raise ValueError(f"`Blocks` must have one entry for each grid axis; got {self}.")
+        if sorted(self.order) != list(range(ndim)):
+            raise ValueError(f"`order` must have each of the {ndim} grid axes once; got {self.order}.")
+        if min((*self.lengths, *self.parts)) < 1 or min(min(pair) for pair in self.halo) < 0:
+            raise ValueError(f"`lengths` and `parts` must be positive and `halo` not negative; got {self}.")
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the grid has."""
+        return len(self.lengths)
 
     def core(self, axis: int) -> int:
         """Cells of `axis` in one block, without halo."""
@@ -44,11 +61,12 @@ class Blocks:
         return self.core(axis) + sum(self.halo[axis])
 
     def position(self, axis: int) -> int:
-        """Where `axis` is stored, counted from the end (-3, -2 or -1): leading batch axes do not matter."""
-        return self.order.index(axis) - 3
+        """Where `axis` is stored, counted from the end: leading batch axes do not matter."""
+        return self.order.index(axis) - self.ndim
 
     @property
     def block_shape(self) -> tuple[int, ...]:
+        """The shape of the array that holds one block."""
         return tuple(self.extent(axis) for axis in self.order)
 
     @property
@@ -63,47 +81,58 @@ class Blocks:
 
     @property
     def spec(self) -> PartitionSpec:
+        """The mesh axes that divide the stored axes."""
         return PartitionSpec(*(self.names[axis] for axis in self.order))
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """The mesh axes that divide the grid."""
+        return tuple(name for name in self.names if name is not None)
+
+    @property
+    def has_halo(self) -> bool:
+        """Whether blocks carry layers of their neighbours."""
+        return any(map(any, self.halo))
 
     def padding(self, axis: int) -> int:
         """Cells of `axis` beyond the end of the field, in all blocks together."""
         return self.parts[axis] * self.core(axis) - self.lengths[axis]
 
     def is_padded(self, axis: int) -> bool:
+        """Whether `axis` is longer in the array than in the field."""
         return self.padding(axis) > 0
 
     @property
     def padded_axes(self) -> tuple[int, ...]:
-        return tuple(filter(self.is_padded, range(3)))
+        """The axes that are longer in the array than in the field."""
+        return tuple(filter(self.is_padded, range(self.ndim)))
 
-    def lengths_of(self, shape: Sequence[int]) -> Triple:
-        """The lengths of an unpadded field whose array has `shape` in this layout."""
-        x, y, z = (shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(3))
-        return x, y, z
+    def lengths_of(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The lengths of an unpadded field whose array has `shape` when it is cut like this."""
+        return tuple(shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(self.ndim))
 
 
 def pencil_blocks(
-    pencil: Pencil,
-    lengths: Triple,
-    axes: tuple[str, str | None],
-    sizes: tuple[int, int],
+    whole: int,
+    lengths: tuple[int, ...],
+    names: Sequence[str | None],
+    sizes: Sequence[int],
     *,
     axis_contiguous: bool = False,
 ) -> Blocks:
-    """The layout of `pencil` on mesh axes `axes = (a, b)` of `sizes` devices.
+    """The pencil in which grid axis `whole` is undivided, on mesh axes `names` of `sizes` devices.
 
-    z-pencil `P(a, b, None)`, y-pencil `P(a, None, b)`, x-pencil `P(None, a, b)`: cuDecomp's pencils in C order.
+    The other grid axes take the mesh axes in their order: on a grid of three and mesh axes (a, b), z-pencils are
+    `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
+    `axis_contiguous` stores the axes in cyclic order with `whole` last.
     """
-    (a, b), (rows, columns) = axes, sizes
-    names: dict[Pencil, Names] = {
-        "z": (a, b, None),
-        "y": (a, None, b),
-        "x": (None, a, b),
-    }
-    parts: dict[Pencil, Triple] = {
-        "z": (rows, columns, 1),
-        "y": (rows, 1, columns),
-        "x": (1, rows, columns),
-    }
-    order = _CONTIGUOUS[pencil] if axis_contiguous else NATURAL
-    return Blocks(lengths, parts[pencil], names[pencil], order)
+    ndim = len(lengths)
+    others = [axis for axis in range(ndim) if axis != whole]
+    dividing = dict(zip(others, zip(names, sizes)))
+    order = (*range(whole + 1, ndim), *range(whole + 1)) if axis_contiguous else ()
+    return Blocks(
+        lengths,
+        tuple(dividing[axis][1] if axis in dividing else 1 for axis in range(ndim)),
+        tuple(dividing[axis][0] if axis in dividing else None for axis in range(ndim)),
+        order,
+    )

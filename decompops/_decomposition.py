@@ -89,18 +89,21 @@ class Decomposition(eqx.Module):
         """The mesh axes that do not divide the grid, with their sizes."""
         return {name: size for name, size in self.mesh.shape.items() if name not in self.axes}
 
-    def layout(self, pencil: Pencil, shape: Triple | None = None, *, axis_contiguous: bool = False) -> Blocks:
-        """The layout of `pencil`, for the decomposition's shape or another."""
+    def blocks(self, pencil: Pencil, shape: tuple[int, ...] | None = None, *, axis_contiguous: bool = False) -> Blocks:
+        """How `pencil` is cut into blocks, for the decomposition's shape or another."""
         check_pencil("pencil", pencil)
         shape = shape or self.shape
         if shape is None:
             raise ValueError("`shape` must be given to the decomposition for this; got None.")
-        return pencil_blocks(pencil, shape, self.axes, self.sizes, axis_contiguous=axis_contiguous)
+        return self.pencil(AXES.index(pencil), shape, axis_contiguous=axis_contiguous)
+
+    def pencil(self, axis: int, shape: tuple[int, ...], *, axis_contiguous: bool = False) -> Blocks:
+        """How a grid of `shape` is cut into blocks if grid axis number `axis` is whole on every device."""
+        return pencil_blocks(axis, shape, self.axes, self.sizes, axis_contiguous=axis_contiguous)
 
     def spec(self, pencil: Pencil = "z") -> PartitionSpec:
         """The partition spec of the three grid axes in `pencil`."""
-        check_pencil("pencil", pencil)
-        return pencil_blocks(pencil, (1, 1, 1), self.axes, self.sizes).spec
+        return self.blocks(pencil, (1, 1, 1)).spec
 
     def sharding(self, pencil: Pencil = "z") -> NamedSharding:
         """The sharding of a field without batch axes in `pencil`."""
@@ -108,11 +111,11 @@ class Decomposition(eqx.Module):
 
     def local_shape(self, pencil: Pencil = "z") -> tuple[int, ...]:
         """The shape of one block in `pencil`, padding included."""
-        return self.layout(pencil).block_shape
+        return self.blocks(pencil).block_shape
 
     def padded_shape(self, pencil: Pencil = "z") -> tuple[int, ...]:
         """The global shape of a field's array in `pencil`: the true shape, padded where the mesh does not divide it."""
-        return self.layout(pencil).shape
+        return self.blocks(pencil).shape
 
     def shard(self, array: Shaped[Array | np.ndarray, "..."], pencil: Pencil = "z") -> Shaped[Array, "..."]:
         """Distribute a host array `(*batch, nx, ny, nz)` as a field in `pencil`, padded where it must be.
@@ -130,21 +133,21 @@ class Decomposition(eqx.Module):
             raise ValueError(
                 f"`array` must have shape (*batch, nx, ny, nz) with (nx, ny, nz) = {shape}; got {array.shape}."
             )
-        layout = self.layout(pencil, shape)
-        if self.shape is None and layout.padded_axes:
+        blocks = self.blocks(pencil, shape)
+        if self.shape is None and blocks.padded_axes:
             raise ValueError(f"`shape` must be given where the mesh does not divide it; got {shape}.")
         if not isinstance(self.mesh, Mesh):
             raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
         lead = array.shape[:-3]
-        spec = PartitionSpec(*batch_spec(lead, self.batch_axes), *layout.spec)
+        spec = PartitionSpec(*batch_spec(lead, self.batch_axes), *blocks.spec)
 
         def block(index):
             part = array[index]  # a slice past the end of an axis is cut there: what is missing is padding
-            sizes = [len(range(*i.indices(n))) for i, n in zip(index, (*lead, *layout.shape))]
+            sizes = [len(range(*i.indices(n))) for i, n in zip(index, (*lead, *blocks.shape))]
             return np.pad(part, [(0, size - n) for size, n in zip(sizes, part.shape)])
 
         sharding = NamedSharding(self.mesh, spec)
-        return jax.make_array_from_callback((*lead, *layout.shape), sharding, block)
+        return jax.make_array_from_callback((*lead, *blocks.shape), sharding, block)
 
     def crop(
         self, field: Shaped[Array, "..."], pencil: Pencil | None = None, *, axis_contiguous: bool = False
@@ -153,15 +156,15 @@ class Decomposition(eqx.Module):
 
         **Arguments:**
 
-        - `field`: of shape `(*batch, ...)`, in the layout of `pencil` or already without its padding.
+        - `field`: of shape `(*batch, ...)`, in the blocks of `pencil` or already without its padding.
         - `pencil`: may be left out for a field in natural order, whose padding is that of one of the pencils.
         - `axis_contiguous`: whether it is stored with the local axis of `pencil` last, as operators built with
             `axis_contiguous=True` leave it. It stays so.
 
         **Raises:** `ValueError` for a field of another shape.
         """
-        layout = self._layout_of(field, pencil, axis_contiguous)
-        lengths = layout.true_shape
+        blocks = self._blocks_of(field, pencil, axis_contiguous)
+        lengths = blocks.true_shape
         cuts = [axis for axis in (-3, -2, -1) if lengths[axis] != field.shape[axis]]
         return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
 
@@ -172,13 +175,13 @@ class Decomposition(eqx.Module):
 
         **Arguments:** and **Raises:** as of `crop`. The result is in natural order, however the field was stored.
         """
-        layout = self._layout_of(field, pencil, axis_contiguous)
+        blocks = self._blocks_of(field, pencil, axis_contiguous)
         if isinstance(field, Array) and not field.is_fully_addressable:
             field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
         array = np.asarray(field)
         lead = array.ndim - 3
-        natural = (*range(lead), *(lead + layout.order.index(axis) for axis in range(3)))
-        return array[..., *map(slice, layout.true_shape)].transpose(natural)
+        natural = (*range(lead), *(lead + blocks.order.index(axis) for axis in range(3)))
+        return array[..., *map(slice, blocks.true_shape)].transpose(natural)
 
     def sum(self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False) -> Shaped[Array, "..."]:
         """The sum over the grid. Padding does not count, whatever stands there. Communicates by an all-reduce only.
@@ -232,23 +235,23 @@ class Decomposition(eqx.Module):
                 f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; "
                 "call this outside, or sum the blocks with `jax.lax.psum`."
             )
-        return self._layout_of(field, pencil, axis_contiguous, name).true_shape
+        return self._blocks_of(field, pencil, axis_contiguous, name).true_shape
 
-    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Blocks:
-        """The layout that `field` has, by its shape."""
+    def _blocks_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Blocks:
+        """The blocks that `field` has, by its shape."""
         if np.ndim(field) < 3:
             raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {np.shape(field)}.")
         if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
             raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
         grid = np.shape(field)[-3:]
         pencils = AXES if pencil is None else (pencil,)
-        layouts = [self.layout(p, self.shape or (1, 1, 1), axis_contiguous=axis_contiguous) for p in pencils]
+        candidates = [self.blocks(p, self.shape or (1, 1, 1), axis_contiguous=axis_contiguous) for p in pencils]
         if self.shape is None:  # nothing is padded then
-            layouts = [replace(layout, lengths=layout.lengths_of(grid)) for layout in layouts]
-        for layout in layouts:
-            if grid in (layout.shape, layout.true_shape):
-                return layout
-        expected = " or ".join(str(shape) for shape in sorted({s for q in layouts for s in (q.shape, q.true_shape)}))
+            candidates = [replace(blocks, lengths=blocks.lengths_of(grid)) for blocks in candidates]
+        for blocks in candidates:
+            if grid in (blocks.shape, blocks.true_shape):
+                return blocks
+        expected = " or ".join(str(shape) for shape in sorted({s for q in candidates for s in (q.shape, q.true_shape)}))
         raise ValueError(
             f"`{name}` must have shape (*batch, ...) with the true shape of the grid or that padded for its pencil, "
             f"{expected}; got {np.shape(field)}. (Say `pencil` and `axis_contiguous` for a field that is stored in "

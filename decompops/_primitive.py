@@ -1,6 +1,6 @@
 """The one JAX primitive that carries every distributed operator.
 
-Its only parameter is a hashable `Plan`. All of JAX's transformations are rules on plans, written once, here; this is
+Its only parameter is a hashable `Call`. All of JAX's transformations are rules on calls, written once, here; this is
 the only file that touches JAX's extension interface. Why a primitive and not `custom_vjp` or a bare `shard_map`:
 docs/design.md.
 """
@@ -11,13 +11,14 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.errors import ConcretizationTypeError
 from jax.extend.core import Primitive, concrete_or_error
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from ._backend.base import NOBODY, Call
+from ._backend.execute import run_on_block
 from ._sharding import (
     array_spec,
     axis_names,
@@ -32,30 +33,32 @@ from ._sharding import (
     refuse_other_devices,
     result_sharding,
 )
-from ._stage import NOBODY, Plan, result_dtype
 
 
-def apply(plan: Plan, x: Array) -> Array:
-    """Apply `plan` to a field `x` of global shape `(*batch, *plan.source.shape)`."""
-    plan = replace(_called(plan), mesh=mesh_in_context(plan.mesh))
+def apply(call: Call, x: Array) -> Array:
+    """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
+    call = replace(_called(call), mesh=mesh_in_context(call.mesh))
     if not manual_axes():
-        lead = [None] * (x.ndim - 3)
-        spec = PartitionSpec() if plan.source.padded_axes else PartitionSpec(*lead, *plan.source.spec)
-        refuse_other_devices(_known(x), plan.mesh, spec)
-    plan.backend.prepare(plan, x.dtype)
-    return operator_p.bind(_place(plan, x), plan=plan)
+        source = call.plan.source
+        lead = [None] * (x.ndim - source.ndim)
+        spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
+        refuse_other_devices(_known(x), call.mesh, spec)
+    call.backend.prepare(call, x.dtype)
+    return operator_p.bind(_place(call, x), call=call)
 
 
-def apply_to_block(plan: Plan, block: Array) -> Array:
-    """Apply `plan` to one block, inside a `shard_map` over the mesh."""
-    plan = _called(plan)
-    plan.backend.prepare(plan, block.dtype)
-    return plan.local(block) if plan.backend.differentiable_block else block_p.bind(block, plan=plan)
+def apply_to_block(call: Call, block: Array) -> Array:
+    """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
+    call = _called(call)
+    call.backend.prepare(call, block.dtype)
+    return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
 
 
-def _called(plan: Plan) -> Plan:
-    """`plan` with who calls it. A transpose is called where the operator was."""
-    return plan if plan.caller != NOBODY else replace(plan, caller=plan.backend.caller())
+def _called(call: Call) -> Call:
+    """`call` with who calls it. A transpose is called where the operator was."""
+    if call.caller != NOBODY or (caller := call.backend.caller()) == NOBODY:
+        return call
+    return replace(call, caller=caller)
 
 
 def _known(x: Array) -> Array:
@@ -66,46 +69,47 @@ def _known(x: Array) -> Array:
         return x
 
 
-def _place(plan: Plan, x: Array) -> Array:
+def _place(call: Call, x: Array) -> Array:
     """Bring `x` to the sharding that the plan starts from."""
-    return place_field(x, plan.mesh, plan.axes, plan.source.spec, plan.batch)
+    return place_field(x, call.mesh, call.plan.mesh_axes, call.plan.source.spec, call.batch)
 
 
 operator_p = Primitive("distributed_operator")
 
 
-def _block_map(x: Array, *, plan: Plan) -> Array:
+def _block_map(x: Array, *, call: Call) -> Array:
     """The meaning of the primitive: the plan on every block, with all mesh axes manual.
 
     A batch axis must be manual too: left to XLA, its FFTs would gather it.
     """
     # A surrounding, partly manual `shard_map` has made some axes manual already.
-    names = frozenset(plan.mesh.axis_names) - manual_axes()
-    batch = batch_of(x, plan.mesh, plan.axes, plan.batch, names)
-    specs = PartitionSpec(*batch, *plan.source.spec), PartitionSpec(*batch, *plan.target.spec)
-    return map_blocks(plan.local, plan.mesh, names, *specs, check_types=False)(x)
+    names = frozenset(call.mesh.axis_names) - manual_axes()
+    batch = batch_of(x, call.mesh, call.plan.mesh_axes, call.batch, names)
+    specs = PartitionSpec(*batch, *call.plan.source.spec), PartitionSpec(*batch, *call.plan.target.spec)
+    return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
 
 
 @operator_p.def_impl
-def _evaluate(x: Array, *, plan: Plan) -> Array:
-    if isinstance(plan.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
-        plan = replace(plan, mesh=mesh_with_devices(mesh_in_context(plan.mesh), x))
-        x = _place(plan, x)
-    batch = batch_of_concrete(x, plan.mesh, plan.axes, plan.batch)
-    return _compiled(replace(plan, batch=batch))(x)
+def _evaluate(x: Array, *, call: Call) -> Array:
+    if isinstance(call.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
+        call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
+        x = _place(call, x)
+    batch = batch_of_concrete(x, call.mesh, call.plan.mesh_axes, call.batch)
+    return _compiled(replace(call, batch=batch))(x)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(plan: Plan):
+def _compiled(call: Call):
     """The program for eager calls. Left to itself, XLA would leave one-device and trailing entries out of the spec."""
-    spec = array_spec(plan.mesh, (*plan.batch, *plan.target.spec))
-    return jax.jit(functools.partial(_block_map, plan=plan), out_shardings=NamedSharding(plan.mesh, spec))
+    spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
+    return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
 
 
 @operator_p.def_abstract_eval
-def _abstract_value(x, *, plan: Plan):
-    lead = x.shape[:-3]
-    dtype = _dtype(plan, x)
+def _abstract_value(x, *, call: Call):
+    plan = call.plan
+    lead = x.shape[: -plan.source.ndim]
+    dtype = plan.result_dtype(x.dtype)
     shape = (*lead, *plan.target.shape)
     if x.sharding.mesh.empty:
         return x.update(shape=shape, dtype=dtype, weak_type=False)
@@ -113,23 +117,19 @@ def _abstract_value(x, *, plan: Plan):
     return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _dtype(plan: Plan, x) -> np.dtype:
-    return functools.reduce(lambda dtype, stage: result_dtype(stage, dtype), plan.stages, x.dtype)
-
-
-def _batching_rule(axis_data, args, dims, *, plan: Plan):
+def _batching_rule(axis_data, args, dims, *, call: Call):
     (x,), (dim,) = args, dims
     if dim is None:  # not mapped: JAX asks all the same
-        return operator_p.bind(x, plan=plan), None
+        return operator_p.bind(x, call=call), None
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:
-        _check_spmd_name(plan, axis_names(known), axis_data.size)
-    return operator_p.bind(x, plan=replace(plan, batch=(known, *plan.batch))), 0
+        _check_spmd_name(call, axis_names(known), axis_data.size)
+    return operator_p.bind(x, call=replace(call, batch=(known, *call.batch))), 0
 
 
-def _check_spmd_name(plan: Plan, names: tuple[str, ...], length: int) -> None:
-    sizes = {name: size for name, size in plan.mesh.shape.items() if name not in plan.axes}
+def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
+    sizes = {name: size for name, size in call.mesh.shape.items() if name not in call.plan.mesh_axes}
     if not sizes.keys() >= set(names) or length % math.prod(sizes[name] for name in names):
         raise ValueError(
             f"`spmd_axis_name` of `jax.vmap` must name batch axes of the operator's mesh, {sizes}, that divide the "
@@ -139,15 +139,15 @@ def _check_spmd_name(plan: Plan, names: tuple[str, ...], length: int) -> None:
 
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
 # A cotangent may come from the user, sharded in any way: it is placed like an input.
-ad.deflinear2(operator_p, lambda cotangent, _, *, plan: [apply(plan.transpose(), jnp.asarray(cotangent))])
+ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
 
 
-def _lower(ctx, x, *, plan: Plan):
+def _lower(ctx, x, *, call: Call):
     # Only a whole program has devices: its other inputs may be on the mesh where `x` is not, and the reverse.
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
-    if devices is not None and devices < plan.mesh.size:
-        raise no_devices(plan.mesh)
-    return mlir.lower_fun(_block_map, multiple_results=False)(ctx, x, plan=plan)
+    if devices is not None and devices < call.mesh.size:
+        raise no_devices(call.mesh)
+    return mlir.lower_fun(_block_map, multiple_results=False)(ctx, x, call=call)
 
 
 mlir.register_lowering(operator_p, _lower)
@@ -158,19 +158,23 @@ block_p = Primitive("distributed_operator_on_block")
 
 
 @block_p.def_impl
-def _evaluate_block(block: Array, *, plan: Plan) -> Array:
-    return jax.jit(plan.local)(block)
+def _evaluate_block(block: Array, *, call: Call) -> Array:
+    return jax.jit(functools.partial(run_on_block, call))(block)
 
 
 @block_p.def_abstract_eval
-def _abstract_block(block, *, plan: Plan):
-    return block.update(shape=(*block.shape[:-3], *plan.target.block_shape), dtype=_dtype(plan, block), weak_type=False)
+def _abstract_block(block, *, call: Call):
+    plan = call.plan
+    shape = (*block.shape[: -plan.source.ndim], *plan.target.block_shape)
+    return block.update(shape=shape, dtype=plan.result_dtype(block.dtype), weak_type=False)
 
 
-def _batch_block(args, dims, *, plan: Plan):
-    return block_p.bind(jnp.moveaxis(args[0], dims[0], 0), plan=plan), 0
+def _batch_block(args, dims, *, call: Call):
+    return block_p.bind(jnp.moveaxis(args[0], dims[0], 0), call=call), 0
 
 
 batching.primitive_batchers[block_p] = _batch_block
-ad.deflinear2(block_p, lambda cotangent, _, *, plan: [block_p.bind(cotangent, plan=plan.transpose())])
-mlir.register_lowering(block_p, mlir.lower_fun(lambda block, *, plan: plan.local(block), multiple_results=False))
+ad.deflinear2(block_p, lambda cotangent, _, *, call: [block_p.bind(cotangent, call=call.transpose())])
+mlir.register_lowering(
+    block_p, mlir.lower_fun(lambda block, *, call: run_on_block(call, block), multiple_results=False)
+)

@@ -44,7 +44,7 @@ SUBPACKAGES = {
 LAYERS = [
     ["_blocks", "_sharding"],
     ["_check"],
-    ["_stage"],
+    ["_basis.base", "_basis.fourier"],
     ["_backend.base"],
     ["_backend.xla_halo"],
     ["_backend.xla", "_backend.library", "_backend.caller", "_backend.ending"],

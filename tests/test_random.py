@@ -96,7 +96,7 @@ def test_reductions(dec, batch, data):
     pencil, contiguous = data.draw(st.sampled_from("xyz")), data.draw(st.booleans())
     u, v = (np.round(3 * random_field((*batch, *dec.shape), np.complex128, seed)) for seed in range(2))
     u, v = ((x if dtype == "complex128" else x.real).astype(dtype) for x in (u, v))
-    layout = dec.layout(pencil, axis_contiguous=contiguous)
+    layout = dec.blocks(pencil, axis_contiguous=contiguous)
     junk = {"b": True, "i": 100}.get(np.dtype(dtype).kind, np.nan)
 
     def stored(x):

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jaxtyping
 
-from .._stage import Caller
+from .base import Caller
 
 
 MAIN = "main"

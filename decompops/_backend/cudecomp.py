@@ -13,10 +13,11 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh
 
 from .._blocks import AXES, Blocks
-from .._stage import Extend, Move, Plan, Stage, result_dtype
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Extend, Move
 from . import grids, launch
-from .base import AbstractBackend
-from .xla import interpret, move, pad_end
+from .base import AbstractBackend, Call
+from .xla import extend_or_add, move, pad_end
 from .xla_halo import Message, messages_of, permute
 
 
@@ -158,44 +159,60 @@ class CuDecomp(AbstractBackend):
         platform = "cpu" if grids.platform() == "cpu" else "gpu"
         return launch.ranks_of(mesh, self.communicator, platform, self)
 
-    def prepare(self, plan: Plan, dtype: np.dtype) -> None:
-        ranks = self._ranks(plan)
-        for stage in plan.stages:
+    def prepare(self, call: Call, dtype: np.dtype) -> None:
+        ranks = self._ranks(call)
+        for stage in call.plan.stages:
             if ranks and np.dtype(dtype).name in DTYPES:
-                for use in self._uses(plan, stage):
+                for use in self._uses(call, stage):
                     number = grids.add(self.communicator, launch.known[self.communicator].handle, ranks, use.grid)
                     if self._allocates(use):
                         grids.reserve(number, grids.elements(number, use.width) * np.dtype(dtype).itemsize)
-            dtype = result_dtype(stage, dtype)
+            dtype = stage.result_dtype(dtype)
 
-    def run(self, plan: Plan, block: Array) -> Array:
-        return interpret(plan, block, functools.partial(self._move, plan), functools.partial(self._exchange, plan))
+    def takes(self, stages: tuple[AbstractStage, ...]) -> int:
+        match stages[0]:
+            case Move() as stage:
+                return int(stage.gathered is not None and stage.before.ndim == 3)
+            case Extend() as stage:
+                return int(stage.before.ndim == 3)
+            case _:
+                return 0
+
+    def run(self, plan: Plan, block: Array, call: Call) -> Array:
+        (stage,) = plan.stages
+        match stage:
+            case Move():
+                return self._move(call, stage, block)
+            case Extend():
+                return extend_or_add(stage, block, functools.partial(self._exchange, call))
+            case _:
+                raise AssertionError(f"cuDecomp does not take {stage}")
 
     def _allocates(self, use: "_Use") -> bool:
         """Whether cuDecomp must allocate the work space itself."""
         return str(self.halo if use.width else self.transpose).startswith("nvshmem")
 
-    def _ranks(self, plan: Plan) -> tuple[int, ...]:
+    def _ranks(self, call: Call) -> tuple[int, ...]:
         """The ranks that share a grid with this one, in the mesh's order; none if the mesh is one of other ranks."""
-        assert isinstance(plan.mesh, Mesh)
-        ranks = np.reshape(self._ranks_of(plan.mesh), plan.mesh.devices.shape)
+        assert isinstance(call.mesh, Mesh)
+        ranks = np.reshape(self._ranks_of(call.mesh), call.mesh.devices.shape)
         here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)
         if len(here) == 0:
             return ()
-        names = _mesh_axes(plan)
-        ranks = ranks[tuple(slice(None) if name in names else i for name, i in zip(plan.mesh.axis_names, here[0]))]
+        names = _mesh_axes(call)
+        ranks = ranks[tuple(slice(None) if name in names else i for name, i in zip(call.mesh.axis_names, here[0]))]
         return tuple(int(rank) for rank in ranks.flat)
 
-    def _uses(self, plan: Plan, stage: Stage) -> list["_Use"]:
+    def _uses(self, call: Call, stage: AbstractStage) -> list["_Use"]:
         """What `stage` needs of cuDecomp."""
         if isinstance(stage, Move) and stage.gathered is not None:
-            return [self._transpose(plan, stage)]
+            return [self._transpose(call, stage)]
         if isinstance(stage, Extend):
             stage = stage.transpose() if stage.transposed else stage
-            return [self._halo(plan, stage, swap.width) for swap in _swaps(stage, messages_of(stage))]
+            return [self._halo(call, stage, swap.width) for swap in _swaps(stage, messages_of(stage))]
         return []
 
-    def _transpose(self, plan: Plan, stage: Move) -> "_Use":
+    def _transpose(self, call: Call, stage: Move) -> "_Use":
         """cuDecomp's axes are named so that one descriptor serves a move and its transpose."""
         gathered, divided = _exchanged(stage)
         first, second = sorted((gathered, divided))
@@ -203,20 +220,20 @@ class CuDecomp(AbstractBackend):
         before, after = (stage.before, stage.after) if divided == first else (stage.after, stage.before)
         lengths = {axis: pencil.parts[axis] * pencil.core(axis) for axis, pencil in ((first, after), (second, before))}
         lengths[other] = after.parts[other] * after.core(other)
-        along = self._along(plan, after.names[first])
+        along = self._along(call, after.names[first])
         axes = (other, first, second) if along else (first, second, other)
         orders = [order_of(axes, layout) for layout in (before, after)]
         orders.insert(0 if along else 2, (0, 1, 2))
         parts = after.parts[first], after.parts[other]
         return _Use(self._grid(axes, lengths, parts[::-1] if along else parts, orders, along, halo=False))
 
-    def _halo(self, plan: Plan, stage: Extend, width: int) -> "_Use":
+    def _halo(self, call: Call, stage: Extend, width: int) -> "_Use":
         """For cuDecomp a block is, along the axis of the halo, just what is to be sent."""
         layout, axis = stage.before, stage.axis
         whole, other = sorted({0, 1, 2} - {axis}, key=lambda axis: layout.parts[axis])
         lengths = {axis: layout.parts[axis] * 2 * width, whole: layout.extent(whole)}
         lengths[other] = layout.parts[other] * layout.extent(other)
-        along = self._along(plan, layout.names[axis])
+        along = self._along(call, layout.names[axis])
         axes = (whole, other, axis) if along else (whole, axis, other)
         orders = [order_of(axes, layout), (0, 1, 2), (0, 1, 2)]
         parts = layout.parts[axes[1]], layout.parts[axes[2]]
@@ -227,31 +244,31 @@ class CuDecomp(AbstractBackend):
         backend = NAMES[kind].index(getattr(self, kind) or "nccl") + 1
         return grids.Grid(tuple(lengths[axis] for axis in axes), parts, tuple(orders), along, halo, backend)
 
-    def _along(self, plan: Plan, name: str | None) -> int:
+    def _along(self, call: Call, name: str | None) -> int:
         """Whether a mesh axis is the first or the second one of the process grid."""
-        return int(name != _mesh_axes(plan)[0])
+        return int(name != _mesh_axes(call)[0])
 
-    def _call(self, plan: Plan, use: "_Use", target: str, shape: tuple[int, ...], x: Array, label: str, **options):
-        number = grids.find(self.communicator, self._ranks(plan), use.grid)
+    def _call(self, call: Call, use: "_Use", target: str, shape: tuple[int, ...], x: Array, label: str, **options):
+        number = grids.find(self.communicator, self._ranks(call), use.grid)
         work = 1 if self._allocates(use) else grids.elements(number, use.width)
         results = jax.ShapeDtypeStruct(shape, x.dtype), jax.ShapeDtypeStruct((work,), x.dtype)
         aliases = {0: 0} if use.width else None  # halos are updated in place
-        call = jax.ffi.ffi_call(target, results, input_output_aliases=aliases)
-        mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
-        return call(x, grid=np.int64(number), label=f"{label} {x.dtype} {x.shape} on mesh ({mesh})", **options)[0]
+        kernel = jax.ffi.ffi_call(target, results, input_output_aliases=aliases)
+        mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
+        return kernel(x, grid=np.int64(number), label=f"{label} {x.dtype} {x.shape} on mesh ({mesh})", **options)[0]
 
-    def _move(self, plan: Plan, stage: Move, block: Array) -> Array:
-        if stage.gathered is None or block.dtype.name not in DTYPES:
+    def _move(self, call: Call, stage: Move, block: Array) -> Array:
+        if block.dtype.name not in DTYPES:
             return move(stage, block, chunked=False)
-        before, after, lead = stage.before, stage.after, block.ndim - 3
+        before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
         gathered, divided = _exchanged(stage)
         # cuDecomp divides evenly what we pad: it moves the padding, too.
         parts = after.parts[divided]
         whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
         shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
         result = self._call(
-            plan,
-            self._transpose(plan, stage),
+            call,
+            self._transpose(call, stage),
             grids.TRANSPOSE,
             (*block.shape[:lead], *shape),
             pad_end(block, whole[divided], lead + before.order.index(divided)),
@@ -260,7 +277,7 @@ class CuDecomp(AbstractBackend):
         )
         return lax.slice_in_dim(result, 0, after.lengths[gathered], axis=lead + after.order.index(gathered))
 
-    def _exchange(self, plan: Plan, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
+    def _exchange(self, call: Call, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
         """What each device gets of `messages`: by one update of halos from device to device on the way of each."""
         if sent[0].dtype.name not in DTYPES:
             return permute(stage, messages, sent)
@@ -269,7 +286,7 @@ class CuDecomp(AbstractBackend):
         for swap in _swaps(stage, messages):
 
             def step(_, pair, swap=swap):
-                return self._swap(plan, stage, swap.width, axis, *pair)
+                return self._swap(call, stage, swap.width, axis, *pair)
 
             def step_back(_, pair, step=step):
                 return step(None, pair[::-1])[::-1]
@@ -285,15 +302,15 @@ class CuDecomp(AbstractBackend):
                     received[i] = lax.slice_in_dim(x, 0, messages[i].width, axis=axis)
         return received
 
-    def _swap(self, plan: Plan, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
+    def _swap(self, call: Call, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
         """Send `down` to the device before and `up` to the next, and return what comes in turn.
 
         They are the layers at the two ends of a field whose halos cuDecomp updates.
         """
         field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)
         field = self._call(
-            plan,
-            self._halo(plan, stage, width),
+            call,
+            self._halo(call, stage, width),
             grids.HALO,
             field.shape,
             field,
@@ -340,9 +357,9 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
     return swaps
 
 
-def _mesh_axes(plan: Plan) -> list[Any]:
+def _mesh_axes(call: Call) -> list[Any]:
     """Those of the grid, in the mesh's order: the axes of cuDecomp's process grid, for every operator the same."""
-    return [name for name in plan.mesh.axis_names if name in plan.axes]
+    return [name for name in call.mesh.axis_names if name in call.plan.mesh_axes]
 
 
 def order_of(axes: tuple[int, int, int], layout: Blocks) -> tuple[int, ...]:

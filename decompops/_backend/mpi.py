@@ -2,26 +2,25 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import numpy as np
 from jax import Array
 
+from .._basis.fourier import DFT
 from .._blocks import AXES, Blocks
-from .._stage import Caller, Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage, result_dtype
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
-from .base import AbstractBackend, Counters
-from .xla import fourier, normalisation, resize, scaled
+from .base import AbstractBackend, Call, Caller, Counters
+from .encode import encoded
 
 
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
-FORMAT = 2  # of `_numbers`; changes with `kFormat` in ffi/common/plan.h
-_TRANSFORMS = ("c2c", "r2c", "c2r")
-_KINDS: tuple[type, ...] = (Move, Fourier, Extend, Crop, Clear)
 
 
 @dataclass(frozen=True)
@@ -130,115 +129,69 @@ class MPI(AbstractBackend):
     def _ranks(self, mesh) -> list[int]:
         return launch.ranks_of(mesh, self.communicator, "cpu", self)
 
-    def run(self, plan: Plan, block: Array) -> Array:
-        if not plan.stages:
-            return block
-        # Some stages stay with XLA, between kernels for everything else.
-        foreign = (Resize,) if library.build()["fftw"] == "yes" else (Resize, Fourier)
-        groups = [(own, tuple(g)) for own, g in itertools.groupby(plan.stages, lambda s: not isinstance(s, foreign))]
-        scale = plan.scale * math.prod(normalisation(s) for own, stages in groups if not own for s in stages)
-        for own, stages in groups:
-            if own:
-                # A kernel scales while it transforms.
-                now = scale if any(isinstance(stage, Fourier) for stage in stages) else 1.0
-                ends = {"source": stages[0].before, "target": stages[-1].after}
-                block, scale = self._call(replace(plan, stages=stages, scale=now, **ends), block), scale / now
-                continue
-            for stage in stages:
-                if isinstance(stage, Fourier):
-                    block, scale = scaled(fourier(stage, block), scale), 1.0
-                elif isinstance(stage, Resize):
-                    block = resize(stage, block)
-        return block
+    def takes(self, stages: tuple[AbstractStage, ...]) -> int:
+        return len(list(itertools.takewhile(_is_known, stages)))
 
-    def _call(self, plan: Plan, block: Array) -> Array:
-        dtype = np.dtype(block.dtype)
-        for stage in plan.stages:
-            dtype = result_dtype(stage, dtype)
-        lead = block.shape[:-3]
-        result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), dtype)
-        mesh = plan.mesh
-        numbers = itertools.chain(*_numbers(plan))
+    def run(self, plan: Plan, block: Array, call: Call) -> Array:
+        lead = block.shape[: -plan.source.ndim]
+        result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
+        # A kernel scales while it transforms.
+        scale = math.prod(stage.scale for stage in plan.stages if isinstance(stage, LocalTransform))
         return jax.ffi.ffi_call(library.TARGET, result)(
             block,
-            numbers=np.fromiter(numbers, np.int64),
-            mesh=np.array(list(mesh.shape.values()), np.int64),
-            ranks=np.array(self._ranks(mesh), np.int64),
-            scale=np.float64(plan.scale),
-            label=_label(plan, lead, block.dtype),
-            details=", ".join(_details(plan)),
-            thread=plan.caller.thread,
+            numbers=encoded(plan, tuple(call.mesh.shape)),
+            mesh=np.array(list(call.mesh.shape.values()), np.int64),
+            ranks=np.array(self._ranks(call.mesh), np.int64),
+            scale=np.float64(scale),
+            label=_label(plan, call, lead, block.dtype),
+            details=", ".join(_details(plan, scale, call.caller)),
+            thread=call.caller.thread,
             communicator=np.int64(launch.known[self.communicator].number),
             planning=np.int64(get_args(Planning).index(self.planning)),
             threads=np.int64(self.threads),
         )
 
 
-def _label(plan: Plan, lead: tuple[int, ...], dtype: Any) -> str:
+def _is_known(stage: AbstractStage) -> bool:
+    """Whether the kernels run `stage`. They know grids of three axes, and Fourier transforms with FFTW only."""
+    match stage:
+        case Move() | Extend() | Crop() | Clear():
+            known = True
+        case LocalTransform(transform=DFT(normalised=False)):
+            known = library.build()["fftw"] == "yes"
+        case _:
+            known = False
+    return known and stage.before.ndim == 3
+
+
+def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
     """What an error calls the operator."""
-    kinds = [type(stage) for stage in plan.stages]
-    name = next((n for kind, n in _NAMES.items() if kind in kinds), "copy")
-    mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
+    mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
     shape = (*lead, *plan.source.lengths)
-    ends = " -> ".join(_pencil(layout) for layout in (plan.source, plan.target))
-    thread = "" if plan.caller.thread == caller.MAIN else f" in thread {plan.caller.thread!r}"
-    return f"{name} {ends} of a {dtype} field {shape} on mesh ({mesh}) at {plan.caller.line}{thread}"
+    ends = " -> ".join(map(_pencil, (plan.source, plan.target)))
+    line, _, thread = call.caller
+    in_thread = "" if thread == caller.MAIN else f" in thread {thread!r}"
+    return f"{plan.name} {ends} of a {dtype} field {shape} on mesh ({mesh}) at {line}{in_thread}"
 
 
-def _details(plan: Plan) -> Iterator[str]:
+def _details(plan: Plan, scale: float, who: Caller) -> Iterator[str]:
     """What else tells the operator from others: an error says it where all the rest is the same."""
     for stage in plan.stages:
         match stage:
-            case Fourier():
+            case LocalTransform(transform=DFT() as dft):
                 axes = "".join(AXES[axis] for axis in stage.axes)
-                yield f"{stage.kind} along {axes} with sign {stage.sign:+d}{', weighted' if stage.weighted else ''}"
+                yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
             case Extend():
                 halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
                 kind = "periodic" if stage.periodic else "bounded"
                 yield f"{kind} halo {halo} along {AXES[stage.axis]}{', transposed' if stage.transposed else ''}"
             case Crop(transposed=True):
                 yield "transposed"
-    yield "stored as " + " -> ".join("".join(AXES[i] for i in layout.order) for layout in (plan.source, plan.target))
-    yield f"times {plan.scale:g}"
-    yield f"called at {plan.caller.place}"
+    yield "stored as " + " -> ".join("".join(AXES[i] for i in blocks.order) for blocks in (plan.source, plan.target))
+    yield f"times {scale:g}"
+    yield f"called at {who.place}"
 
 
-_NAMES = {Fourier: "FFT3D", Extend: "HaloExchange", Move: "Transpose", Crop: "HaloExchange.crop", Clear: "Transpose"}
-
-
-def _pencil(layout: Blocks) -> str:
-    whole = "".join(axis for axis, name in zip(AXES, layout.names) if name is None)
+def _pencil(blocks: Blocks) -> str:
+    whole = "".join(axis for axis, name in zip(AXES, blocks.names) if name is None)
     return f"{whole}-pencils"
-
-
-def _numbers(plan: Plan) -> Iterator[Iterable[int]]:
-    """The plan as integers, for `decode` in ffi/common/plan.cc."""
-    axes = {name: i for i, name in enumerate(plan.mesh.shape)}
-    yield (FORMAT,)
-    yield _layout(plan.source, axes)
-    yield _layout(plan.target, axes)
-    for stage in plan.stages:
-        yield _header(stage)
-        yield _layout(stage.before, axes)
-        yield _layout(stage.after, axes)
-
-
-def _header(stage: Stage) -> Iterator[int]:
-    yield _KINDS.index(type(stage))
-    yield getattr(stage, "transposed", False)
-    yield getattr(stage, "periodic", False)
-    yield getattr(stage, "weighted", False)
-    yield getattr(stage, "axis", -1)
-    yield _TRANSFORMS.index(getattr(stage, "kind", "c2c"))
-    yield getattr(stage, "sign", 0)
-    transformed = getattr(stage, "axes", ())
-    yield len(transformed)
-    yield from transformed
-
-
-def _layout(layout: Blocks, axes: dict[str, int]) -> Iterator[int]:
-    yield from layout.lengths
-    yield from layout.parts
-    yield from (-1 if name is None else axes[name] for name in layout.names)
-    yield from layout.order
-    yield from itertools.chain(*layout.halo)

@@ -1,21 +1,19 @@
 """The default backend: XLA's collectives and FFTs."""
 
-import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import assert_never
 
 import jax
 import jax.numpy as jnp
 import jaxlib.version
-import numpy as np
 from jax import Array, lax
 from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
-from .._stage import Clear, Crop, Extend, Fourier, Move, Plan, Resize, Stage
+from .._basis.base import Run
+from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 from .base import AbstractBackend
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
@@ -51,65 +49,30 @@ class XLA(AbstractBackend):
     def check(self, mesh) -> None:
         del mesh  # XLA runs on every mesh.
 
-    def run(self, plan: Plan, block: Array) -> Array:
-        return interpret(plan, block, functools.partial(move, chunked=_platform(plan.mesh) == "cpu"))
+
+def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
+    """Apply one stage to one block with XLA."""
+    match stage:
+        case Move():
+            return move(stage, block, chunked=platform == "cpu")
+        case LocalTransform():
+            return local_transform(stage, block)
+        case Extend():
+            return extend_or_add(stage, block, permute)
+        case Crop():
+            return (embed if stage.transposed else crop)(stage, block)
+        case Clear():
+            return clear(stage, block)
+        case Scale():
+            return block * stage.factor
+        case Resize():
+            return (resize_fused if stage.fused else resize)(stage, block)
+        case _:
+            return stage.apply(block)
 
 
-def interpret(plan: Plan, block: Array, move: Callable[[Move, Array], Array], exchange: Exchange = permute) -> Array:
-    """Apply `plan` with XLA, but for what `move` and `exchange` do."""
-    scale = plan.scale * math.prod(map(normalisation, plan.stages))
-    gpu = _platform(plan.mesh) == "gpu"
-    # The whole scale at one transform, where it fuses with what is done anyway: the multiplication by weights, else a
-    # copy after the first one or, if that is to real space, before it.
-    transforms = [stage for stage in plan.stages if isinstance(stage, Fourier)]
-    chosen = next((stage for stage in transforms if stage.weighted), transforms[0] if transforms else None)
-    for previous, stage in zip((None, *plan.stages), plan.stages):
-        match stage:
-            case Move():
-                block = move(stage, block)
-            case Fourier():
-                if gpu and stage.kind == "c2r" and len(stage.axes) == 1:
-                    block = real_ends(stage, block)
-                here = scale if stage is chosen else 1.0
-                block = (
-                    fourier(stage, scaled(block, here)) if stage.kind == "c2r" else scaled(fourier(stage, block), here)
-                )
-            case Extend():
-                block = _extend_or_transpose(stage, block, exchange)
-            case Crop():
-                block = (embed if stage.transposed else crop)(stage, block)
-            case Clear():
-                block = clear(stage, block)
-            case Resize():
-                if gpu and not any(stage.nyquist):
-                    block = resize_fused(stage, block, previous.gathered if isinstance(previous, Move) else None)
-                else:
-                    block = resize(stage, block)
-            case _:
-                assert_never(stage)
-    return block
-
-
-def normalisation(stage: Stage) -> int:
-    """What XLA divides by in `stage`, where the stage is defined without it."""
-    if not isinstance(stage, Fourier):
-        return 1
-    inverse = stage.kind == "c2r" or (stage.kind == "c2c" and stage.sign == 1)
-    return stage.size if inverse else 1
-
-
-def scaled(block: Array, scale: float) -> Array:
-    # Products of sizes and their reciprocals may miss 1 by a rounding error of float64.
-    return block if abs(scale - 1) < 1e-14 else block * scale
-
-
-def _platform(mesh) -> str:
-    if isinstance(mesh, jax.sharding.Mesh):
-        return mesh.devices.flat[0].platform
-    return jax.default_backend()
-
-
-def _extend_or_transpose(stage: Extend, block: Array, exchange: Exchange) -> Array:
+def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
+    """Extend one block along one axis; or, transposed, add its halo back to the cells that it came from."""
     if not stage.transposed:
         return extend(stage, block, exchange)
     forward = stage.transpose()
@@ -123,7 +86,7 @@ def _extend_or_transpose(stage: Extend, block: Array, exchange: Exchange) -> Arr
 
 def move(stage: Move, block: Array, chunked: bool) -> Array:
     """Rearrange one block: one all-to-all if a grid axis changes hands, else a local transpose."""
-    before, after, lead = stage.before, stage.after, block.ndim - 3
+    before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
     order = tuple(range(lead)) + tuple(lead + before.order.index(axis) for axis in after.order)
     gathered, divided = stage.gathered, stage.divided
     if gathered is None or divided is None:
@@ -168,107 +131,57 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
     return jnp.concatenate(chunks, axis=-1)
 
 
-def fourier(stage: Fourier, block: Array) -> Array:
-    """Transform one block, with XLA's own normalisation."""
+def local_transform(stage: LocalTransform, block: Array) -> Array:
+    """Transform the lines of one block."""
+    axes = tuple(stage.before.position(axis) for axis in stage.axes)
+    # The scale goes to the longer side of a real transform, where a copy is made anyway.
+    early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
     # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
-    return _row_major(_fourier(stage, _row_major(block)))
+    block = _row_major(_times(block, early))
+    return _times(_row_major(stage.transform.apply(block, axes, stage.points)), late)
+
+
+def _times(block: Array, factor: float) -> Array:
+    return block if factor == 1 else block * factor
 
 
 def _row_major(block: Array) -> Array:
     return with_layout_constraint(block, DeviceLayout(tuple(range(block.ndim))))
 
 
-def _fourier(stage: Fourier, block: Array) -> Array:
-    axes = tuple(stage.before.position(axis) for axis in stage.axes)
-    match stage.kind:
-        case "c2c":
-            return (jnp.fft.fftn if stage.sign == -1 else jnp.fft.ifftn)(block, axes=axes)
-        case "r2c":
-            block = jnp.fft.rfftn(block, axes=axes)
-            block = block if stage.sign == -1 else jnp.conj(block)
-            return block * _weights(stage, block.dtype) if stage.weighted else block
-        case "c2r":
-            block = block if stage.sign == 1 else jnp.conj(block)
-            block = block / _weights(stage, block.dtype) if stage.weighted else block
-            return jnp.fft.irfftn(block, s=stage.real_lengths, axes=axes)
-
-
-def real_ends(stage: Fourier, block: Array) -> Array:
-    """Set to zero what a transform to real space ignores: the imaginary parts of modes zero and Nyquist.
-
-    NumPy and XLA on CPUs do not read them; libraries for GPUs may (rocFFT; cuFFT at some lengths, as found in
-    pytorch/pytorch#154496). Spectra of real fields have none, but cotangents do. Where several axes are transformed at
-    once, JAX sees to it.
-    """
-    axis, length = stage.before.position(stage.axes[-1]), stage.real_lengths[-1]
-    for mode in {0, length // 2} if length % 2 == 0 else {0}:
-        plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
-        plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
-        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # in place, unless the block is a caller's
-    return block
-
-
 def resize(stage: Resize, block: Array) -> Array:
-    """Drop the highest modes of one block, or put zeros in their place."""
-    lead = block.shape[:-3]
-    runs = [[(0, 0, length, 1.0)] for length in stage.before.block_shape]
-    for axis, modes, nyquist in zip(stage.axes, stage.modes, stage.nyquist):
-        lengths = stage.before.lengths[axis], stage.after.lengths[axis]
-        halved = stage.halved and axis == 2
-        runs[stage.before.position(axis)] = list(_runs(*lengths, modes, halved, nyquist))
+    """Copy coefficients of one block."""
+    lead = block.shape[: -stage.before.ndim]
+    every: list[tuple[Run, ...]] = [(Run(0, 0, length),) for length in stage.before.block_shape]
+    for axis, runs in zip(stage.axes, stage.runs):
+        every[stage.before.position(axis)] = runs
     result = jnp.zeros_like(block, shape=(*lead, *stage.after.block_shape))
-    for parts in itertools.product(*runs):
-        source, target, lengths, factors = zip(*parts)
-        ends = (start + length for start, length in zip(source, lengths))
-        piece = scaled(block[..., *map(slice, source, ends)], math.prod(factors))
-        start = (*[0] * len(lead), *target)
-        if any(stage.nyquist):  # then pieces may overlap
+    for runs in itertools.product(*every):
+        ends = (run.source + run.length for run in runs)
+        piece = block[..., *map(slice, (run.source for run in runs), ends)]
+        piece = _times(piece, math.prod(run.factor for run in runs))
+        start = (*[0] * len(lead), *(run.target for run in runs))
+        if stage.adds:
             piece = piece + lax.dynamic_slice(result, start, piece.shape)
         result = lax.dynamic_update_slice(result, piece, start)
     return lax.optimization_barrier(result)  # parts known to be zero: as in `move`
 
 
-def resize_fused(stage: Resize, block: Array, joined: int | None) -> Array:
-    """As `resize`, without Nyquist modes, in a form that XLA for GPUs fuses with what comes before and after.
-
-    `joined`: the axis that an all-to-all has just put together.
-    """
-    for axis, modes in zip(stage.axes, stage.modes):
-        at, old, new = block.ndim + stage.before.position(axis), stage.before.lengths[axis], stage.after.lengths[axis]
+def resize_fused(stage: Resize, block: Array) -> Array:
+    """As `resize`, of runs that are only copied, in a form that XLA for GPUs fuses with what comes before and after."""
+    for axis, runs in zip(stage.axes, stage.runs):
+        at, new = block.ndim + stage.before.position(axis), stage.after.lengths[axis]
 
         def zeros(length: int, block=block, at=at) -> Array:
             return jnp.zeros_like(block, shape=(*block.shape[:at], length, *block.shape[at + 1 :]))
 
         pieces, end = [], 0
-        for source, target, length, _ in _runs(old, new, modes, stage.halved and axis == 2, 0.0):
-            pieces += [zeros(target - end), lax.slice_in_dim(block, source, source + length, axis=at)]
-            end = target + length
+        for run in runs:
+            piece = lax.slice_in_dim(block, run.source, run.source + run.length, axis=at)
+            pieces += [zeros(run.target - end), piece]
+            end = run.target + run.length
         block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
-        if axis == joined:
+        if axis == stage.arrived:
             # As it has arrived: then all pieces are put into order in one pass, zeros included.
             block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
     return block
-
-
-def _runs(old: int, new: int, modes: int, halved: bool, nyquist: float) -> Iterator[tuple[int, int, int, float]]:
-    """What goes where along one axis: from, to, how many, times what."""
-    yield 0, 0, (modes + 1) // 2, 1.0
-    if modes % 2 == 0 and nyquist:
-        # The two places of the Nyquist mode are one if it is that of this very length.
-        sources, targets = ({modes // 2} if halved else {modes // 2, n - modes // 2} for n in (old, new))
-        yield from ((source, target, 1, nyquist) for source in sources for target in targets)
-    negative = (modes - 1) // 2
-    if negative and not halved:
-        yield old - negative, new - negative, negative, 1.0
-
-
-def _weights(stage: Fourier, dtype: np.dtype) -> np.ndarray:
-    """How often each mode of the half spectrum stands in the full one, along its (halved) axis."""
-    halved, length = stage.axes[-1], stage.real_lengths[-1]
-    weights = np.full(length // 2 + 1, 2.0)
-    weights[0] = 1
-    if length % 2 == 0:
-        weights[-1] = 1
-    shape = [1, 1, 1]
-    shape[stage.before.position(halved)] = -1
-    return weights.reshape(shape).astype(dtype)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._stage import Clear, Crop, Extend
+from .._plan.stage import Clear, Crop, Extend
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -85,8 +85,8 @@ def extend(stage: Extend, block: Array, exchange: Exchange = permute) -> Array:
 
 def crop(stage: Crop, block: Array) -> Array:
     """Drop the halo of one block."""
-    before, lead = stage.before, block.ndim - 3
-    for axis in range(3):
+    before, lead = stage.before, block.ndim - stage.before.ndim
+    for axis in range(before.ndim):
         start = before.halo[axis][0]
         dim = lead + before.order.index(axis)
         block = lax.slice_in_dim(block, start, start + before.core(axis), axis=dim)
@@ -95,7 +95,7 @@ def crop(stage: Crop, block: Array) -> Array:
 
 def embed(stage: Crop, block: Array) -> Array:
     """The transpose of `crop`: the block surrounded by zeros."""
-    widths = [(0, 0)] * (block.ndim - 3) + [stage.after.halo[axis] for axis in stage.after.order]
+    widths = [(0, 0)] * (block.ndim - stage.after.ndim) + [stage.after.halo[axis] for axis in stage.after.order]
     return jnp.pad(block, widths)
 
 

@@ -9,7 +9,7 @@ from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
 from .._operator.transpose import Transpose
-from .._stage import Plan, result_dtype
+from .._plan.plan import Plan
 from .peers import Task, expected, multiplicity, of_transform, peers, weights
 from .program import Operand, Problem, Program, random_field
 
@@ -36,15 +36,14 @@ def _program(task: Task, dec: Decomposition) -> Program:
         plans = (function.plan(task.shape),)
     dtype = after = task.dtype if task.real else np.result_type(task.dtype, np.complex64)
     for plan in plans:
-        for stage in plan.stages:
-            after = result_dtype(stage, after)
+        after = plan.result_dtype(after)
 
     def data():
         u = random_field(task.shape, dtype)
         return (u,), expected(task, u)
 
     ends = Operand(dtype, plans[0].source), Operand(after, plans[-1].target)
-    return Program(function, ends[:1], ends[1:], tuple((plan, 1) for plan in plans), data)
+    return Program(function, ends[:1], ends[1:], tuple((plan, 1) for plan in plans), task.mesh, data)
 
 
 def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ...]]:

@@ -14,9 +14,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import Counters
-from .._blocks import NO_HALO, Blocks
+from .._blocks import Blocks
 from .._hlo import Collective, collectives
-from .._stage import Extend, Fourier, Move, Plan, Stage, result_dtype
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Extend, LocalTransform, Move
 
 
 @dataclass(frozen=True)
@@ -34,40 +35,40 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` in a layout.
+    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` in a blocks.
 
-    Without a layout it is of shape `lead`, and every device has all of it.
+    Without a blocks it is of shape `lead`, and every device has all of it.
     """
 
     dtype: np.dtype
-    layout: Blocks | None
+    blocks: Blocks | None
     lead: tuple[int, ...] = ()
 
     @property
     def block_bytes(self) -> int:
         """What one device holds."""
-        return math.prod((*self.lead, *(self.layout.block_shape if self.layout else ()))) * self.dtype.itemsize
+        return math.prod((*self.lead, *(self.blocks.block_shape if self.blocks else ()))) * self.dtype.itemsize
 
     def struct(self, mesh: Mesh) -> jax.ShapeDtypeStruct:
-        shape, spec = (self.layout.shape, self.layout.spec) if self.layout else ((), ())
+        shape, spec = (self.blocks.shape, self.blocks.spec) if self.blocks else ((), ())
         sharding = NamedSharding(mesh, PartitionSpec(*(None,) * len(self.lead), *spec))
         return jax.ShapeDtypeStruct((*self.lead, *shape), self.dtype, sharding=sharding)
 
     def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
-        """An array in natural order, the same in every process, stored in the layout and padded."""
+        """An array in natural order, the same in every process, stored in the blocks and padded."""
         struct = self.struct(mesh)
-        stored = array.astype(self.dtype, copy=False).transpose(self._axes(self.layout.order if self.layout else ()))
+        stored = array.astype(self.dtype, copy=False).transpose(self._axes(self.blocks.order if self.blocks else ()))
         stored = np.pad(stored, [(0, padded - n) for padded, n in zip(struct.shape, stored.shape)])
         return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: stored[index])
 
     def collect(self, result: Array) -> np.ndarray:
         """All of it as a NumPy array in natural order, without padding."""
         array = gathered(result)
-        if self.layout is None:
+        if self.blocks is None:
             return array
-        if self.layout.halo == NO_HALO:
-            array = array[..., *(slice(n) for n in self.layout.true_shape)]
-        return array.transpose(self._axes(np.argsort(self.layout.order)))
+        if not self.blocks.has_halo:
+            array = array[..., *(slice(n) for n in self.blocks.true_shape)]
+        return array.transpose(self._axes(np.argsort(self.blocks.order)))
 
     def _axes(self, order: Sequence[int] | np.ndarray) -> tuple[int, ...]:
         lead = len(self.lead)
@@ -85,11 +86,8 @@ class Program:
     arguments: tuple[Operand, ...]
     results: tuple[Operand, ...]
     calls: tuple[tuple[Plan, int], ...]
+    mesh: Mesh
     data: Callable[[], tuple[Sequence[np.ndarray], Any]] = field(repr=False)
-
-    @property
-    def mesh(self) -> Any:
-        return self.calls[0][0].mesh
 
     def compile(self) -> Any:
         """Compiled without any field."""
@@ -159,8 +157,8 @@ def over_memory(program: Program) -> Contestant:
     return Contestant(run, lambda result: np.asarray(jnp.max(result)) / len(passes), note)
 
 
-def _passes_by_axis(stage: Stage, fields: int, before: np.dtype, after: np.dtype) -> list[float]:
-    if not isinstance(stage, Fourier):
+def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: np.dtype) -> list[float]:
+    if not isinstance(stage, LocalTransform):
         return []
     shares = _share(stage.before, before), _share(stage.after, after)
     return [fields * sum(shares), *[fields * 2 * max(shares)] * (len(stage.axes) - 1)]
@@ -216,7 +214,7 @@ def _lower_limits(program: Program) -> tuple[list[int], int]:
     passes, communicated = [], 0.0
     for stage, fields, before, after in _walk(program):
         match stage:
-            case Fourier():
+            case LocalTransform():
                 passes.append(round(fields * (_share(stage.before, before) + _share(stage.after, after))))
             case Move() if stage.gathered is not None:
                 sent = _share(stage.before, before) * (1 - 1 / stage.before.parts[stage.gathered])
@@ -229,15 +227,15 @@ def _lower_limits(program: Program) -> tuple[list[int], int]:
     return passes, round(communicated)
 
 
-def _walk(program: Program) -> Iterator[tuple[Stage, int, np.dtype, np.dtype]]:
+def _walk(program: Program) -> Iterator[tuple[AbstractStage, int, np.dtype, np.dtype]]:
     """The stages, with the number of fields and the dtypes before and after each."""
     dtype = program.arguments[0].dtype
     for plan, fields in program.calls:
         for stage in plan.stages:
-            before, dtype = dtype, result_dtype(stage, dtype)
+            before, dtype = dtype, stage.result_dtype(dtype)
             yield stage, fields, before, dtype
 
 
-def _share(layout: Blocks, dtype: np.dtype) -> float:
+def _share(blocks: Blocks, dtype: np.dtype) -> float:
     """The bytes of a field per device, without padding."""
-    return math.prod(layout.lengths) * dtype.itemsize / math.prod(layout.parts)
+    return math.prod(blocks.lengths) * dtype.itemsize / math.prod(blocks.parts)

@@ -22,7 +22,7 @@ from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
 from .._blocks import Triple
 from .._decomposition import Decomposition
-from .._stage import Fourier
+from .._plan.stage import LocalTransform
 from .groups import HandOver
 from .operators import OPERATORS, operator_problem
 from .peers import Task
@@ -101,7 +101,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
             yield "our XLA backend", lambda: _on_xla(case, devices, inputs), answer
         for name, make in problem.peers(*inputs).items():
             yield name, make, answer
-        if any(isinstance(stage, Fourier) for plan, _ in problem.ours.calls for stage in plan.stages):
+        if any(isinstance(stage, LocalTransform) for plan, _ in problem.ours.calls for stage in plan.stages):
             yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
     rows = _compared(entrants(), TOLERANCE[case.dtype], repeats)

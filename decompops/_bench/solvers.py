@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._check import check_shape
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
-from .._stage import Plan
+from .._plan.plan import Plan
 from ..nn._fno import FNOBlock
 from ..pde import ETDRK, NavierStokes
 from ..spectral import Gradient
@@ -47,9 +48,13 @@ class Transform:
         return self.fft.plan(grid_of(self.fft))
 
     @property
+    def mesh(self) -> Any:
+        return self.fft.decomposition.mesh
+
+    @property
     def reference(self) -> Spectra:
         shape = grid_of(self.fft)
-        return Spectra(shape, self.fft.modes or shape, self.fft.norm)
+        return Spectra(shape, check_shape("modes", self.fft.modes or shape), self.fft.norm)
 
     def field(self, *lead: int) -> Operand:
         return Operand(self.dtype, self.plan.source, lead)
@@ -79,7 +84,7 @@ class Transform:
             reference = self.reference
             return ends(lambda *lead: reference.inverse(reference.noise(*lead)), reference.noise)
 
-        return Program(function, *ends(self.field, self.spectrum), self.plans(calls), data)
+        return Program(function, *ends(self.field, self.spectrum), self.plans(calls), self.mesh, data)
 
 
 def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
@@ -92,7 +97,7 @@ def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
         k = reference.noise()
         return (reference.inverse(k),), reference.inverse(1j * reference.wavenumbers * k)
 
-    ours = Program(gradient, (transform.field(),), (transform.field(3),), transform.plans(calls), data)
+    ours = Program(gradient, (transform.field(),), (transform.field(3),), transform.plans(calls), transform.mesh, data)
     return Problem(ours, {"its FFTs": transform.alone(calls)})
 
 
@@ -106,7 +111,7 @@ def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
         return (u,), flow.linear() * u + flow.nonlinear(u)
 
     state = (transform.spectrum(3),)
-    ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), data)
+    ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), transform.mesh, data)
     full = Transform(equation.fft.replace(modes=None), dtype)
     parts = {"its FFTs": transform, "its FFTs with all modes": full}
     return Problem(ours, {name: part.alone(RIGHT_HAND_SIDE) for name, part in parts.items()})
@@ -122,7 +127,9 @@ def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem
         return (u,), flow.step(u, DT, order)
 
     state = (transform.spectrum(3),)
-    ours = Program(partial(solver.step, 0.0), state, state, transform.plans(order * RIGHT_HAND_SIDE), data)
+    ours = Program(
+        partial(solver.step, 0.0), state, state, transform.plans(order * RIGHT_HAND_SIDE), transform.mesh, data
+    )
     return Problem(ours, peers=lambda u: {"exponax": lambda: _exponax(transform, order, u)})
 
 
@@ -176,9 +183,9 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
 
     if gradient:
         calls *= 2  # those and their transposes, which are as much work
-        ours = Program(jax.grad(loss, (0, 1, 2, 3)), arguments, arguments, transform.plans(calls), data)
+        ours = Program(jax.grad(loss, (0, 1, 2, 3)), arguments, arguments, transform.plans(calls), transform.mesh, data)
     else:
-        ours = Program(layer, arguments, arguments[:1], transform.plans(calls), data)
+        ours = Program(layer, arguments, arguments[:1], transform.plans(calls), transform.mesh, data)
     return Problem(ours, {"its FFTs": transform.alone(calls)})
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import Triple
 from .._decomposition import Decomposition
-from .._stage import Clear, Crop, Extend, Plan, Stage
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Clear, Crop, Extend
 from .planned import AbstractPlanned
 
 
@@ -58,19 +58,18 @@ class HaloExchange(AbstractPlanned):
         self.halo = _halo(halo)
         self.periodic = _periodic(periodic)
 
-    def plan(self, shape: Triple) -> Plan:
-        dec = self.decomposition
-        layout = here = dec.layout("z", shape)
-        stages: list[Stage] = []
-        if any(self.halo[axis] == (0, 0) for axis in layout.padded_axes):
-            stages.append(Clear(layout, layout))  # `Extend` reads no padding
-        for axis in range(3):
-            halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(3))
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        source = here = self.decomposition.blocks("z", shape)
+        stages: list[AbstractStage] = []
+        if any(self.halo[axis] == (0, 0) for axis in source.padded_axes):
+            stages.append(Clear(source))  # `Extend` reads no padding
+        for axis in range(source.ndim):
+            halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(source.ndim))
             there = replace(here, halo=halo)
             if there != here:
                 stages.append(Extend(here, there, axis, self.periodic[axis]))
             here = there
-        return Plan(dec.mesh, dec.axes, tuple(stages), layout, here, dec.backend)
+        return Plan("HaloExchange", source, tuple(stages))
 
     @property
     def crop(self) -> "HaloCrop":
@@ -92,12 +91,12 @@ class HaloCrop(AbstractPlanned):
     def decomposition(self) -> Decomposition:
         return self.exchange.decomposition
 
-    def plan(self, shape: Triple) -> Plan:
+    def plan(self, shape: tuple[int, ...]) -> Plan:
         extend = self.exchange.plan(shape)
-        stages: tuple[Stage, ...] = (Crop(extend.target, extend.source),)
+        stages: tuple[AbstractStage, ...] = (Crop(extend.target, extend.source),)
         if extend.source.padded_axes:
-            stages = (*stages, Clear(extend.source, extend.source))
-        return replace(extend, stages=stages, source=extend.target, target=extend.source)
+            stages = (*stages, Clear(extend.source))
+        return Plan("HaloExchange.crop", extend.target, stages)
 
 
 class HaloUpdate(AbstractPlanned):
@@ -109,9 +108,8 @@ class HaloUpdate(AbstractPlanned):
     def decomposition(self) -> Decomposition:
         return self.exchange.decomposition
 
-    def plan(self, shape: Triple) -> Plan:
-        crop, extend = self.exchange.crop.plan(shape), self.exchange.plan(shape)
-        return replace(extend, stages=crop.stages + extend.stages, source=crop.source)
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        return self.exchange.crop.plan(shape).then(self.exchange.plan(shape), "HaloExchange.update")
 
 
 def _halo(halo: Any) -> Halo:

@@ -4,18 +4,18 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
-from .._blocks import AXES, NO_HALO, Blocks, Triple
+from .._backend.base import Call
+from .._blocks import AXES, Blocks
 from .._decomposition import Decomposition
+from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
 from .._sharding import manual_axes, plain
-from .._stage import Fourier, Plan
 from .base import AbstractOperator
 
 
@@ -23,20 +23,20 @@ class AbstractPlanned(AbstractOperator):
     """An operator that is a plan, carried by the one primitive. A subclass says which plan belongs to a grid shape."""
 
     @abc.abstractmethod
-    def plan(self, shape: Triple) -> Plan:
+    def plan(self, shape: tuple[int, ...]) -> Plan:
         """The plan for a grid of true lengths `shape`."""
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
         x = plain(jnp.asarray(x))
         _refuse_manual_axes(self.decomposition)
         plan = self.plan_for(x.shape)
-        return apply(plan, pad(x.astype(_input_dtype(plan, x.dtype)), plan.source))
+        return apply(self._call(plan), pad(x.astype(plan.input_dtype(x.dtype)), plan.source))
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         block = jnp.asarray(block)
         _require_manual_axes(self.decomposition)
         plan = self.plan_for(block.shape, blocks=True)
-        return apply_to_block(plan, block.astype(_input_dtype(plan, block.dtype)))
+        return apply_to_block(self._call(plan), block.astype(plan.input_dtype(block.dtype)))
 
     @property
     def T(self) -> "AbstractPlanned":
@@ -60,6 +60,9 @@ class AbstractPlanned(AbstractOperator):
     @property
     def out_spec(self) -> PartitionSpec:
         return self._example().target.spec
+
+    def _call(self, plan: Plan) -> Call:
+        return Call(plan, self.decomposition.mesh, self.decomposition.backend)
 
     def _example(self) -> Plan:
         """A plan for the layouts' sake; without a shape, for one that every mesh axis divides."""
@@ -94,7 +97,7 @@ class AbstractPlanned(AbstractOperator):
             _refuse_padding(plan, name, shape)
         source = plan.source
         accepted = {source.block_shape} if blocks else {source.shape}
-        if not blocks and source.halo == NO_HALO:
+        if not blocks and not source.has_halo:
             accepted.add(source.true_shape)  # still to be padded
         if shape[-3:] not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
@@ -114,7 +117,7 @@ class DerivedOperator(AbstractPlanned):
     def decomposition(self) -> Decomposition:
         return self.operator.decomposition
 
-    def plan(self, shape: Triple) -> Plan:
+    def plan(self, shape: tuple[int, ...]) -> Plan:
         plan = self.operator.plan(shape)
         plan = plan.inverse() if self.inverted else plan
         plan = plan.transpose() if self.transposed else plan
@@ -166,22 +169,6 @@ def _require_manual_axes(decomposition: Decomposition) -> None:
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."
             )
-
-
-def _input_dtype(plan: Plan, dtype: np.dtype) -> np.dtype:
-    """The dtype that an input of `dtype` is cast to: that of `jnp.fft` for transforms, else its own."""
-    kinds = [stage.kind for stage in plan.stages if isinstance(stage, Fourier)]
-    if not kinds:
-        return dtype
-    if kinds[0] == "r2c":
-        if jnp.issubdtype(dtype, jnp.complexfloating):
-            raise TypeError(f"`x` must be real for a real transform; got {dtype}.")
-        return jnp.finfo(_spectral_dtype(dtype)).dtype
-    return _spectral_dtype(dtype)
-
-
-def _spectral_dtype(dtype: np.dtype) -> np.dtype:
-    return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
 def pad(x: Array, layout: Blocks) -> Array:

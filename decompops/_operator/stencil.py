@@ -123,7 +123,7 @@ class Stencil(AbstractOperator):
         exchange = self.exchange
         if exchange.decomposition.shape is None:
             return exchange
-        layout = exchange.decomposition.layout("z")
+        layout = exchange.decomposition.blocks("z")
         halo = tuple((before + layout.padding(axis), after) for axis, (before, after) in enumerate(exchange.halo))
         return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic)
 

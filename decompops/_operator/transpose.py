@@ -7,10 +7,11 @@ import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import AXES, Pencil, Triple
+from .._blocks import AXES, Pencil
 from .._check import check_flag, check_pencil
 from .._decomposition import Decomposition
-from .._stage import Clear, Move, Plan, Stage
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Clear, Move
 from .planned import AbstractPlanned
 
 
@@ -58,17 +59,16 @@ class Transpose(AbstractPlanned):
         self.target = target
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
 
-    def plan(self, shape: Triple) -> Plan:
-        return _transpose_plan(self.decomposition, shape, self.source, self.target, self.axis_contiguous)
-
-
-def _transpose_plan(dec: Decomposition, shape: Triple, source: Pencil, target: Pencil, axis_contiguous: bool) -> Plan:
-    first, last = AXES.index(source), AXES.index(target)
-    step = 1 if first <= last else -1
-    layouts = [dec.layout(AXES[i], shape, axis_contiguous=axis_contiguous) for i in range(first, last + step, step)]
-    moves = [Move(a, b) for a, b in pairwise(layouts) if a != b]
-    stages: tuple[Stage, ...] = tuple(moves)
-    moved = {axis for move in moves for axis in (move.gathered, move.divided)}
-    if not moved.issuperset(layouts[0].padded_axes):
-        stages = (Clear(layouts[0], layouts[0]), *moves)  # what moves leaves its padding behind
-    return Plan(dec.mesh, dec.axes, stages, layouts[0], layouts[-1], dec.backend)
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        first, last = AXES.index(self.source), AXES.index(self.target)
+        step = 1 if first <= last else -1
+        pencils = [
+            self.decomposition.blocks(AXES[i], shape, axis_contiguous=self.axis_contiguous)
+            for i in range(first, last + step, step)
+        ]
+        moves = [Move(before, after) for before, after in pairwise(pencils) if before != after]
+        stages: tuple[AbstractStage, ...] = tuple(moves)
+        moved = {axis for move in moves for axis in (move.gathered, move.divided)}
+        if not moved.issuperset(pencils[0].padded_axes):
+            stages = (Clear(pencils[0]), *moves)  # what moves leaves its padding behind
+        return Plan("Transpose", pencils[0], stages)

@@ -12,9 +12,9 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._check import check_count, check_flag, check_one_or_three
 from .._decomposition import Decomposition
-from .._operator.fft import real_dtype
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
+from .._operator.transform import real_dtype
 from .._sharding import axis_names, entries_of, map_blocks
 from ._channels import check_channels
 

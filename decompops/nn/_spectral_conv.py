@@ -15,8 +15,9 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._blocks import Blocks, Triple
 from .._check import check_count, check_up_to
-from .._operator.fft import FFT3D, real_dtype
+from .._operator.fft import FFT3D
 from .._operator.planned import pad
+from .._operator.transform import real_dtype
 from .._sharding import place
 from ..spectral._operator import grid_of
 from ._channels import check_channels
@@ -81,7 +82,7 @@ class SpectralConv3D(eqx.Module):
             raise TypeError(f"`dtype` must be float32 or float64, which complex numbers are made of; got {dtype}.")
         shape = (2, self.out_channels, self.in_channels)
         sharding = _sharding(self.fft)
-        self.weight = place(_drawing(shape, self.fft.spectral.layout("z"), sharding, dtype)(key), sharding)
+        self.weight = place(_drawing(shape, self.fft.spectral.blocks("z"), sharding, dtype)(key), sharding)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
@@ -98,7 +99,7 @@ class SpectralConv3D(eqx.Module):
         - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
         """
         fft, _ = _kept(fft, self.modes)
-        weight = pad(self.fft.spectral.crop(self.weight, "z"), fft.spectral.layout("z"))
+        weight = pad(self.fft.spectral.crop(self.weight, "z"), fft.spectral.blocks("z"))
         weight = jax.device_put(weight, _sharding(fft))
         return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
 

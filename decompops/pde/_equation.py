@@ -9,7 +9,8 @@ from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Complex, Inexact, Shaped
 
-from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, Number, Wavenumbers
 from ..spectral import _vector
 from ..spectral._operator import Components, check_components, grid_of, wavenumbers_of
 

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._check import check_count
-from .._operator.fft import Number
+from .._operator.transform import Number
 from ..spectral._operator import check_number
 from ..spectral._vector import times
 from ._equation import AbstractEquation, Time, cast

@@ -5,7 +5,8 @@ from typing import Any
 from jax import Array
 from jaxtyping import Complex, Inexact
 
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import internal_transform

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
-from .._operator.fft import FFT3D, Lengths, Number, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, Number, box
 from ..spectral import _vector
 from ..spectral._filter import dealiased
 from ..spectral._operator import Components, check_number, internal_transform

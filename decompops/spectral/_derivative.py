@@ -9,7 +9,8 @@ from jax import Array
 from jaxtyping import Complex
 
 from .._blocks import Triple
-from .._operator.fft import FFT3D, Lengths, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, box
 from . import _vector
 from ._operator import AbstractSpectralOperator, Components, internal_transform
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex
 
-from .._operator.fft import FFT3D, Lengths, Number, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, Number, box
 from . import _vector
 from ._operator import AbstractSpectralOperator, check_number, grid_of, internal_transform, multiplied
 

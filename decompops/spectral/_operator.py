@@ -19,7 +19,8 @@ from .._blocks import Triple
 from .._check import check_flag
 from .._decomposition import Decomposition
 from .._operator.base import AbstractOperator
-from .._operator.fft import FFT3D, Lengths, Number, Wavenumbers, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, Number, Wavenumbers, box
 from . import _vector
 
 

@@ -1,5 +1,7 @@
 """`Resample`: Fourier interpolation between grids."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -7,9 +9,10 @@ import equinox as eqx
 from .._blocks import Triple
 from .._check import check_shape
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D, fourier_stages
+from .._operator.fft import FFT3D
 from .._operator.planned import AbstractPlanned
-from .._stage import Plan
+from .._plan.plan import Plan
+from .._plan.transform import transform_plan
 from ._operator import internal_transform
 
 
@@ -47,19 +50,16 @@ class Resample(AbstractPlanned):
         """The decomposition of results."""
         return Decomposition(self.decomposition, shape=self.target)
 
-    def plan(self, shape: Triple) -> Plan:
-        dec, real = self.decomposition, self.fft.real
-        mx, my, mz = map(min, shape, self.target)
-        stored = (mx, my, mz // 2 + 1 if real else mz)
-        spectrum = dec.layout("x", stored, axis_contiguous=True)
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        dec, bases = self.decomposition, self.fft.bases
+        kept = tuple(map(min, shape, self.target))
+        stored = tuple(basis.stored(n) for basis, n in zip(bases, kept))
+        spectrum = dec.blocks("x", stored, axis_contiguous=True)
 
-        def transform(grid: Triple) -> Plan:
-            source = dec.layout("z", grid)
-            stages = fourier_stages(dec, source, spectrum, (mx, my, mz), real=real, nyquist=True)
-            return Plan(dec.mesh, dec.axes, stages, source, spectrum, dec.backend)
+        def transform(grid: tuple[int, ...]) -> Plan:
+            source = dec.blocks("z", grid)
+            return transform_plan("Resample", source, spectrum, bases, kept, dec.pencil, nyquist=True)
 
         # The new grid takes the amplitudes of the old one: the spectrum divided by the old number of points.
         forward, inverse = transform(shape), transform(self.target).inverse()
-        scale = 1 / (shape[0] * shape[1] * shape[2])
-        stages = forward.stages + inverse.stages
-        return Plan(dec.mesh, dec.axes, stages, forward.source, inverse.target, dec.backend, scale)
+        return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(shape))

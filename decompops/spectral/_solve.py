@@ -10,7 +10,8 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Complex
 
-from .._operator.fft import FFT3D, Lengths, Number, box
+from .._operator.fft import FFT3D
+from .._operator.transform import Lengths, Number, box
 from . import _vector
 from ._operator import AbstractSpectralOperator, Components, check_number, grid_of, internal_transform
 

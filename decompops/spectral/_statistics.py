@@ -15,8 +15,9 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D, Box, Lengths, box, real_dtype
+from .._operator.fft import FFT3D
 from .._operator.planned import pad
+from .._operator.transform import Box, Lengths, box, real_dtype
 from .._sharding import (
     axis_names,
     entries_of,
@@ -106,7 +107,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
 
 @eqx.filter_jit
 def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
-    layout = dec.layout("z")
+    layout = dec.blocks("z")
     nx, ny, nz = layout.lengths
 
     def line(key: Array, x: Array, y: Array) -> Array:

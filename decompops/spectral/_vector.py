@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .._operator.fft import Wavenumbers
+from .._operator.transform import Wavenumbers
 from .._sharding import whole_along
 
 

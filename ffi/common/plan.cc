@@ -19,46 +19,60 @@ class Reader {
   }
   bool empty() const { return next_ == end_; }
 
-  Layout layout() {
-    Layout layout;
-    for (auto& n : layout.lengths) n = number("a length", 1, kLargest);
-    for (auto& n : layout.parts) n = number("a number of blocks", 1, kLargest);
-    for (auto& n : layout.mesh_axis) n = static_cast<int>(number("a mesh axis", -1, mesh_axes_ - 1));
+  Blocks blocks() {
+    Blocks blocks;
+    for (auto& n : blocks.lengths) n = number("a length", 1, kLargest);
+    for (auto& n : blocks.parts) n = number("a number of blocks", 1, kLargest);
+    for (auto& n : blocks.mesh_axis) n = static_cast<int>(number("a mesh axis", -1, mesh_axes_ - 1));
     int stored = 0;
-    for (auto& n : layout.order) {
-      n = axis("a stored axis", 0);
+    for (auto& n : blocks.order) {
+      n = axis("a stored axis");
       stored |= 1 << n;
     }
     if (stored != 7) refuse("the order of storage does not have every axis");
-    for (auto& pair : layout.halo) {
+    for (auto& pair : blocks.halo) {
       for (auto& n : pair) n = number("a halo", 0, kLargest);
     }
-    return layout;
+    return blocks;
   }
 
-  Stage stage() {
-    Stage stage;
+  // The next stage, which starts from a field that is cut as `before` says.
+  Stage stage(const Blocks& before) {
+    Stage stage{};
     stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::clear)));
-    stage.transposed = number("`transposed`", 0, 1);
-    stage.periodic = number("`periodic`", 0, 1);
-    stage.weighted = number("`weighted`", 0, 1);
-    const bool extends = stage.kind == Stage::Kind::extend, transforms = stage.kind == Stage::Kind::fourier;
-    stage.axis = axis("the axis of a stage", extends ? 0 : -1);
-    stage.transform = static_cast<Transform>(number("a transform", 0, static_cast<Index>(Transform::c2r)));
-    stage.sign = static_cast<int>(number("a sign", -1, 1));
-    if (transforms && stage.sign == 0) refuse("a transform has no sign");
-    for (Index n = number("a number of axes", transforms, transforms ? 3 : 0); n > 0; --n) {
-      stage.axes.push_back(axis("a transformed axis", 0));
+    stage.axis = -1;
+    switch (stage.kind) {
+      case Stage::Kind::move:
+      case Stage::Kind::clear:
+        break;
+      case Stage::Kind::fourier:
+        stage.transform = static_cast<Transform>(number("a transform", 0, static_cast<Index>(Transform::c2r)));
+        stage.sign = static_cast<int>(number("a sign", -1, 1));
+        if (stage.sign == 0) refuse("a transform has no sign");
+        stage.weighted = number("`weighted`", 0, 1);
+        for (Index n = number("a number of axes", 1, kAxes); n > 0; --n) {
+          stage.axes.push_back(axis("a transformed axis"));
+        }
+        break;
+      case Stage::Kind::extend:
+        stage.axis = axis("the axis of a halo");
+        stage.periodic = number("`periodic`", 0, 1);
+        stage.transposed = number("`transposed`", 0, 1);
+        break;
+      case Stage::Kind::crop:
+        stage.transposed = number("`transposed`", 0, 1);
+        break;
     }
-    stage.before = layout();
-    stage.after = layout();
+    stage.before = before;
+    stage.after = blocks();
     return stage;
   }
 
  private:
   static constexpr Index kLargest = Index{1} << 48;
+  static constexpr Index kAxes = 3;
 
-  int axis(const char* what, Index lowest) { return static_cast<int>(number(what, lowest, 2)); }
+  int axis(const char* what) { return static_cast<int>(number(what, 0, kAxes - 1)); }
 
   [[noreturn]] static void refuse(const std::string& why) {
     throw Failure("the kernels do not understand the operator that Python describes (" + why +
@@ -71,7 +85,7 @@ class Reader {
 
 }  // namespace
 
-Index Layout::valid(int axis, Index part) const {
+Index Blocks::valid(int axis, Index part) const {
   return std::clamp<Index>(lengths[axis] - part * core(axis), 0, core(axis));
 }
 
@@ -96,11 +110,14 @@ std::uint64_t Plan::fingerprint() const {
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes) {
   Reader reader(numbers, count, mesh_axes);
   reader.number("the version of its format", kFormat, kFormat);
+  reader.number("the number of grid axes", 3, 3);
   Plan plan;
   plan.numbers.assign(numbers, numbers + count);
-  plan.source = reader.layout();
-  plan.target = reader.layout();
-  while (!reader.empty()) plan.stages.push_back(reader.stage());
+  plan.source = plan.target = reader.blocks();
+  while (!reader.empty()) {
+    plan.stages.push_back(reader.stage(plan.target));
+    plan.target = plan.stages.back().after;
+  }
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// What to do with a block: the C++ side of `decompops/_stage.py` and `decompops/_blocks.py`.
+// What to do with a block: the C++ side of `decompops/_plan/stage.py` and `decompops/_blocks.py`.
 
 #pragma once
 
@@ -19,8 +19,8 @@ struct Failure : std::runtime_error {
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
-// How a field is divided over devices and stored. Grid axes x, y, z are 0, 1, 2.
-struct Layout {
+// How a field is divided over devices and stored. Grid axes x, y, z are 0, 1, 2: the kernels have three.
+struct Blocks {
   std::array<Index, 3> lengths, parts;
   std::array<int, 3> mesh_axis;  // which mesh axis divides a grid axis; -1: none
   std::array<int, 3> order;      // the grid axis stored at each position
@@ -37,7 +37,7 @@ enum class Transform { c2c, r2c, c2r };  // `c2r` is the last one
 struct Stage {
   enum class Kind { move, fourier, extend, crop, clear };  // `clear` is the last one
   Kind kind;
-  Layout before, after;
+  Blocks before, after;
   bool transposed, periodic, weighted;
   int axis;               // of an extension
   std::vector<int> axes;  // of a transform; the last is the one that is halved
@@ -47,7 +47,7 @@ struct Stage {
 
 struct Plan {
   std::vector<Stage> stages;
-  Layout source, target;
+  Blocks source, target;
   double scale;
   std::vector<Index> mesh;  // the sizes of its axes
   std::vector<int> ranks;   // in the order of the mesh
@@ -60,11 +60,12 @@ struct Plan {
   std::vector<std::int64_t> numbers;  // as they came from Python: what the fingerprint is of
 };
 
-// The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/mpi.py.
-constexpr std::int64_t kFormat = 2;
+// The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
+constexpr std::int64_t kFormat = 3;
 
-// Decodes what `decompops/_backend/mpi.py` encodes: the format, the layouts of source and target, then one row for each
-// stage. Throws where a number has no meaning here. `mesh_axes` is how many axes the mesh has.
+// Decodes what `decompops/_backend/encode.py` encodes: the format, the number of grid axes, how the field is cut, then
+// each stage with how the field is cut after it. Throws where a number has no meaning here. `mesh_axes` is how many axes
+// the mesh has.
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes);
 
 std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed);

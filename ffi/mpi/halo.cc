@@ -9,7 +9,7 @@ struct Run {
 };
 
 // The cells of the extended block of the device at `part` of its line.
-std::vector<Run> runs(const Layout& inner, const Layout& extended, int axis, bool periodic, Index part) {
+std::vector<Run> runs(const Blocks& inner, const Blocks& extended, int axis, bool periodic, Index part) {
   const Index cells = inner.core(axis), length = inner.lengths[axis];
   const Index before = extended.halo[axis][0], after = extended.halo[axis][1];
   std::vector<Run> found;
@@ -47,8 +47,8 @@ int Place::moved(int axis, Index coordinate) const {
 }
 
 Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element) {
-  const Layout& inner = stage.transposed ? stage.after : stage.before;
-  const Layout& extended = stage.transposed ? stage.before : stage.after;
+  const Blocks& inner = stage.transposed ? stage.after : stage.before;
+  const Blocks& extended = stage.transposed ? stage.before : stage.after;
   const int axis = stage.axis, line = inner.mesh_axis[axis];
   const Index parts = inner.parts[axis], mine = parts == 1 ? 0 : place.coordinate(line);
   auto runs_of = [&](Index part) { return runs(inner, extended, axis, stage.periodic, part); };

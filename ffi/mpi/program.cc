@@ -43,12 +43,12 @@ class Compiler {
     throw Failure("the kernels have no such stage");  // `decode` has refused it
   }
 
-  Region block(const Layout& layout) const {
+  Region block(const Blocks& layout) const {
     return {{0, 0, 0, 0}, {batch_, layout.extent(0), layout.extent(1), layout.extent(2)}};
   }
 
   // The cells of this rank's block that are not padding.
-  Region valid(const Layout& layout) const {
+  Region valid(const Blocks& layout) const {
     Region region = block(layout);
     for (int axis = 0; axis < 3; ++axis) {
       Index part = layout.mesh_axis[axis] < 0 ? 0 : place_.coordinate(layout.mesh_axis[axis]);
@@ -78,7 +78,7 @@ class Compiler {
     }
     for (int axis : axes) {
       bool real = axis == halved && stage.transform != Transform::c2c;
-      const Layout& layout = stage.transform == Transform::c2r ? stage.after : stage.before;
+      const Blocks& layout = stage.transform == Transform::c2r ? stage.after : stage.before;
       pending_.push_back({axis + 1, real ? stage.transform : Transform::c2c, stage.sign, layout.lengths[axis],
                           real && stage.weighted, 1.0});
     }
@@ -151,7 +151,7 @@ class Compiler {
   // --- Moves.
 
   // The axis that is divided in `before` only, or -1.
-  static int whole_after(const Layout& before, const Layout& after) {
+  static int whole_after(const Blocks& before, const Blocks& after) {
     for (int axis = 0; axis < 3; ++axis) {
       if (before.parts[axis] > 1 && after.parts[axis] == 1) return axis;
     }
@@ -305,7 +305,7 @@ class Compiler {
            !plan_.stages[last + 1].transposed) {
       ++last;
     }
-    const Layout &here = stage.after, &whole = plan_.stages[last].after;
+    const Blocks &here = stage.after, &whole = plan_.stages[last].after;
     Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole));
     Region inner = block(here), placed = inner;
     for (int axis = 0; axis < 3; ++axis) {

@@ -47,7 +47,7 @@ constexpr Index kCells = 4;
 // A transpose from blocks along x to blocks along y.
 Plan transpose(int size) {
   const Index n = kCells * size;
-  Layout before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}}, after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
+  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}}, after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
   Plan plan;
   plan.source = before;
   plan.target = after;

@@ -170,12 +170,16 @@ void test_regions() {
 
 // Every number of a plan has a meaning, or it is refused.
 void test_decoding() {
-  const std::vector<std::int64_t> layout{8, 8, 8, 2, 1, 1, 0, -1, -1, 0, 1, 2, 0, 0, 0, 0, 0, 0};
-  std::vector<std::int64_t> numbers{kFormat};
+  const std::vector<std::int64_t> blocks{8, 8, 8, 2, 1, 1, 0, -1, -1, 0, 1, 2, 0, 0, 0, 0, 0, 0};
+  std::vector<std::int64_t> numbers{kFormat, 3};
   auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
-  for (int i = 0; i < 2; ++i) append(layout);
-  append({1, 0, 0, 0, -1, 0, -1, 2, 1, 2});  // a transform of two axes
-  for (int i = 0; i < 2; ++i) append(layout);
+  append(blocks);
+  const std::size_t first = numbers.size();
+  append({1, 0, -1, 0, 2, 1, 2});  // a transform of two axes
+  append(blocks);
+  const std::size_t second = numbers.size();
+  append({2, 0, 1, 0});  // a halo
+  append(blocks);
   auto refused = [](const std::vector<std::int64_t>& numbers) {
     try {
       decode(numbers.data(), numbers.size(), 1);
@@ -185,16 +189,17 @@ void test_decoding() {
     }
   };
   expect(!refused(numbers), "a plan is refused");
-  expect(decode(numbers.data(), numbers.size(), 1).stages.size() == 1, "a stage is skipped");
+  expect(decode(numbers.data(), numbers.size(), 1).stages.size() == 2, "a stage is skipped");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     for (const std::int64_t wrong : {std::int64_t{-7}, std::int64_t{1} << 60}) {
       auto changed = numbers;
       changed[i] = wrong;
       expect(refused(changed), "number " + std::to_string(i) + " may be " + std::to_string(wrong));
     }
-    expect(i == 0 || refused({numbers.begin(), numbers.begin() + i}) || i == 37, "a plan of " + std::to_string(i) + " numbers");
+    const bool whole = i == first || i == second;  // a plan of fewer stages
+    expect(whole || refused({numbers.begin(), numbers.begin() + i}), "a plan of " + std::to_string(i) + " numbers");
   }
-  numbers[37] = 5;
+  numbers[first] = 5;
   expect(refused(numbers), "there is a sixth stage");
 }
 

@@ -1,0 +1,130 @@
+"""What a basis is: the functions that a field is expanded in along one axis of the grid.
+
+Whatever belongs to one family of functions, such as Fourier modes or cosines, stands in one file of this folder: which
+coefficients are stored, their wavenumbers and weights, how a shorter expansion follows from a longer one, and the
+transforms between points and coefficients.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jax import Array
+
+
+# What an array may hold: real numbers only, or complex ones.
+Kind = Literal["real", "complex"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """`length` consecutive coefficients along one axis: from index `source` on to index `target` on, times `factor`."""
+
+    source: int
+    target: int
+    length: int
+    factor: float = 1.0
+
+
+class AbstractLineTransform(abc.ABC):
+    """A linear map of the lines of a block along some of its axes, all of which are whole: plain, hashable data.
+
+    Subclasses are frozen dataclasses. Nothing is normalised: what the inverse lacks is `inverse_scale`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def to_points(self) -> bool:
+        """Whether the result has as many cells as the grid has points, rather than the input."""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether `apply` multiplies each coefficient anyway, so that one more factor costs nothing."""
+        return False
+
+    @abc.abstractmethod
+    def transpose(self) -> "AbstractLineTransform":
+        """The transpose, without complex conjugation."""
+
+    @abc.abstractmethod
+    def conjugate(self) -> "AbstractLineTransform":
+        """The map whose matrix is the complex conjugate."""
+
+    @abc.abstractmethod
+    def inverse(self) -> "AbstractLineTransform":
+        """The inverse up to the factor `inverse_scale`."""
+
+    @abc.abstractmethod
+    def inverse_scale(self, points: tuple[int, ...]) -> float:
+        """What `inverse()` must be multiplied by to be the inverse, on axes of that many points."""
+
+    @abc.abstractmethod
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
+
+    @abc.abstractmethod
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The dtype of the result for an input of `dtype`."""
+
+    def computed(self, points: tuple[int, ...], platform: str) -> tuple["AbstractLineTransform", float]:
+        """What `apply` computes best on `platform` ("cpu", "gpu", "tpu"), and the factor by which this map differs."""
+        del points, platform
+        return self, 1.0
+
+    @abc.abstractmethod
+    def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
+        """Map the lines of `block` along its axes `axes`, counted from the end, with JAX."""
+
+
+class AbstractBasis(abc.ABC):
+    """The functions that a field is expanded in along one axis of the grid: plain, hashable data.
+
+    Subclasses are frozen dataclasses. `n` is the number of points along the axis, and of coefficients if all are kept.
+    """
+
+    @property
+    @abc.abstractmethod
+    def kinds(self) -> tuple[Kind | None, Kind | None]:
+        """What fields and their coefficients must be: "real", "complex", or `None` for either, as the input is."""
+
+    @property
+    @abc.abstractmethod
+    def forward(self) -> AbstractLineTransform:
+        """The transform from points to coefficients along one axis."""
+
+    @abc.abstractmethod
+    def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
+        """The transform of this axis in one call with later ones, of which the last has basis `last`.
+
+        `None` where they must be transformed one after the other.
+        """
+
+    @abc.abstractmethod
+    def stored(self, n: int) -> int:
+        """How many coefficients are stored for `n` points."""
+
+    @abc.abstractmethod
+    def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
+        """The angular wavenumbers of the stored coefficients on an axis of length one.
+
+        `nyquist=False` puts zero where the wavenumber is that of two modes of opposite sign at once.
+        """
+
+    @abc.abstractmethod
+    def multiplicity(self, n: int, kept: int) -> np.ndarray:
+        """How many terms of the expansion each stored coefficient stands for, where `kept` of `n` are kept."""
+
+    @abc.abstractmethod
+    def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        """Which stored coefficients for `n` points become those for `kept` points, by increasing target.
+
+        With `nyquist`, one that stands for two becomes their sum; else it is left out, and zero.
+        """
+
+    @abc.abstractmethod
+    def derivative(self, order: int) -> complex:
+        """The factor `f` for which the derivative of that order multiplies a coefficient by `f * wavenumber**order`.
+
+        Raises `ValueError` where the derivative is no expansion in this basis.
+        """

@@ -1,0 +1,178 @@
+"""Fourier modes: the basis of periodic fields."""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .base import AbstractBasis, AbstractLineTransform, Kind, Run
+
+
+@dataclass(frozen=True)
+class Fourier(AbstractBasis):
+    """Complex exponentials, for periodic fields.
+
+    With `half`, of a real field: of two modes k and -k, whose coefficients are complex conjugates, one is stored. Of
+    several Fourier axes one may be halved, the last one: the others are transformed after it.
+    """
+
+    half: bool = False
+
+    @property
+    def kinds(self) -> tuple[Kind | None, Kind | None]:
+        return ("real" if self.half else None), "complex"
+
+    @property
+    def forward(self) -> "DFT":
+        return DFT("r2c" if self.half else "c2c", -1)
+
+    def joined(self, last: AbstractBasis) -> "DFT | None":
+        return last.forward if isinstance(last, Fourier) and not self.half else None
+
+    def stored(self, n: int) -> int:
+        return n // 2 + 1 if self.half else n
+
+    def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
+        modes = (np.fft.rfftfreq if self.half else np.fft.fftfreq)(n, 1 / n)
+        return 2 * math.pi * (modes if nyquist else np.where(2 * np.abs(modes) == n, 0, modes))
+
+    def multiplicity(self, n: int, kept: int) -> np.ndarray:
+        modes = np.arange(self.stored(kept))
+        if not self.half:
+            return np.ones(len(modes))
+        # The Nyquist mode of all `n` stands once; if fewer are kept, it is zero and may count for any number.
+        return np.where((modes == 0) | ((2 * modes == n) & (kept == n)), 1.0, 2.0)
+
+    def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        runs = [Run(0, 0, (kept + 1) // 2)]
+        if kept % 2 == 0 and nyquist:
+            # Of the two modes ±kept/2 a half spectrum has one, and their sum is twice its (real) part that counts.
+            sources = (kept // 2,) if self.half else (kept // 2, n - kept // 2)
+            runs += [Run(source, kept // 2, 1, 2.0 if self.half else 1.0) for source in sources]
+        negative = (kept - 1) // 2
+        if negative and not self.half:
+            runs.append(Run(n - negative, kept - negative, negative))
+        return tuple(runs)
+
+    def derivative(self, order: int) -> complex:
+        return (1, 1j, -1, -1j)[order % 4]
+
+
+@dataclass(frozen=True)
+class DFT(AbstractLineTransform):
+    """A discrete Fourier transform, unnormalised, with exponent `sign`; several axes at once.
+
+    `kind` is complex to complex, real to half spectrum, or half spectrum to real; the last axis is the one that is
+    halved. A `weighted` real transform multiplies its half spectrum by the number of times that each mode stands in the
+    full one ("r2c", after transforming) or divides by it ("c2r", before): these are the transposes of the plain ones.
+    A `normalised` transform divides by the number of points. With `clean`, a transform to real space first sets to zero
+    what it must ignore.
+    """
+
+    kind: Literal["c2c", "r2c", "c2r"]
+    sign: Literal[-1, 1]
+    weighted: bool = False
+    normalised: bool = False
+    clean: bool = False
+
+    @property
+    def to_points(self) -> bool:
+        return self.kind == "c2r"
+
+    @property
+    def multiplies(self) -> bool:
+        return self.weighted
+
+    def transpose(self) -> "DFT":
+        weighted = not self.weighted if self.kind != "c2c" else False
+        return replace(self, kind=_OPPOSITE[self.kind], weighted=weighted, clean=False)
+
+    def conjugate(self) -> "DFT":
+        return replace(self, sign=-self.sign)
+
+    def inverse(self) -> "DFT":
+        return replace(self, kind=_OPPOSITE[self.kind], sign=-self.sign, normalised=False, clean=False)
+
+    def inverse_scale(self, points: tuple[int, ...]) -> float:
+        return 1.0 if self.normalised else 1 / math.prod(points)
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        spectral = _spectral_dtype(dtype, jax.dtypes.canonicalize_dtype(np.float64))
+        if self.kind != "r2c":
+            return spectral
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            raise TypeError(f"`x` must be real for a real transform; got {dtype}.")
+        return np.finfo(spectral).dtype
+
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        match self.kind:
+            case "r2c":
+                return np.result_type(dtype, np.complex64)
+            case "c2r":
+                return np.finfo(dtype).dtype
+            case "c2c":
+                return dtype
+
+    def computed(self, points: tuple[int, ...], platform: str) -> tuple["DFT", float]:
+        # XLA's inverse transforms divide by the number of points.
+        divides = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
+        if not divides or self.normalised:
+            return self, 1.0
+        # NumPy and XLA on CPUs do not read the imaginary parts of modes zero and Nyquist; libraries for GPUs may
+        # (rocFFT; cuFFT at some lengths, as found in pytorch/pytorch#154496). Spectra of real fields have none, but
+        # cotangents do. Where several axes are transformed at once, JAX sees to it.
+        clean = platform == "gpu" and self.kind == "c2r" and len(points) == 1
+        return replace(self, normalised=True, clean=clean), float(math.prod(points))
+
+    def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
+        if self.clean:
+            block = _real_ends(block, axes[-1], points[-1])
+        result = self._transformed(block, axes, points)
+        divided = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
+        if divided == self.normalised:
+            return result
+        return result * (math.prod(points) if divided else 1 / math.prod(points))
+
+    def _transformed(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
+        """With the normalisation of `jnp.fft`."""
+        match self.kind:
+            case "c2c":
+                return (jnp.fft.fftn if self.sign == -1 else jnp.fft.ifftn)(block, axes=axes)
+            case "r2c":
+                block = jnp.fft.rfftn(block, axes=axes)
+                block = block if self.sign == -1 else jnp.conj(block)
+                return block * _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+            case "c2r":
+                block = block if self.sign == 1 else jnp.conj(block)
+                block = block / _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+                return jnp.fft.irfftn(block, s=points, axes=axes)
+
+
+_OPPOSITE: dict[str, Literal["c2c", "r2c", "c2r"]] = {"c2c": "c2c", "r2c": "c2r", "c2r": "r2c"}
+
+
+@functools.cache
+def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
+    """The dtype of `jnp.fft.fft` for an input of `dtype`, if `widest` is the widest real dtype that JAX has now."""
+    del widest
+    return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
+
+
+def _weights(axis: int, points: int, dtype: np.dtype) -> np.ndarray:
+    """How often each mode of the half spectrum stands in the full one, along its axis."""
+    counts = Fourier(half=True).multiplicity(points, points)
+    return counts.astype(dtype).reshape(-1, *[1] * (-axis - 1))
+
+
+def _real_ends(block: Array, axis: int, points: int) -> Array:
+    """Set to zero what a transform to real space ignores: the imaginary parts of modes zero and Nyquist."""
+    for mode in {0, points // 2} if points % 2 == 0 else {0}:
+        plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
+        plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
+        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # in place, unless the block is a caller's
+    return block

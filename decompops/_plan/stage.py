@@ -1,0 +1,262 @@
+"""Stages: the steps that every distributed operator is made of.
+
+A stage says *what* happens to a field and how it is cut into blocks before and after; a backend says *how*. Each stage
+has a transpose, a conjugate and, where there is one, an inverse, which are stages themselves.
+"""
+
+import abc
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from .._basis.base import AbstractLineTransform, Run
+from .._blocks import Blocks
+
+
+class AbstractStage(abc.ABC):
+    """One linear step of a plan. Subclasses are frozen dataclasses of plain, hashable data.
+
+    `before` and `after` say how the field is cut into blocks, and so what a block's shape is.
+    """
+
+    before: Any  # `Blocks`; type checkers take an annotated field of an abstract class for a constructor's argument
+    after: Any
+
+    @abc.abstractmethod
+    def transpose(self) -> "AbstractStage":
+        """The transpose, without complex conjugation."""
+
+    def conjugate(self) -> "AbstractStage":
+        """The stage whose matrix is the complex conjugate: the stage itself if its matrix is real."""
+        return self
+
+    def inverse(self) -> "tuple[AbstractStage, float] | None":
+        """A stage and a factor whose product is the inverse; `None` where there is no inverse."""
+        return None
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
+        return dtype
+
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The dtype after the stage."""
+        return dtype
+
+    def apply(self, block: Array) -> Array:
+        """Apply to one block `(*batch, *before.block_shape)` with JAX, inside a `jax.shard_map` over the mesh.
+
+        For stages of other packages. Those of this package are left to each backend, and have no such method.
+        """
+        del block
+        raise TypeError(
+            f"the stage `{type(self).__name__}` is unknown to this backend, and must have a method `apply(block)`."
+        )
+
+
+def _check(valid: bool, rule: str, stage: AbstractStage) -> None:
+    if not valid:
+        raise ValueError(f"`{type(stage).__name__}` {rule}; got {stage.before} -> {stage.after}.")
+
+
+@dataclass(frozen=True)
+class Move(AbstractStage):
+    """Rearrange: at most one mesh axis goes over from one grid axis to another, and the storage order may change."""
+
+    before: Blocks
+    after: Blocks
+
+    def __post_init__(self):
+        b, a = self.before, self.after
+        _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "moves a field without halos", self)
+        divided = [{axis: x.names[axis] for axis in range(x.ndim) if x.parts[axis] > 1} for x in (b, a)]
+        left, arrived = (one.items() - other.items() for one, other in (divided, divided[::-1]))
+        valid = [name for _, name in left] == [name for _, name in arrived] and len(left) <= 1
+        _check(valid, "takes one mesh axis from one grid axis to another at most", self)
+
+    @property
+    def gathered(self) -> int | None:
+        """The grid axis that becomes whole on every device (`None`: nothing is communicated)."""
+        return self._first(lambda axis: self.before.parts[axis] > 1 and self.after.parts[axis] == 1)
+
+    @property
+    def divided(self) -> int | None:
+        """The grid axis that becomes divided."""
+        return self._first(lambda axis: self.before.parts[axis] == 1 and self.after.parts[axis] > 1)
+
+    def _first(self, condition: Any) -> int | None:
+        return next(filter(condition, range(self.before.ndim)), None)
+
+    def transpose(self) -> "Move":
+        return Move(self.after, self.before)
+
+    def inverse(self) -> "tuple[Move, float]":
+        return self.transpose(), 1.0
+
+
+@dataclass(frozen=True)
+class LocalTransform(AbstractStage):
+    """Map the lines of every block along the undivided grid axes `axes`, times `scale`."""
+
+    before: Blocks
+    after: Blocks
+    axes: tuple[int, ...]
+    transform: AbstractLineTransform
+    scale: float = 1.0
+
+    def __post_init__(self):
+        b, a = self.before, self.after
+        same = (b.parts, b.names, b.order) == (a.parts, a.names, a.order) and not b.has_halo and not a.has_halo
+        _check(same, "keeps how a field without halos is cut and stored", self)
+        kept = all(b.lengths[axis] == a.lengths[axis] for axis in range(b.ndim) if axis not in self.axes)
+        _check(kept and all(b.parts[axis] == 1 for axis in self.axes), "maps lines along undivided axes only", self)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """How many points the grid has along each of `axes`."""
+        space = self.after if self.transform.to_points else self.before
+        return tuple(space.lengths[axis] for axis in self.axes)
+
+    def transpose(self) -> "LocalTransform":
+        return LocalTransform(self.after, self.before, self.axes, self.transform.transpose(), self.scale)
+
+    def conjugate(self) -> "LocalTransform":
+        return replace(self, transform=self.transform.conjugate())
+
+    def inverse(self) -> "tuple[LocalTransform, float]":
+        factor = self.transform.inverse_scale(self.points) / self.scale
+        return LocalTransform(self.after, self.before, self.axes, self.transform.inverse()), factor
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        return self.transform.input_dtype(dtype)
+
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        return self.transform.result_dtype(dtype)
+
+
+@dataclass(frozen=True)
+class Extend(AbstractStage):
+    """Extend every block along `axis` by its neighbours' layers; `transposed`, add them back to their owners.
+
+    Cell `g` of the line that the blocks cover is field cell `g` modulo the true length where periodic, else zero
+    outside the field. Padding counts as outside, except that a periodic image may lie in it.
+    """
+
+    before: Blocks
+    after: Blocks
+    axis: int
+    periodic: bool
+    transposed: bool = False
+
+    def __post_init__(self):
+        short, long = (self.after, self.before) if self.transposed else (self.before, self.after)
+        halo = tuple(long.halo[i] if i == self.axis else short.halo[i] for i in range(short.ndim))
+        _check(long == replace(short, halo=halo) and not any(short.halo[self.axis]), "adds a halo to one axis", self)
+
+    def transpose(self) -> "Extend":
+        return Extend(self.after, self.before, self.axis, self.periodic, not self.transposed)
+
+
+@dataclass(frozen=True)
+class Crop(AbstractStage):
+    """Drop the halo of every block; `transposed`, surround every block by zeros."""
+
+    before: Blocks
+    after: Blocks
+    transposed: bool = False
+
+    def __post_init__(self):
+        short, long = (self.before, self.after) if self.transposed else (self.after, self.before)
+        _check(short == replace(long, halo=short.halo) and not short.has_halo, "drops halos and nothing else", self)
+
+    def transpose(self) -> "Crop":
+        return Crop(self.after, self.before, not self.transposed)
+
+
+@dataclass(frozen=True)
+class Clear(AbstractStage):
+    """Set padding to zero. On fields without padding this is the identity, its own transpose and its own inverse."""
+
+    before: Blocks
+
+    @property
+    def after(self) -> Blocks:
+        return self.before
+
+    def transpose(self) -> "Clear":
+        return self
+
+    def inverse(self) -> "tuple[Clear, float]":
+        return self, 1.0
+
+
+@dataclass(frozen=True)
+class Scale(AbstractStage):
+    """Multiply by a number."""
+
+    before: Blocks
+    factor: float
+
+    @property
+    def after(self) -> Blocks:
+        return self.before
+
+    def transpose(self) -> "Scale":
+        return self
+
+    def inverse(self) -> "tuple[Scale, float]":
+        return Scale(self.before, 1 / self.factor), 1.0
+
+
+@dataclass(frozen=True)
+class Resize(AbstractStage):
+    """Copy coefficients of a spectrum along undivided axes: drop the highest ones, or put zeros in their place.
+
+    `runs` say for each of `axes` which go where, and times what; what nothing is copied to is zero. Coefficients that
+    are copied to one place are added. `fused` and `arrived` are hints of the lowering: whether to copy in the form that
+    XLA fuses with other steps, and which axis an all-to-all has just put together.
+    """
+
+    before: Blocks
+    after: Blocks
+    axes: tuple[int, ...]
+    runs: tuple[tuple[Run, ...], ...]
+    fused: bool = False
+    arrived: int | None = None
+
+    def __post_init__(self):
+        b, a = self.before, self.after
+        lengths = tuple(a.lengths[axis] if axis in self.axes else b.lengths[axis] for axis in range(b.ndim))
+        whole = all(b.parts[axis] == 1 for axis in self.axes) and len(self.axes) == len(self.runs)
+        _check(whole and a == replace(b, lengths=lengths), "changes the length of undivided axes only", self)
+
+    @property
+    def only_copies(self) -> bool:
+        """Whether nothing is multiplied, and nothing added."""
+        return all(run.factor == 1 for runs in self.runs for run in runs) and not self.adds
+
+    @property
+    def adds(self) -> bool:
+        """Whether several coefficients are copied to one place."""
+        return any(len({run.target for run in runs}) < len(runs) for runs in self.runs)
+
+    def transpose(self) -> "Resize":
+        return Resize(self.after, self.before, self.axes, tuple(map(_mirrored, self.runs)))
+
+    def inverse(self) -> "tuple[Resize, float]":
+        """The inverse on spectra that have no more coefficients than the shorter side."""
+        return Resize(self.after, self.before, self.axes, tuple(map(_inverted, self.runs))), 1.0
+
+
+def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    return tuple(Run(run.target, run.source, run.length, run.factor) for run in runs)
+
+
+def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The pseudo-inverse. Coefficients that share a source or a target share the value equally."""
+
+    def images(run: Run) -> int:
+        return sum(other.source == run.source or other.target == run.target for other in runs)
+
+    return tuple(Run(run.target, run.source, run.length, 1 / (images(run) * run.factor)) for run in runs)
