@@ -1,6 +1,6 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
-from . import mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
+from . import _compat, mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
 from ._autotune import Trial as Trial, autotune as autotune
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
@@ -14,5 +14,7 @@ from ._operator.halo import HaloExchange as HaloExchange
 from ._operator.stencil import Stencil as Stencil
 from ._operator.transpose import Transpose as Transpose
 
+
+_compat.avoid_hanging_ffts()
 
 __version__ = "0.1.0"

@@ -12,11 +12,12 @@ from itertools import zip_longest
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from . import _compat
 
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
@@ -215,7 +216,7 @@ def plain(x: Array) -> Array:
     Raises `ValueError` for unreduced arrays, the terms of a sum that is still to be computed.
     """
     sharding = jax.typeof(x).sharding
-    spec = PartitionSpec(*_partitions(sharding.spec))
+    spec = PartitionSpec(*_compat.partitions(sharding.spec))
     if sharding.spec.unreduced:
         raise ValueError(
             f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
@@ -224,21 +225,13 @@ def plain(x: Array) -> Array:
     if not sharding.spec.reduced:
         return x
     retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
-    # In the transpose of this, XLA crashes for complex numbers (jaxlib 0.10). Of their parts JAX refuses the transpose.
-    return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
+    return _compat.by_parts(retyped, x)
 
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
     """The mesh axes that shard each of `ndim` array axes."""
-    entries = _partitions(sharding.spec)
+    entries = _compat.partitions(sharding.spec)
     return (*entries, *[None] * (ndim - len(entries)))
-
-
-def _partitions(spec: PartitionSpec) -> tuple[BatchEntry, ...]:
-    """The entries of a spec. JAX refuses to iterate over one that names reduced axes, which shard nothing."""
-    if hasattr(spec, "partitions"):
-        return spec.partitions
-    return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))  # JAX 0.10.0
 
 
 def result_sharding(sharding: NamedSharding, lead: int, spec: Iterable[BatchEntry]) -> NamedSharding:

@@ -5,7 +5,7 @@ import threading
 import decompops as dops
 import numpy as np
 import pytest
-from decompops._backend.xla import avoid_hanging_ffts
+from decompops._compat import avoid_hanging_ffts
 
 from helpers import make_mesh
 

@@ -42,7 +42,8 @@ SUBPACKAGES = {
 }
 # Imports run one way: a file may import from its own layer's predecessors only.
 LAYERS = [
-    ["_blocks", "_sharding"],
+    ["_blocks", "_compat"],
+    ["_sharding"],
     ["_check"],
     ["_basis.base", "_basis.fourier"],
     ["_backend.base"],

@@ -2,13 +2,10 @@
 
 import itertools
 import math
-import os
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import jaxlib.version
 from jax import Array, lax
 from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
@@ -23,20 +20,6 @@ from .xla_halo import Exchange, clear, crop, embed, extend, permute
 # 1.4 to 2 times faster at 256^3 (docs/performance.md). Bounded, so that the program stays small on long axes.
 _CHUNK = 8
 _MOST_CHUNKS = 64
-
-
-def avoid_hanging_ffts(environment: MutableMapping[str, str], version: str) -> None:
-    """With two versions of jaxlib, let XLA's FFTs on CPUs do without its threads, unless the user has decided.
-
-    There an FFT that follows other work occupies a thread of XLA's pool and waits in it for parts of its own, which no
-    thread may be left to run (openxla/xla#46347; `jnp.fft` hangs as well). XLA reads them at its first computation.
-    """
-    flags = environment.get("XLA_FLAGS", "")
-    if version in ("0.11.1", "0.11.2") and "xla_cpu_multi_thread_eigen" not in flags:
-        environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-
-
-avoid_hanging_ffts(os.environ, jaxlib.version.__version__)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
+from .. import _compat
 from .._check import check_count, check_flag, check_one_or_three
 from .._decomposition import Decomposition
 from .._operator.halo import HaloExchange
@@ -106,7 +107,5 @@ class HaloConv3D(eqx.Module):
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
         spec = PartitionSpec(*entries_of(jax.typeof(x).sharding, x.ndim)[:-3], *dec.spec("z"))
         names = {name for entry in spec for name in axis_names(entry)}
-        # In a caller's `shard_map` over a batch axis, JAX (up to 0.12) cannot lower the derivative of a `shard_map`
-        # that saves values which vary over it. So nothing is saved; XLA merges what is computed again with the first.
-        on_block = jax.checkpoint(on_block, prevent_cse=False)
+        on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges both computations.
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
+from .. import _compat
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.planned import pad
@@ -168,12 +169,12 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
     squared = spectrum.real**2 + spectrum.imag**2
     dtype = squared.dtype
 
-    @jax.checkpoint  # JAX cannot lower some intermediate results of one `shard_map` inside another to its gradient.
+    @_compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Over the modes of each shell: of their power, of |k|, and their number."""
         k = _vector.length(fft.wavenumbers(lengths=lengths, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
-        shell = _count_up_to(bounds, k)  # 0 and the last lie outside
+        shell = _compat.count_up_to(bounds, k)  # 0 and the last lie outside
 
         @functools.partial(jnp.vectorize, signature="(x,y,z)->(s)")
         def over_shells(values: Array) -> Array:
@@ -232,20 +233,6 @@ def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
-
-
-def _count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
-    """How many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`.
-
-    By hand, because JAX 0.10 fails in `searchsorted` of an array that varies over the axes of a `shard_map`.
-    """
-    bits = len(bounds).bit_length()
-    table = jnp.asarray((*bounds, *[math.inf] * (2**bits - 1 - len(bounds))), k.dtype)
-    count = jnp.zeros(k.shape, np.int32)
-    for bit in reversed(range(bits)):
-        more = count + 2**bit
-        count = jnp.where(table[more - 1] <= k, more, count)
-    return count
 
 
 def _grid_axes(dec: Decomposition) -> tuple[str, ...]:

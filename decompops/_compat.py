@@ -1,0 +1,65 @@
+"""Workarounds for particular versions of JAX and jaxlib, and nothing else.
+
+Each says which versions need it, which issue reports the bug, and when it can go.
+"""
+
+import math
+import os
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib.version
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+
+def avoid_hanging_ffts(
+    environment: MutableMapping[str, str] = os.environ, version: str = jaxlib.version.__version__
+) -> None:
+    """With two versions of jaxlib, let XLA's FFTs on CPUs do without its threads, unless the user has decided.
+
+    There an FFT that follows other work occupies a thread of XLA's pool and waits in it for parts of its own, which no
+    thread may be left to run (`jnp.fft` hangs as well). XLA reads the flags at its first computation.
+    """
+    # jaxlib 0.11.1 and 0.11.2, openxla/xla#46347. It can go when the package requires jaxlib 0.12.
+    flags = environment.get("XLA_FLAGS", "")
+    if version in ("0.11.1", "0.11.2") and "xla_cpu_multi_thread_eigen" not in flags:
+        environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def partitions(spec: PartitionSpec) -> tuple[Any, ...]:
+    """The entries of a spec. JAX refuses to iterate over one that names reduced axes, which shard nothing."""
+    if hasattr(spec, "partitions"):
+        return spec.partitions
+    # JAX 0.10.0 has no such attribute. This can go when the package requires JAX 0.10.1.
+    return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))
+
+
+def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
+    """`retyped(x)` for a `retyped` that only drops reduced mesh axes from the type of its argument."""
+    # In the transpose of that, XLA crashes for complex numbers (jaxlib 0.10 to 0.12, no issue known). Of their parts
+    # JAX refuses the transpose. This can go when `jax.grad` of a plain `reshard` of reduced complex numbers works.
+    return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
+
+
+def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
+    """`function`, the body of a `shard_map`, with its intermediate results computed again for the derivative."""
+    # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
+    # axes of the outer one (JAX 0.10 to 0.12, no issue known). It can go when the tests of derivatives inside a
+    # `shard_map` over a batch axis, in tests/nn and tests/spectral, pass without it.
+    return jax.checkpoint(function, prevent_cse=prevent_cse)
+
+
+def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
+    """How many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`."""
+    # JAX 0.10 fails in `searchsorted` of an array that varies over the axes of a `shard_map`.
+    bits = len(bounds).bit_length()
+    table = jnp.asarray((*bounds, *[math.inf] * (2**bits - 1 - len(bounds))), k.dtype)
+    count = jnp.zeros(k.shape, np.int32)
+    for bit in reversed(range(bits)):
+        more = count + 2**bit
+        count = jnp.where(table[more - 1] <= k, more, count)
+    return count
