@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
@@ -26,6 +26,7 @@ from ._backend.xla import XLA
 from ._check import check_count
 from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
+from ._sharding import AUTO, AxisTypes
 
 
 # A candidate that takes this many times as long as the best one is timed only once.
@@ -49,7 +50,7 @@ def autotune(
     operator: Callable[[Decomposition], Callable] | None = None,
     backends: Sequence[AbstractBackend] | None = None,
     axes: tuple[str, str] = ("x", "y"),
-    axis_types: tuple[AxisType, AxisType] = (AxisType.Auto, AxisType.Auto),
+    axis_types: AxisTypes = AUTO,
     repeats: int = 5,
     on_trial: Callable[[Trial], None] | None = None,
     cache: str | os.PathLike | None = None,
@@ -75,8 +76,8 @@ def autotune(
         Fourier transform and its inverse, a real one for a real `dtype`.
     - `backends`: the candidates, such as `[dops.CuDecomp(t) for t in ("nccl", "nccl_pl")]`; `None` for those that work
         here.
-    - `axes`, `axis_types`: of the meshes, which are all `(rows, columns)` that have as many devices; `(n, 1)` and
-        `(1, n)` are slabs.
+    - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. The
+        meshes are all `(rows, columns)` that have as many devices; `(n, 1)` and `(1, n)` are slabs.
     - `repeats`: how many timed calls of each candidate there are; their median counts.
     - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
     - `cache`: a JSON file where choices are kept. A choice is taken from there if everything that it depends on is the

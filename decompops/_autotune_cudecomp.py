@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from ._autotune import Trial, check_dtype, fastest, mesh_sizes, there_and_back
 from ._backend import grids, launch
@@ -18,6 +18,7 @@ from ._decomposition import Decomposition
 from ._operator.fft import FFT3D
 from ._operator.halo import HaloExchange
 from ._plan.stage import Move
+from ._sharding import AxisTypes
 
 
 Kind = Literal["transpose", "halo"]
@@ -36,7 +37,7 @@ def autotune(
     mpi_knows_gpus: bool | None,
     communicator: str,
     axes: tuple[str, str],
-    axis_types: tuple[AxisType, AxisType],
+    axis_types: AxisTypes,
     repeats: int,
     on_trial: Callable[[Trial], None] | None,
 ) -> Decomposition:

@@ -7,9 +7,10 @@ the mesh that applies to an operator always has the axis types of the context an
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -22,6 +23,9 @@ from . import _compat
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
+# The types of two mesh axes.
+AxisTypes: TypeAlias = tuple[AxisType, AxisType]
+AUTO: AxisTypes = (AxisType.Auto, AxisType.Auto)
 
 
 def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
@@ -38,12 +42,33 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
     devices = mesh if isinstance(mesh, Mesh) else _ambient_devices()
     if devices is None or dict(devices.shape) != dict(context.shape):
         return context
-    return _with_types(devices, context)
+    return mesh_like(context, devices.devices, devices.axis_names)
 
 
 def ambient_mesh() -> Mesh | AbstractMesh:
     """The mesh of the context, with its devices where they are known; empty where there is none."""
     return mesh_in_context(jax.sharding.get_abstract_mesh())
+
+
+@contextmanager
+def no_ambient_mesh() -> Iterator[None]:
+    """What is computed here does not depend on the caller's `jax.set_mesh`.
+
+    Raises `ValueError` inside JAX's transformations where there is one, because JAX does not allow it to change there.
+    """
+    context = jax.sharding.get_abstract_mesh()
+    if context.empty:
+        yield
+        return
+    try:
+        nothing = jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError as error:
+        raise ValueError(
+            "Inside JAX's transformations, arrays that are not traced can be moved only without "
+            f"`jax.set_mesh`; got the ambient mesh {context}. Move them before."
+        ) from error
+    with nothing:
+        yield
 
 
 def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
@@ -53,7 +78,13 @@ def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
     own = x.sharding.mesh if isinstance(x.sharding, NamedSharding) else None
     if not isinstance(own, Mesh) or dict(own.shape) != dict(mesh.shape):
         raise no_devices(mesh)
-    return _with_types(own, mesh)
+    return mesh_like(mesh, own.devices, own.axis_names)
+
+
+def mesh_like(typed: Mesh | AbstractMesh, devices: np.ndarray, names: Iterable[str]) -> Mesh:
+    """A mesh of `devices` with axes `names`, each of the type that it has in the mesh `typed`."""
+    kinds, names = dict(zip(typed.axis_names, typed.axis_types)), tuple(names)
+    return Mesh(devices, names, axis_types=tuple(kinds[name] for name in names))
 
 
 def no_devices(mesh: Mesh | AbstractMesh) -> ValueError:
@@ -106,13 +137,6 @@ def _ambient_devices() -> Mesh | None:
         return jax.sharding.get_mesh()
     except ValueError:  # while tracing, when only the abstract mesh is known
         return None
-
-
-def _with_types(mesh: Mesh, typed: Mesh | AbstractMesh) -> Mesh:
-    """`mesh` with the axis types of another mesh of the same axes."""
-    kinds = dict(zip(typed.axis_names, typed.axis_types))
-    types = tuple(kinds[name] for name in mesh.axis_names)
-    return mesh if types == mesh.axis_types else Mesh(mesh.devices, mesh.axis_names, types)
 
 
 def place(x: Array, sharding: NamedSharding) -> Array:
@@ -210,6 +234,15 @@ def whole_along(x: Array, *axes: int) -> Array:
     return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*entries)))
 
 
+def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[str | None, ...]) -> Array:
+    """Reshape all but the first `lead` axes of `x` to `shape`, divided over mesh axes `names`."""
+    sharding = jax.typeof(x).sharding
+    new = (*x.shape[:lead], *shape)
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return jax.lax.reshape(x, new)
+    return jax.lax.reshape(x, new, out_sharding=result_sharding(sharding, lead, names))
+
+
 def plain(x: Array) -> Array:
     """`x` without the mesh axes over which its type says that it is reduced: replicated over them, as it is anyway.
 
@@ -226,6 +259,12 @@ def plain(x: Array) -> Array:
         return x
     retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
     return _compat.by_parts(retyped, x)
+
+
+def batch_in_type(x: Array) -> PartitionSpec:
+    """The mesh axes that shard the leading axes of a field, as far as its type says how it is sharded."""
+    sharding = jax.typeof(x).sharding
+    return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[:-3])
 
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from .._blocks import AXES, Blocks
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
+from .._sharding import AUTO, AxisTypes
 from . import grids, launch
 from .base import AbstractBackend, Call
 from .xla import extend_or_add, move, pad_end
@@ -94,7 +95,7 @@ class CuDecomp(AbstractBackend):
         mpi_knows_gpus: bool | None = None,
         communicator: str = "world",
         axes: tuple[str, str] = ("x", "y"),
-        axis_types: tuple[AxisType, AxisType] = (AxisType.Auto, AxisType.Auto),
+        axis_types: AxisTypes = AUTO,
         repeats: int = 5,
         on_trial: "Callable[[Trial], None] | None" = None,
     ) -> "Decomposition":
@@ -122,7 +123,7 @@ class CuDecomp(AbstractBackend):
             cuDecomp was built without are passed over.
         - `mpi_knows_gpus`: whether MPI takes pointers to a GPU's memory; `None` to ask it.
         - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
-        - `axes`, `axis_types`: of the mesh.
+        - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default.
         - `repeats`: how many timed calls of each candidate there are.
         - `on_trial`: called with each `Trial` of candidates that are timed one by one.
 

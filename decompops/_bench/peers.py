@@ -18,6 +18,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from .._blocks import Triple
+from .._sharding import map_blocks
 from .program import Contestant, compile_for, gathered
 
 
@@ -167,7 +168,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
         jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
         jax.clear_caches()  # functions that it has jitted do not see the change
     devices = task.mesh.devices
-    mesh = Mesh(devices.reshape(devices.shape[0], -1), ("x", "y"), axis_types=task.mesh.axis_types[:1] * 2)
+    mesh = Mesh(devices.reshape(devices.shape[0], -1), ("x", "y"))
     spec = P("x", "y", None)
     order: Triple = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
     note = ""
@@ -192,7 +193,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
 
         def function(u):
             widths = [(width, width) for width in task.halo]
-            pad = jax.shard_map(lambda block: jnp.pad(block, widths), mesh=mesh, in_specs=spec, out_specs=spec)
+            pad = map_blocks(lambda block: jnp.pad(block, widths), mesh, mesh.axis_names, spec, spec)
             return jaxdecomp.halo_exchange(pad(u), task.halo[:2], (True, True))
 
     def collect(result):

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
@@ -74,7 +74,7 @@ def cases(
 
 def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
     grid = np.array(devices[: math.prod(sizes)]).reshape(sizes)
-    return Mesh(grid, ("x", "y")[: len(sizes)], axis_types=(AxisType.Auto,) * len(sizes))
+    return Mesh(grid, ("x", "y")[: len(sizes)])
 
 
 def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:

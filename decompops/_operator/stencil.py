@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
 from .._blocks import Blocks
 from .._decomposition import Decomposition
-from .._sharding import entries_of, explicit_spec, manual_axes, place
+from .._sharding import manual_axes, place, reshape_behind
 from .base import AbstractOperator
 from .halo import HaloExchange
 
@@ -83,7 +83,7 @@ class Stencil(AbstractOperator):
         (a, b), mesh = self.decomposition.axes, self.decomposition.mesh
         # The blocks become axes of their own that the mesh divides one to one, and `fn` is mapped over them. Unlike a
         # `shard_map` this leaves batch axes to XLA, which need not gather them, and lets `fn` close over arrays.
-        blocks = _reshape(extended, extended.ndim - 3, _with_blocks(layout), (a, None, b, None, None))
+        blocks = reshape_behind(extended, extended.ndim - 3, _with_blocks(layout), (a, None, b, None, None))
         rows, columns = (
             place(jnp.asarray(_shifts(layout, axis)), NamedSharding(mesh, PartitionSpec(name)))
             if layout.is_padded(axis)
@@ -97,7 +97,7 @@ class Stencil(AbstractOperator):
         mapped = jax.vmap(mapped, in_axes=(-5, 0, None), out_axes=-5, spmd_axis_name=name_a)
         result = mapped(blocks, rows, columns)
         shape = tuple(layout.core(axis) * layout.parts[axis] for axis in range(3))
-        return _reshape(result, result.ndim - 5, shape, (a, b, None))
+        return reshape_behind(result, result.ndim - 5, shape, (a, b, None))
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         windows = self._windows()
@@ -237,13 +237,3 @@ def _with_blocks(layout: Blocks) -> tuple[int, ...]:
     """The global shape of a z-pencil with the blocks along x and y as axes of their own."""
     x, y, z = layout.block_shape
     return (layout.parts[0], x, layout.parts[1], y, z)
-
-
-def _reshape(x: Array, lead: int, shape: tuple[int, ...], names: tuple[str | None, ...]) -> Array:
-    """Reshape all but the first `lead` axes to `shape`, divided over mesh axes `names`."""
-    sharding = jax.typeof(x).sharding
-    new = (*x.shape[:lead], *shape)
-    if AxisType.Explicit not in sharding.mesh.axis_types:
-        return jnp.reshape(x, new)
-    spec = explicit_spec(sharding.mesh, (*entries_of(sharding, x.ndim)[:lead], *names))
-    return jax.lax.reshape(x, new, out_sharding=NamedSharding(sharding.mesh, spec))

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._mesh import Device, MpmdMesh, no_ambient_mesh
+from ._mesh import Device, MpmdMesh, without_context
 
 
 # Where a platform does not say how much memory is free.
@@ -37,7 +37,7 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
         yield batch
 
 
-@no_ambient_mesh()
+@without_context()
 def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold: int | None) -> int:
     """The threshold that all processes of the mesh keep, after a check that they mean the same arrays."""
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):

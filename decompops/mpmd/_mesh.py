@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .._sharding import axis_names, mesh_like, no_ambient_mesh, spec_entry
 
 
 Device: TypeAlias = Any  # a jax.Device, which type checkers do not know for a class
@@ -71,8 +73,8 @@ class MpmdMesh:
     @cached_property
     def groups(self) -> tuple[Mesh, ...]:
         """The groups' meshes, without the axis that tells the groups apart."""
-        names, types = zip(*(pair for pair in zip(self.mesh.axis_names, self.mesh.axis_types) if pair[0] != self.axis))
-        return tuple(Mesh(devices, names, axis_types=types) for devices in np.moveaxis(self.mesh.devices, self._at, 0))
+        names = [name for name in self.mesh.axis_names if name != self.axis]
+        return tuple(mesh_like(self.mesh, devices, names) for devices in np.moveaxis(self.mesh.devices, self._at, 0))
 
     def submesh(self, mesh_ids: Iterable[int]) -> Mesh:
         """The devices of some groups as one mesh, with all axes.
@@ -85,7 +87,7 @@ class MpmdMesh:
         if not found:
             raise ValueError("`mesh_ids` must name at least one group; got none.")
         devices = np.take(self.mesh.devices, found, self._at)
-        return Mesh(devices, self.mesh.axis_names, axis_types=self.mesh.axis_types)
+        return mesh_like(self.mesh, devices, self.mesh.axis_names)
 
     @cached_property
     def local_mpmd_idxs(self) -> tuple[int, ...]:
@@ -189,23 +191,14 @@ class MpmdSharding:
 
 
 @contextmanager
-def no_ambient_mesh() -> Iterator[None]:
+def without_context() -> Iterator[None]:
     """What is computed here runs on the devices of one group or another, and at once.
 
     So the caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor that it differentiates by something else.
     """
     if isinstance(jnp.zeros(()), Tracer):
         raise TypeError("Arrays move between groups outside of `jax.jit` and its like only: take them as arguments.")
-    with ExitStack() as stack:
-        stack.enter_context(jax.disable_jit(False))
-        if not jax.sharding.get_abstract_mesh().empty:
-            try:
-                stack.enter_context(jax.set_mesh(Mesh(np.empty((), object), ())))
-            except ValueError as error:
-                raise ValueError(
-                    "Inside JAX's transformations, arrays that are not traced can be moved only without "
-                    f"`jax.set_mesh`; got the ambient mesh {jax.sharding.get_abstract_mesh()}. Move them before."
-                ) from error
+    with jax.disable_jit(False), no_ambient_mesh():
         yield
 
 
@@ -215,7 +208,7 @@ def check_spec(name: str, spec: PartitionSpec) -> None:
         raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
     plain = not spec.unreduced and not spec.reduced
     plain = plain and all(entry is None or isinstance(entry, str | tuple) for entry in spec)
-    names = [axis for entry in spec for axis in names_of(entry)] if plain else []
+    names = [axis for entry in spec for axis in axis_names(entry)] if plain else []
     if not plain or len(set(names)) < len(names):
         raise ValueError(f"`{name}` must name each mesh axis once at most, and nothing else; got {spec}.")
 
@@ -223,29 +216,21 @@ def check_spec(name: str, spec: PartitionSpec) -> None:
 def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) -> None:
     """A sharding that can be that of an array of this shape."""
     check_spec(name, sharding.spec)
-    parts = [math.prod(sharding.mesh.shape[axis] for axis in names_of(entry)) for entry in sharding.spec]
+    parts = [math.prod(sharding.mesh.shape[axis] for axis in axis_names(entry)) for entry in sharding.spec]
     if len(parts) > len(shape) or any(length % n for length, n in zip(shape, parts)):
         raise ValueError(
             f"`{name}` must divide an array of shape {shape}; got {sharding.spec} on {dict(sharding.mesh.shape)}."
         )
 
 
-def names_of(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The mesh axes in one entry of a spec."""
-    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
-
-
 def names_in(spec: PartitionSpec) -> set[str]:
     """The mesh axes in a spec."""
-    return {name for entry in spec for name in names_of(entry)}
+    return {name for entry in spec for name in axis_names(entry)}
 
 
 def without_axis(spec: PartitionSpec, axis: str) -> PartitionSpec:
     """A spec without one mesh axis, in its shortest form, so that equal divisions are equal."""
-    entries = []
-    for entry in spec:
-        names = tuple(name for name in names_of(entry) if name != axis)
-        entries.append(names if len(names) > 1 else names[0] if names else None)
+    entries = [spec_entry(name for name in axis_names(entry) if name != axis) for entry in spec]
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)

@@ -8,10 +8,10 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._array import MpmdArray
-from ._mesh import names_in, no_ambient_mesh, without_axis
+from ._mesh import names_in, without_axis, without_context
 
 
-@no_ambient_mesh()
+@without_context()
 def logically_stacked(
     array: jax.Array | MpmdArray | Sequence[jax.Array],
     mesh: Mesh,

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ._mesh import Device, no_ambient_mesh
+from .._sharding import map_blocks
+from ._mesh import Device, without_context
 
 
 AXIS = "device"
@@ -103,7 +104,7 @@ def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: Nam
     return Route(shape, dtype, source, target)
 
 
-@no_ambient_mesh()
+@without_context()
 def transfer(
     sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
 ) -> list[jax.Array]:
@@ -211,7 +212,7 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
     def send(*blocks: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(jax.lax.ppermute(block, AXIS, step) for block, step in zip(blocks, pairs))
 
-    return jax.jit(jax.shard_map(send, mesh=sharding.mesh, in_specs=sharding.spec, out_specs=sharding.spec))
+    return jax.jit(map_blocks(send, sharding.mesh, (AXIS,), sharding.spec, sharding.spec))
 
 
 def _rounds(boxes: Sequence[Box]) -> list[list[Box]]:

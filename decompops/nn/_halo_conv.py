@@ -3,7 +3,6 @@
 from typing import Any, Literal, get_args
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -16,7 +15,7 @@ from .._decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._sharding import axis_names, entries_of, map_blocks
+from .._sharding import axis_names, batch_in_type, map_blocks
 from ._channels import check_channels
 
 
@@ -105,7 +104,7 @@ class HaloConv3D(eqx.Module):
 
         # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
-        spec = PartitionSpec(*entries_of(jax.typeof(x).sharding, x.ndim)[:-3], *dec.spec("z"))
+        spec = PartitionSpec(*batch_in_type(x), *dec.spec("z"))
         names = {name for entry in spec for name in axis_names(entry)}
         on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges both computations.
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)

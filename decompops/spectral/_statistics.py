@@ -21,8 +21,7 @@ from .._operator.planned import pad
 from .._operator.transform import Box, Lengths, box, real_dtype
 from .._sharding import (
     axis_names,
-    entries_of,
-    explicit_spec,
+    batch_in_type,
     manual_axes,
     map_blocks,
     mesh_in_context,
@@ -184,8 +183,7 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
 
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    sharding = jax.typeof(squared).sharding
-    batch = explicit_spec(sharding.mesh, entries_of(sharding, squared.ndim)[:-3])
+    batch = batch_in_type(squared)
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
     power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
     x, y, z = lengths
