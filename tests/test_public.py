@@ -139,6 +139,89 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
             assert module_name(path) == "_primitive"
 
 
+# What of JAX only `_sharding.py` may use. `Mesh`, `AbstractMesh`, `NamedSharding` and `PartitionSpec` are plain types.
+SHARDING_NAMES = {
+    *("AxisType", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "reshard", "set_mesh", "shard_map"),
+    *("typeof", "use_abstract_mesh", "use_mesh", "with_sharding_constraint"),
+}
+VERSION_NAMES = {"__version__", "__version_info__"}
+
+
+def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
+    """The dotted names of what a file imports from JAX and jaxlib or takes from there, each with its node."""
+    names, found = {}, []  # what each name of the file stands for
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.append((node, alias.name))
+                names |= {alias.asname: alias.name} if alias.asname else {(top := alias.name.split(".")[0]): top}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                found.append((node, f"{node.module}.{alias.name}"))
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+
+    def dotted(node: ast.AST) -> str:
+        if isinstance(node, ast.Attribute):
+            return f"{dotted(node.value)}.{node.attr}"
+        return names.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+    for node in ast.walk(tree):  # a name that is given to such a thing stands for it
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and dotted(node.value):
+            names[node.targets[0].id] = dotted(node.value)
+    found += [(node, dotted(node)) for node in ast.walk(tree)]
+    return [(node, name) for node, name in found if name.split(".")[0] in ("jax", "jaxlib")]
+
+
+def handles_shardings(tree: ast.AST) -> bool:
+    return any(name.split(".")[-1] in {*SHARDING_NAMES, "*"} for _, name in uses_of_jax(tree)) or any(
+        isinstance(node, ast.keyword) and node.arg == "out_sharding" for node in ast.walk(tree)
+    )
+
+
+def depends_on_the_version(tree: ast.AST) -> bool:
+    """Whether a file takes JAX's version for anything but its name as a whole, which may be printed."""
+    versions = {node for node, name in uses_of_jax(tree) if name.split(".")[-1] in VERSION_NAMES}
+    compared = {inner for node in ast.walk(tree) if isinstance(node, ast.Compare) for inner in ast.walk(node)}
+    taken_apart = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Subscript)}
+    return not versions.isdisjoint(compared | taken_apart)
+
+
+def test_one_file_knows_of_meshes_and_shardings():
+    assert {module_name(path) for path in PACKAGE.rglob("*.py") if handles_shardings(ast.parse(path.read_text()))} == {
+        "_sharding"
+    }
+    for line in (
+        *(
+            "import jax\njax.sharding.AxisType.Auto",
+            "from jax.sharding import AxisType",
+            "import jax\njax.shard_map(f)",
+        ),
+        *("import jax\njax.typeof(x).sharding", "from jax import shard_map", "f(x, out_sharding=None)"),
+        *("from jax import sharding as s\ns.reshard", "import jax.sharding as s\ns.set_mesh", "from jax import *"),
+        *(
+            "from jax.experimental.shard_map import shard_map",
+            "import jax.experimental.shard_map",
+            "import jax as j\nj.typeof",
+        ),
+        "def f():\n    import jax\n    l = jax.lax\n    l.with_sharding_constraint",
+    ):
+        assert handles_shardings(ast.parse(line)), line
+    for line in ('"""`jax.typeof`"""', "from .mpmd import reshard", "from jax.sharding import Mesh\nmesh.axis_types"):
+        assert not handles_shardings(ast.parse(line)), line
+
+
+def test_one_file_depends_on_the_version_of_jax():
+    for path in PACKAGE.rglob("*.py"):
+        assert not depends_on_the_version(ast.parse(path.read_text())) or module_name(path) == "_compat", path
+    for line in (
+        *("import jax\nif jax.__version__ < '0.11': pass", "import jax\njax.__version_info__ >= (0, 11)"),
+        *("import jaxlib.version\nv = jaxlib.version.__version__\nv == ''", "import jax\njax.__version__.split('.')"),
+        "from jax import __version__ as v\nv[:4]",
+    ):
+        assert depends_on_the_version(ast.parse(line)), line
+    assert not depends_on_the_version(ast.parse("import jax\nprint(f'{jax.__version__}', [jax.__version__])"))
+
+
 def test_public_docstrings():
     everything = [(dops, name) for name in NAMES - {"config"}]
     everything += [(package, name) for package, names in SUBPACKAGES.items() for name in names]
