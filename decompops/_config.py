@@ -4,22 +4,23 @@ import contextlib
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, get_args
 
 from ._backend.base import AbstractBackend
-from ._backend.cudecomp import CuDecomp, HaloBackend, TransposeBackend
-from ._backend.mpi import MPI
+from ._backend.cudecomp import HaloBackend, TransposeBackend
 from ._backend.xla import XLA
+from ._registry import make_backend
 
 
-_BACKENDS = {"xla": XLA, "mpi": MPI, "cudecomp": CuDecomp}
+# What the options but `backend` may be.
+_NAMES = {"transpose_backend": get_args(TransposeBackend), "halo_backend": get_args(HaloBackend)}
 
 
 class Config:
     """The defaults that operators are built with: `dops.config`.
 
-    - `backend`: an instance such as `dops.XLA()`, or its name: "xla", "mpi", "cudecomp".
+    - `backend`: an instance such as `dops.XLA()`, or a name: "xla", "mpi", "cudecomp", or that of another registered
+      backend.
     - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, by cuDecomp's own names in lower case
       ("nccl", "nvshmem_pl", ...).
 
@@ -78,32 +79,27 @@ config = Config()
 
 
 def _checked(options: dict[str, Any], source: str | None = None) -> dict[str, Any]:
-    choices = {
-        "backend": tuple(_BACKENDS),
-        "transpose_backend": get_args(TransposeBackend),
-        "halo_backend": get_args(HaloBackend),
-    }
-    checked = {}
-    for name, value in options.items():
-        label = source or name
-        if name not in choices:
-            raise TypeError(f"`config` has no option `{name}`; its options are {', '.join(choices)}.")
-        if isinstance(value, str):
-            value = value.lower()
-            if value not in choices[name]:
-                raise ValueError(f"`{label}` must be one of {choices[name]}; got {value!r}.")
-            value = _BACKENDS[value]() if name == "backend" else value
-        elif value is not None and not (name == "backend" and isinstance(value, AbstractBackend)):
-            kind = "a backend such as `XLA()` or its name" if name == "backend" else "a name"
-            raise TypeError(f"`{label}` must be {kind}; got {value!r}.")
-        checked[name] = value
-    return checked
+    return {name: _checked_option(name, value, source or name) for name, value in options.items()}
+
+
+def _checked_option(name: str, value: Any, label: str) -> Any:
+    if name not in ("backend", *_NAMES):
+        raise TypeError(f"`config` has no option `{name}`; its options are {', '.join(('backend', *_NAMES))}.")
+    if value is None:
+        return None
+    if name == "backend":
+        if isinstance(value, AbstractBackend):
+            return value
+        if not isinstance(value, str):
+            raise TypeError(f"`{label}` must be a backend such as `XLA()` or its name; got {value!r}.")
+        return make_backend(value.lower(), label)
+    if not isinstance(value, str):
+        raise TypeError(f"`{label}` must be a name; got {value!r}.")
+    if value.lower() not in _NAMES[name]:
+        raise ValueError(f"`{label}` must be one of {_NAMES[name]}; got {value!r}.")
+    return value.lower()
 
 
 def resolve_backend(backend: AbstractBackend | str | None) -> AbstractBackend:
     """The backend to build an operator with: the argument, else the default."""
-    chosen = _checked({"backend": backend})["backend"] or config.backend
-    if isinstance(chosen, CuDecomp):
-        transpose = chosen.transpose or config.transpose_backend or "nccl"
-        chosen = replace(chosen, transpose=transpose, halo=chosen.halo or config.halo_backend or "nccl")
-    return chosen
+    return (_checked_option("backend", backend, "backend") or config.backend).resolved(config)

@@ -16,12 +16,11 @@ import jax
 
 from . import __version__, _selftest as selftest
 from ._backend.base import AbstractBackend
-from ._backend.cudecomp import CuDecomp
-from ._backend.mpi import MPI
 from ._backend.xla import XLA
 from ._bench import targets
 from ._bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, make_mesh, measure, on_paper
 from ._config import config, resolve_backend
+from ._registry import all_backends
 
 
 # What XLA's 64-bit sizes hold, and how many virtual devices it compiles for in reasonable time.
@@ -29,7 +28,7 @@ MOST_CELLS = 2**56
 MOST_DEVICES = 4096
 # The exit code in a shell of a program that SIGPIPE ends.
 CLOSED_PIPE = 128 + 13
-_BACKEND_HELP = "xla, mpi or cudecomp (default: that of `dops.config`)"
+_BACKEND_HELP = "the name of a backend, as `info` lists them (default: that of `dops.config`)"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,15 +78,15 @@ def _info() -> int:
     lines = [*_versions().items()]
     lines.append(("platform", f"{jax.default_backend()}, {jax.process_count()} process(es)"))
     lines.append(("devices", f"{len(devices)} ({kinds})"))
-    for backend in (XLA(), MPI(), CuDecomp()):
-        problem = backend.problem()
-        works = (
-            ", ".join(filter(None, ("available", backend.lacks()))) if problem is None else f"not available: {problem}"
-        )
-        lines.append((f"backend {type(backend).__name__}", works))
+    for name, found in all_backends():
+        if isinstance(found, str):
+            works = f"not available: {found}"
+        else:
+            works = ", ".join(filter(None, ("available", found.missing_features())))
+        lines.append((f"backend {name}", works))
     try:
         lines.append(("defaults", repr(config)))
-    except ValueError as error:  # the environment names no backend
+    except (ValueError, ImportError) as error:  # the environment names no backend, or one that cannot be loaded
         lines.append(("defaults", f"invalid: {error}"))
     width = max(len(name) for name, _ in lines)
     print(*(f"{name:{width}}  {value}" for name, value in lines), sep="\n")
@@ -105,10 +104,12 @@ def _selftest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
         passed, failed = passed + outcome.passed, failed + (not outcome.passed)
     print(f"{backend} on {len(devices)} x {devices[0].platform}, {jax.process_count()} process(es):")
     print(f"{passed} passed, {failed} failed")
-    for other, name in ((MPI, "mpi"), (CuDecomp, "cudecomp")):
-        if not isinstance(backend, other):
-            run = f"mpiexec -n 4 python -m decompops selftest --backend {name}"
-            print(f"not run: backend {other.__name__}: {other().problem() or run}")
+    for name, found in all_backends():
+        if isinstance(found, str):
+            print(f"not run: backend {name}: {found}")
+        elif type(found) is not type(backend):
+            command = f"python -m decompops selftest --backend {name}"
+            print(f"not run: backend {name}: {f'{found.launcher} {command}'.lstrip()}")
     if devices[0].platform == "cpu":
         print("not run: GPUs: there are none that JAX uses")
     return 1 if failed else 0
@@ -118,11 +119,10 @@ def _start(parser: argparse.ArgumentParser, name: str | None) -> AbstractBackend
     """The backend of that name, ready for use. The first of several processes speaks for all."""
     try:
         backend = resolve_backend(name)
-        if isinstance(backend, MPI | CuDecomp):
-            backend.initialize(key=backend.communicator)
+        backend.start()
     except (ValueError, ImportError, RuntimeError) as error:
         parser.error(str(error))
-    if not isinstance(backend, XLA) and jax.process_index() > 0:
+    if backend.launcher and jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return backend
 

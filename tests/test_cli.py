@@ -72,11 +72,11 @@ def test_info():
     lines = dict(line.split("  ", 1) for line in done.stdout.splitlines())
     assert lines["jax"].strip() == jax.__version__
     assert lines["platform"].strip().startswith("cpu")
-    assert lines["backend XLA"].strip() == "available"
+    assert lines["backend xla"].strip() == "available"
     problem = MPI().problem()
-    assert lines["backend MPI"].strip().startswith("available" if problem is None else f"not available: {problem}")
+    assert lines["backend mpi"].strip().startswith("available" if problem is None else f"not available: {problem}")
     problem = CuDecomp().problem()
-    assert lines["backend CuDecomp"].strip().startswith("available" if problem is None else f"not available: {problem}")
+    assert lines["backend cudecomp"].strip().startswith("available" if problem is None else f"not available: {problem}")
     assert "backend=XLA()" in lines["defaults"]
 
 
@@ -89,7 +89,7 @@ def test_info_of_kernels_built_without_something(fftw, openmp, said, monkeypatch
     monkeypatch.setattr(library, "build", lambda: built)
     monkeypatch.setattr(library, "problem", lambda: None)
     assert cli.main(["info"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend MPI"))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend mpi"))
     assert ("reinstall" in line) == (fftw == "no")
     for text in ("without FFTW", "without OpenMP"):
         assert (text in line) == (text in said)
@@ -107,7 +107,7 @@ def test_info_of_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
         assert cli.main(["info"]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if "not available" in line]
 
-    for line, backend in zip(said(), ("MPI", "CuDecomp"), strict=True):
+    for line, backend in zip(said(), ("mpi", "cudecomp"), strict=True):
         assert line.startswith(f"backend {backend}")
         assert line.endswith("reinstall decompops")
 
@@ -320,7 +320,7 @@ def test_selftest(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("passed ") for line in lines) == 7
     assert "7 passed, 0 failed" in lines
-    assert any(line.startswith("not run: backend MPI: ") for line in lines)
+    assert any(line.startswith("not run: backend mpi: ") for line in lines)
     assert "not run: GPUs: there are none that JAX uses" in lines
 
 

@@ -52,6 +52,7 @@ LAYERS = [
     ["_backend.grids"],
     ["_backend.launch"],
     ["_backend.mpi", "_backend.cudecomp"],
+    ["_registry"],
     ["_config", "_reductions"],
     ["_decomposition"],
     ["_primitive"],

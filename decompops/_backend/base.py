@@ -17,6 +17,8 @@ from .._sharding import BatchEntry
 if TYPE_CHECKING:
     import numpy as np
 
+    from .._config import Config
+
 
 class Counters(NamedTuple):
     """What compiled kernels have sent from this process so far, and the work space that they hold now."""
@@ -77,13 +79,27 @@ class AbstractBackend(abc.ABC):
 
     # Whether JAX can differentiate and batch `run` by itself. Else `operator.local` goes through a primitive, too.
     differentiable_block: ClassVar[bool] = True
+    # The command that must start every process of a program with this backend, such as "mpiexec -n 4"; "" for none.
+    launcher: ClassVar[str] = ""
+
+    def start(self) -> None:  # noqa: B027 - most have nothing to do
+        """Start JAX in this process of a program run by `launcher`. The command line calls it before it uses JAX."""
+
+    def resolved(self, config: "Config") -> "AbstractBackend":
+        """This backend with its open options taken from the defaults. Called when an operator is built."""
+        del config
+        return self
+
+    def variants(self) -> "tuple[AbstractBackend, ...]":
+        """What `dops.autotune` tries: this backend with its open options filled in, each way that is worth a trial."""
+        return (self,)
 
     @abc.abstractmethod
     def problem(self) -> str | None:
         """What keeps this backend from working in this installation, and what to do; `None` if nothing does."""
 
-    def lacks(self) -> str | None:
-        """What this backend works without in this installation, and what to do; `None` for nothing."""
+    def missing_features(self) -> str | None:
+        """The optional features that this installation does not have, and how to get them; `None` for none."""
         return None
 
     @abc.abstractmethod

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
@@ -24,6 +24,7 @@ from .xla_halo import Message, messages_of, permute
 
 if TYPE_CHECKING:
     from .._autotune import Trial
+    from .._config import Config
     from .._decomposition import Decomposition
 
 # By cuDecomp's own names and numbers; these are what they communicate with.
@@ -54,6 +55,7 @@ class CuDecomp(AbstractBackend):
     communicator: str = "world"
 
     differentiable_block: ClassVar[bool] = False
+    launcher: ClassVar[str] = "mpiexec -n 4"
 
     def __post_init__(self):
         for name, choices in NAMES.items():
@@ -149,6 +151,16 @@ class CuDecomp(AbstractBackend):
             repeats=repeats,
             on_trial=on_trial,
         )
+
+    def start(self) -> None:
+        self.initialize(key=self.communicator)
+
+    def resolved(self, config: "Config") -> "CuDecomp":
+        transpose = self.transpose or config.transpose_backend or "nccl"
+        return replace(self, transpose=transpose, halo=self.halo or config.halo_backend or "nccl")
+
+    def variants(self) -> "tuple[CuDecomp, ...]":
+        return (self,) if self.transpose else (replace(self, transpose="nccl"), replace(self, transpose="nccl_pl"))
 
     def problem(self) -> str | None:
         return grids.problem()

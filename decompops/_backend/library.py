@@ -55,8 +55,8 @@ def mpi_problem() -> str | None:
     return None
 
 
-def lacks() -> str | None:
-    """What the kernels were built without, and what to do; `None` for nothing."""
+def missing_features() -> str | None:
+    """The optional features that the kernels were built without, and how to get them; `None` for none."""
     missing = {
         "fftw": "without FFTW, so that Fourier transforms stay with XLA: install its libraries in single and double "
         "precision with their headers (Debian: libfftw3-dev), then reinstall decompops",

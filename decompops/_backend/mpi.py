@@ -42,6 +42,7 @@ class MPI(AbstractBackend):
     threads: int = 1
 
     differentiable_block: ClassVar[bool] = False
+    launcher: ClassVar[str] = "mpiexec -n 4"
 
     def __post_init__(self):
         if not isinstance(self.communicator, str):
@@ -108,11 +109,14 @@ class MPI(AbstractBackend):
         """
         return caller.thread(name)
 
+    def start(self) -> None:
+        self.initialize(key=self.communicator)
+
     def problem(self) -> str | None:
         return library.problem()
 
-    def lacks(self) -> str | None:
-        return library.lacks()
+    def missing_features(self) -> str | None:
+        return library.missing_features()
 
     def counters(self) -> Counters:
         return library.counters()

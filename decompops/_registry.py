@@ -1,0 +1,108 @@
+"""The registry of backends: those of this library, those that a program registers, and those of installed packages."""
+
+import importlib.metadata
+import inspect
+from importlib.metadata import EntryPoint
+
+from ._backend.base import AbstractBackend
+from ._backend.cudecomp import CuDecomp
+from ._backend.mpi import MPI
+from ._backend.xla import XLA
+
+
+GROUP = "decompops.backends"
+_registered: dict[str, type[AbstractBackend]] = {"xla": XLA, "mpi": MPI, "cudecomp": CuDecomp}
+
+
+def register_backend(name: str, backend_class: type[AbstractBackend]) -> None:
+    """Make a backend known by a name, in this process.
+
+    The name then works wherever a backend can be named: `Decomposition(..., backend=name)`,
+    `dops.config.update(backend=name)`, the environment variable `DECOMPOPS_BACKEND` and `--backend` on the command
+    line. Each of them calls `backend_class()`, so every option of the class needs a default.
+
+    The backend of an installed package needs no call. The package declares an entry point, which is loaded when the
+    name is first used, or when `python -m decompops info` lists all backends:
+
+    ```toml
+    [project.entry-points."decompops.backends"]
+    mine = "my_package:MyBackend"
+    ```
+
+    **Arguments:**
+
+    - `name`: a lower-case identifier that no other backend has. Registering the same class again does nothing.
+    - `backend_class`: a subclass of `AbstractBackend` that implements its abstract methods.
+
+    **Raises:** `ValueError` for a bad or taken name; `TypeError` for a class that is not a backend.
+    """
+    if not isinstance(name, str) or not name.isascii() or not name.isidentifier() or name != name.lower():
+        raise ValueError(f"`name` must be a lower-case identifier, such as 'my_backend'; got {name!r}.")
+    if not inspect.isclass(backend_class) or not issubclass(backend_class, AbstractBackend):
+        raise TypeError(f"`backend_class` must be a subclass of `AbstractBackend`; got {backend_class!r}.")
+    if missing := sorted(getattr(backend_class, "__abstractmethods__", ())):
+        raise TypeError(f"`backend_class` must implement {', '.join(missing)}; got {backend_class!r}.")
+    if _registered.setdefault(name, backend_class) is not backend_class:
+        raise ValueError(f"`name` must be new; got {name!r}, which is the name of {_registered[name]!r}.")
+
+
+def backend_names() -> tuple[str, ...]:
+    """The names of all backends. Nothing is loaded."""
+    return tuple(dict.fromkeys((*_registered, *sorted(_entry_points()))))
+
+
+def make_backend(name: str, label: str = "backend") -> AbstractBackend:
+    """The backend of that name, with the default of every option. `label` is the argument that errors name.
+
+    Raises `ValueError` for an unknown name, and `ImportError` where the package that provides it fails.
+    """
+    if name not in _registered:
+        entries = _entry_points().get(name)
+        if entries is None:
+            raise ValueError(f"`{label}` must be one of {backend_names()}; got {name!r}.")
+        try:
+            _load(name, entries)
+        except Exception as error:  # the code of another package runs here
+            raise ImportError(f"`{label}={name!r}` does not work here: {_reason(error)}.") from error
+    return _registered[name]()
+
+
+def all_backends() -> list[tuple[str, AbstractBackend | str]]:
+    """Every name with its backend, or with what keeps it from working here. One that fails does not hide the others."""
+    refused = []
+    for name, entries in sorted(_entry_points().items()):
+        try:
+            _load(name, entries)
+        except Exception as error:  # the code of another package runs here, and below
+            refused.append((name, _reason(error)))
+    found = []
+    for name, backend_class in list(_registered.items()):
+        try:
+            backend = backend_class()
+            found.append((name, backend.problem() or backend))
+        except Exception as error:
+            found.append((name, _reason(error)))
+    return found + refused
+
+
+def _entry_points() -> dict[str, list[EntryPoint]]:
+    entries: dict[str, list[EntryPoint]] = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        entries.setdefault(entry.name, []).append(entry)
+    return entries
+
+
+def _load(name: str, entries: list[EntryPoint]) -> None:
+    """Register what the entry points of one name stand for, which must be one class."""
+    for entry in entries:
+        try:
+            register_backend(name, entry.load())
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "unknown"
+            raise ImportError(f"entry point {entry.value!r} of package {package!r}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line on `error`, without a full stop: others go on with it."""
+    line = str(error).strip().partition("\n")[0].rstrip(".")
+    return line if isinstance(error, ImportError) else f"{type(error).__name__}: {line}"
