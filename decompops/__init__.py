@@ -1,7 +1,9 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
 from . import _compat, mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
-from ._autotune import Trial as Trial, autotune as autotune
+from ._autotune.choose import autotune as autotune
+from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
+from ._autotune.trial import Trial as Trial
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI

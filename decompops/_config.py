@@ -92,7 +92,7 @@ def _checked_option(name: str, value: Any, label: str) -> Any:
             return value
         if not isinstance(value, str):
             raise TypeError(f"`{label}` must be a backend such as `XLA()` or its name; got {value!r}.")
-        return make_backend(value.lower(), label)
+        return make_backend(value, label)
     if not isinstance(value, str):
         raise TypeError(f"`{label}` must be a name; got {value!r}.")
     if value.lower() not in _NAMES[name]:

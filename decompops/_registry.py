@@ -56,6 +56,7 @@ def make_backend(name: str, label: str = "backend") -> AbstractBackend:
 
     Raises `ValueError` for an unknown name, and `ImportError` where the package that provides it fails.
     """
+    name = name.lower()
     if name not in _registered:
         entries = _entry_points().get(name)
         if entries is None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._autotune import mesh_sizes
+from ._autotune.trial import mesh_sizes
 from ._backend.base import AbstractBackend
 from ._bench.run import make_mesh
 from ._decomposition import Decomposition

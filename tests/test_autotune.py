@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import _autotune
+from decompops import _registry
+from decompops._autotune import choose, trial
+from decompops._autotune.tuner import AbstractTuner
 
 from helpers import assert_close, random_field
 
@@ -29,7 +32,7 @@ def clock(monkeypatch):
         jax.block_until_ready(compiled(field))
         return 1.0 if mesh == FAST else 100.0 if mesh == SLOW else 2.0
 
-    monkeypatch.setattr(_autotune, "_time", seconds)
+    monkeypatch.setattr(trial, "_time", seconds)
     return calls
 
 
@@ -83,11 +86,49 @@ def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
             raise RuntimeError("out of luck")
         return 1e-9 if len(calls) == 1 else 1.0
 
-    monkeypatch.setattr(_autotune, "_time", seconds)
+    monkeypatch.setattr(trial, "_time", seconds)
     trials = []
     dec = dops.autotune((8, 8, 8), on_trial=trials.append)
     assert (trials[0].seconds, trials[0].failure) == (np.inf, "RuntimeError: out of luck")
     assert dec == trials[1].decomposition
+
+
+def test_open_options_are_tried_and_tuners_asked(clock, monkeypatch):
+    """A backend is tried in each of its variants; a tuner brings its own candidates; names are names of backends."""
+
+    @dataclass(frozen=True)
+    class Open(dops.XLA):
+        chunks: int | None = None
+
+        def variants(self):
+            return tuple(replace(self, chunks=n) for n in (2, 4)) if self.chunks is None else (self,)
+
+    @dataclass(frozen=True)
+    class Tuner(AbstractTuner):
+        def candidates(self, task):
+            assert (task.shape, task.dtype, task.repeats) == ((8, 8, 8), np.complex64, 1)
+            return [task.decompose(SLOW, Open(chunks=8)), task.decompose(FAST, Open(chunks=16))]
+
+    def tried(*backends, **options) -> list:
+        trials = []
+        options = {"dtype": "complex64", "repeats": 1, "backends": backends or None} | options
+        found = dops.autotune((8, 8, 8), operator=lambda dec: lambda u: u, on_trial=trials.append, **options)
+        assert found.sizes == FAST
+        return [(trial.decomposition.backend, trial.decomposition.sizes) for trial in trials]
+
+    meshes = [(1, 8), SLOW, FAST, (8, 1)]
+    assert tried(Open()) == [(Open(n), mesh) for n in (2, 4) for mesh in meshes]
+    assert tried(Tuner(), "xla", Open(1)) == [
+        *((Open(8), SLOW), (Open(16), FAST)),
+        *((backend, mesh) for backend in (dops.XLA(), Open(1)) for mesh in meshes),
+    ]
+    monkeypatch.setattr(_registry, "_registered", {"xla": dops.XLA, "open": Open, "mpi": dops.MPI})
+    assert tried() == [(backend, mesh) for backend in (dops.XLA(), Open(2), Open(4)) for mesh in meshes]
+
+
+def test_ways_of_cudecomp_that_are_tried():
+    assert dops.CuDecomp(halo="nccl").variants() == (dops.CuDecomp("nccl", "nccl"), dops.CuDecomp("nccl_pl", "nccl"))
+    assert dops.CuDecomp("nvshmem").variants() == (dops.CuDecomp("nvshmem"),)
 
 
 BAD_FILES = [
@@ -101,7 +142,7 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES)
 def test_a_cache_that_is_none(plain, tmp_path, monkeypatch, content, message):
-    monkeypatch.setitem(plain.autotune.__globals__, "_key", lambda *_: "KEY")
+    monkeypatch.setattr(plain.autotune.__globals__["files"], "_key", lambda *_: "KEY")
     path = tmp_path / "notes.txt"
     content = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(content)
@@ -123,7 +164,7 @@ def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
 def counted(monkeypatch):
     """How many of some operators are timed, instead of taken from the cache; nothing is really timed."""
     timed = []
-    monkeypatch.setattr(_autotune, "fastest", lambda candidates, *_: timed.append(None) or 1)
+    monkeypatch.setattr(choose, "fastest", lambda *_: timed.append(None) or 1)
 
     def count(operators, cache, **options) -> int:
         timed.clear()
@@ -137,7 +178,7 @@ def counted(monkeypatch):
 def closures():
     """Operators of the same name that print the same, or as an address, and differ in what they compute."""
 
-    there_and_back = _autotune.there_and_back(real=True)
+    there_and_back = trial.there_and_back(real=True)
 
     def scaled(factor):
         return lambda dec: lambda u: factor * u
@@ -175,10 +216,10 @@ def test_another_process_finds_the_entry(counted, tmp_path):
     before = path.read_text()
     program = f"""
 import conftest, jax, test_autotune
-from decompops import _autotune
-_autotune.fastest = lambda *_: 1
+from decompops._autotune import choose
+choose.fastest = lambda *_: 1
 for operator in reversed(test_autotune.closures()):
-    _autotune.autotune((8, 8, 8), operator=operator, cache={str(path)!r}, devices=jax.devices()[:2])
+    choose.autotune((8, 8, 8), operator=operator, cache={str(path)!r}, devices=jax.devices()[:2])
 """
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -206,9 +247,8 @@ def test_operators_that_no_program_tells_apart(plain, tmp_path):
 def test_64_bit_numbers_need_the_64_bit_mode(plain):
     with jax.enable_x64(False):
         for dtype in ("float64", "complex128"):
-            for autotune in (plain.autotune, plain.CuDecomp.autotune):
-                with pytest.raises(ValueError, match=rf"`dtype` must be single precision .* got {dtype}\. Call"):
-                    autotune((8, 8, 8), dtype=dtype)
+            with pytest.raises(ValueError, match=rf"`dtype` must be single precision .* got {dtype}\. Call"):
+                plain.autotune((8, 8, 8), dtype=dtype)
 
 
 def test_cache(clock, tmp_path):
@@ -245,8 +285,38 @@ def test_nothing_works():
         ({"repeats": 0}, ValueError, "`repeats` must be an integer of at least one; got 0"),
         ({"backends": []}, ValueError, "`backends` must have at least one backend"),
         ({"shape": (8, 8)}, ValueError, "`shape` must"),
+        ({"backends": ["gloo"]}, ValueError, "`backend` must be one of .*; got 'gloo'"),
     ],
 )
 def test_bad_input(plain, options, error, message):
     with pytest.raises(error, match=message):
         plain.autotune(**({"shape": (8, 8, 8)} | options))
+
+
+def test_devices_of_other_processes_only(plain, monkeypatch):
+    devices = jax.devices()[:2]
+    monkeypatch.setattr(jax, "process_index", lambda: 5)
+    with pytest.raises(ValueError, match=r"`devices` must have a device of each process .* process 5 owns none"):
+        plain.autotune((8, 8, 8), devices=devices)
+
+
+def test_a_tuner_cannot_be_cached(plain, tmp_path):
+    with pytest.raises(ValueError, match=r"`cache` must be None with a tuner, .*; got CuDecompTuner\(halo=2"):
+        plain.autotune((8, 8, 8), backends=["xla", plain.CuDecompTuner(halo=2)], cache=tmp_path / "choices.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"grid_mode": "both"}, ValueError, "`grid_mode` must be one of .* got 'both'"),
+        ({"grid_mode": "halo", "halo": (0, 0, 2)}, ValueError, "`halo` must be positive along x or y .* got"),
+        ({"halo": -1}, ValueError, "`halo` must be non-negative; got -1"),
+        ({"periodic": 3}, ValueError, "`periodic` must be a bool or three bools; got 3"),
+        ({"libraries": ["gloo"]}, ValueError, r"`libraries` must be some of .* got \['gloo'\]"),
+        ({"libraries": []}, ValueError, r"`libraries` must be some of .* got \[\]"),
+        ({"cuda_aware_mpi": 1}, TypeError, "`cuda_aware_mpi` must be True or False; got 1"),
+    ],
+)
+def test_bad_options_of_the_tuner_of_cudecomp(plain, options, error, message):
+    with pytest.raises(error, match=message):
+        plain.CuDecompTuner(**options)

@@ -1,16 +1,29 @@
 """What the package shows, and how its files depend on each other."""
 
 import ast
+import graphlib
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import decompops as dops
+import pytest
 
 
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
-    *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "Decomposition", "FFT3D", "HaloExchange"),
+    *(
+        "AbstractBackend",
+        "AbstractOperator",
+        "Compose",
+        "CuDecomp",
+        "CuDecompTuner",
+        "Decomposition",
+        "FFT3D",
+        "HaloExchange",
+    ),
     *("MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -40,80 +53,79 @@ SUBPACKAGES = {
         "RealSpace",
     },
 }
-# Imports run one way: a file may import from its own layer's predecessors only.
-LAYERS = [
-    ["_blocks", "_compat"],
-    ["_sharding"],
-    ["_check"],
-    ["_basis.base", "_basis.fourier"],
-    ["_backend.base"],
-    ["_backend.xla_halo"],
-    ["_backend.xla", "_backend.library", "_backend.caller", "_backend.ending"],
-    ["_backend.grids"],
-    ["_backend.launch"],
-    ["_backend.mpi", "_backend.cudecomp"],
-    ["_registry"],
-    ["_config", "_reductions"],
-    ["_decomposition"],
-    ["_primitive"],
-    ["_operator.base"],
-    ["_operator.planned"],
-    ["_operator.fft", "_operator.transpose", "_operator.halo"],
-    ["_operator.stencil", "_autotune"],
-    ["_autotune_cudecomp"],
-    ["spectral._vector"],
-    ["spectral._operator"],
-    ["spectral._derivative", "spectral._solve", "spectral._filter", "spectral._resample"],
-    ["spectral._linear", "spectral._statistics"],
-    ["spectral"],
-    ["pde._equation"],
-    ["pde._burgers", "pde._etdrk", "pde._kuramoto_sivashinsky", "pde._navier_stokes", "pde._transport"],
-    ["pde"],
-    ["nn._channels"],
-    ["nn._halo_conv", "nn._spectral_conv"],
-    ["nn._fno"],
-    ["nn"],
-    ["mpmd._mesh"],
-    ["mpmd._transfer"],
-    ["mpmd._array", "mpmd._batches"],
-    ["mpmd._reshard", "mpmd._stack"],
-    ["mpmd"],
-    ["__init__", "_hlo", "_bench.tables", "_bench.targets"],
-    ["_bench.program"],
-    ["_bench.groups", "_bench.reference", "_bench.peers"],
-    ["_bench.operators", "_bench.solvers"],
-    ["_bench.run"],
-    ["_selftest"],
-    ["cli"],
-    ["__main__"],
-]
-
-EXCEPTION = ("_backend.cudecomp", "_autotune_cudecomp")  # what `CuDecomp.autotune` calls returns a decomposition
+# What the files of a room (a folder, or a file) may not import, besides what makes a circle.
+OUTER = ("_bench", "_selftest", "cli")
+APPLICATIONS = ("nn", "pde", "mpmd")
+FORBIDDEN = {
+    "_blocks": ("*",),
+    "_plan": ("_backend", "_operator", "_decomposition", "_primitive", "_sharding", "_config"),
+    "_backend": ("_registry", "_config", "_decomposition", "_primitive", "_operator", "spectral", *APPLICATIONS),
+    "_registry": ("_config", "_decomposition", "_operator"),
+    "_decomposition": ("_operator", "_autotune", "spectral", *APPLICATIONS),
+    "_primitive": ("_operator", "_decomposition"),
+    "_operator": ("_autotune", "spectral", *APPLICATIONS),
+    "spectral": ("_autotune", *APPLICATIONS),
+    "nn": ("_autotune", "pde", "mpmd"),
+    "pde": ("_autotune", "nn", "mpmd"),
+    "mpmd": ("_autotune", "_operator", "spectral", "nn", "pde"),
+    "_autotune": ("spectral", *APPLICATIONS),
+}
+# Plain data: of JAX these know `PartitionSpec` only.
+PLAIN = ("_blocks", "_plan")
 
 
 def module_name(path: Path) -> str:
-    """Dotted; a subpackage's `__init__` goes by the subpackage's name."""
+    """The dotted name of a file; a subpackage's `__init__` goes by the subpackage's name."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join([*folders, name] if name != "__init__" or not folders else folders)
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of this package that a file imports, also inside functions; type-only imports do not count."""
+    """The modules of this package that importing or running a file imports.
+
+    Imports inside functions count, type-only ones do not. A subpackage counts as imported with each of its files.
+    """
+    here = path.relative_to(PACKAGE).with_suffix("").parts
+    found = set()
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*here[: len(here) - node.level], *(node.module.split(".") if node.module else ())]
+            targets = [[*base, alias.name] if is_module(*base, alias.name) else base for alias in node.names]
+        elif isinstance(node, ast.Import):
+            targets = [alias.name.split(".")[1:] for alias in node.names if alias.name.split(".")[0] == "decompops"]
+        else:
+            continue
+        for target in targets:
+            packages = (target[:i] for i in range(1, len(target)) if tuple(target[:i]) != here[:i])
+            found |= {".".join(package) or "__init__" for package in (*packages, target)}
+    return found
+
+
+def is_module(*parts: str) -> bool:
+    path = PACKAGE.joinpath(*parts)
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    """The syntax of a file, without what only type checkers read."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             node.body = []
-    found = set()
-    here = path.relative_to(PACKAGE).with_suffix("").parts
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = list(here[: len(here) - node.level])
-            base += node.module.split(".") if node.module else []
-            files = [alias.name for alias in node.names if PACKAGE.joinpath(*base, f"{alias.name}.py").exists()]
-            found |= {".".join([*base, name]) for name in files} or ({".".join(base)} - {""})
-        elif isinstance(node, ast.Import):
-            found |= {"__init__" for alias in node.names if alias.name == "decompops"}
-    return found
+    return ast.walk(tree)
+
+
+def in_room(module: str, room: str) -> bool:
+    return room == "*" or module == room or module.startswith(f"{room}.")
+
+
+def circle(graph: dict[str, set[str]]) -> str | None:
+    """A circle of imports, written out, if there is one."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return " imports ".join(reversed(error.args[1]))
+    return None
 
 
 def test_public_names():
@@ -122,14 +134,41 @@ def test_public_names():
         assert {n for n, value in values if not n.startswith("_") and not isinstance(value, ModuleType)} == names
 
 
-def test_imports_run_one_way():
-    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-    files = [p for p in PACKAGE.rglob("*.py") if p.read_text()]
-    assert {module_name(path) for path in files} == set(rank), "every file has its place in LAYERS, and no other"
-    for path in files:
-        name = module_name(path)
-        for other in imports(path):
-            assert rank[other] < rank[name] or (name, other) == EXCEPTION, f"{name} imports {other}"
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    return {module_name(path): imports(path) for path in PACKAGE.rglob("*.py")}
+
+
+def test_imports_make_no_circle(graph):
+    assert graph["_operator.fft"] >= {"_operator.planned", "_decomposition"}  # imports are seen at all
+    assert graph["pde._burgers"] >= {"spectral", "spectral._filter"}
+    assert circle(graph) is None
+    tangled = graph | {"_backend.cudecomp": graph["_backend.cudecomp"] | {"_autotune.cudecomp"}}
+    found = str(circle(tangled))
+    assert "_backend.cudecomp imports _autotune.cudecomp" in found
+    names = found.split(" imports ")
+    assert names[0] == names[-1]
+    assert all(b in tangled[a] for a, b in pairwise(names))
+
+
+def test_rooms_import_no_rooms_above_them(graph):
+    for module, found in graph.items():
+        rooms = [room for room in FORBIDDEN if in_room(module, room)]
+        forbidden = [name for room in rooms for name in FORBIDDEN[room]]
+        forbidden += [] if any(in_room(module, room) for room in (*OUTER, "__main__")) else OUTER
+        for other in found:
+            assert not any(in_room(other, room) for room in forbidden), f"{module} imports {other}"
+
+
+def test_plain_data_knows_nothing_of_jax():
+    for path in PACKAGE.rglob("*.py"):
+        if any(in_room(module_name(path), room) for room in PLAIN):
+            for node in nodes(path):
+                names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else ()
+                module = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+                for alias in names:
+                    name = f"{module}.{alias.name}" if module else alias.name
+                    assert name == "jax.sharding.PartitionSpec" or name.split(".")[0] != "jax", f"{path}: {name}"
 
 
 def test_one_file_touches_the_extension_interface_and_none_private_jax():

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -15,7 +14,6 @@ from jax.sharding import Mesh
 from .._blocks import AXES, Blocks
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
-from .._sharding import AUTO, AxisTypes
 from . import grids, launch
 from .base import AbstractBackend, Call
 from .xla import extend_or_add, move, pad_end
@@ -23,9 +21,7 @@ from .xla_halo import Message, messages_of, permute
 
 
 if TYPE_CHECKING:
-    from .._autotune import Trial
     from .._config import Config
-    from .._decomposition import Decomposition
 
 # By cuDecomp's own names and numbers; these are what they communicate with.
 TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
@@ -41,7 +37,7 @@ class CuDecomp(AbstractBackend):
     Fourier transforms stay with XLA (cuFFT), as does moving data of types that cuDecomp does not have: it has float32,
     float64, complex64 and complex128.
 
-    - `transpose`: how transposes communicate: "mpi_p2p", "mpi_p2p_pl", "mpi_a2a" (an MPI that knows GPUs), "nccl",
+    - `transpose`: how transposes communicate: "mpi_p2p", "mpi_p2p_pl", "mpi_a2a" (these need CUDA-aware MPI), "nccl",
         "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm"; `None` for `dops.config.transpose_backend`, else "nccl".
     - `halo`: how halo exchanges do: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking"; `None` for
         `dops.config.halo_backend`, else "nccl".
@@ -84,73 +80,6 @@ class CuDecomp(AbstractBackend):
         """
         limits = launch.Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
         launch.initialize_gpus(communicator, key, limits, device)
-
-    @staticmethod
-    def autotune(
-        shape: Sequence[int],
-        *,
-        dtype: Any = "float32",
-        halo: Any = 0,
-        periodic: Any = True,
-        grid_mode: Literal["transpose", "halo"] = "transpose",
-        libraries: Sequence[Literal["mpi", "nccl", "nvshmem"]] | None = None,
-        mpi_knows_gpus: bool | None = None,
-        communicator: str = "world",
-        axes: tuple[str, str] = ("x", "y"),
-        axis_types: AxisTypes = AUTO,
-        repeats: int = 5,
-        on_trial: "Callable[[Trial], None] | None" = None,
-    ) -> "Decomposition":
-        """Choose the process grid and how to communicate on it, on all ranks of a communicator.
-
-        cuDecomp makes the choice itself where its MPI knows GPUs: it times transposes, or halos, alone, and the first
-        rank prints what it finds. It cannot without such an MPI, or where a halo exceeds a block; then candidates are
-        timed one by one, as by `dops.autotune`, in transforms or halo exchanges. Every rank calls it, and gets the
-        same.
-
-        !!! example
-
-            ```python
-            dec = dops.CuDecomp.autotune((1024, 1024, 1024), dtype="float64", halo=2)
-            fft, exchange = dops.FFT3D(dec, real=True), dops.HaloExchange(dec, 2)
-            ```
-
-        **Arguments:**
-
-        - `shape`: the true lengths `(nx, ny, nz)` of the grid in cells.
-        - `dtype`: of the field; a real one is transformed to half a spectrum.
-        - `halo`, `periodic`: as of `HaloExchange`. Without a halo along x or y, its way of communicating is not tuned.
-        - `grid_mode`: whether the time of transposes or of halos decides on the process grid.
-        - `libraries`: those that may communicate; `None` for all, but MPI where it does not know GPUs. Those that
-            cuDecomp was built without are passed over.
-        - `mpi_knows_gpus`: whether MPI takes pointers to a GPU's memory; `None` to ask it.
-        - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
-        - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default.
-        - `repeats`: how many timed calls of each candidate there are.
-        - `on_trial`: called with each `Trial` of candidates that are timed one by one.
-
-        **Returns:** a `Decomposition` of all ranks with the chosen mesh and `CuDecomp(transpose, halo)`.
-
-        **Raises:** `ValueError` or `TypeError` for bad arguments; `RuntimeError` before `initialize()`, or if nothing
-        works.
-        """
-        # A choice is made of decompositions, and these of backends: the one import against the order of files.
-        from .._autotune_cudecomp import autotune
-
-        return autotune(
-            shape,
-            dtype=dtype,
-            halo=halo,
-            periodic=periodic,
-            grid_mode=grid_mode,
-            libraries=libraries,
-            mpi_knows_gpus=mpi_knows_gpus,
-            communicator=communicator,
-            axes=axes,
-            axis_types=axis_types,
-            repeats=repeats,
-            on_trial=on_trial,
-        )
 
     def start(self) -> None:
         self.initialize(key=self.communicator)

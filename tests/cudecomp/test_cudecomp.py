@@ -36,7 +36,7 @@ def kernels(tmp_path_factory) -> Path:
     ("task", "ranks"),
     [
         *(("matrix", 4), ("matrix", 3), ("matrix", 1), ("grid", 4), ("slabs", 3), ("transformations", 4)),
-        *(("stress", 2), ("small", 2), ("spectral", 2)),
+        *(("stress", 2), ("small", 2), ("spectral", 2), ("part", 3)),
     ],
 )
 def test_results(task, ranks, kernels):

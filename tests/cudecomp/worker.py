@@ -48,7 +48,7 @@ def slabs() -> None:
 
 def chosen() -> None:
     """A decomposition that was chosen by measuring is one that works."""
-    dec = dops.CuDecomp.autotune(checks.PRIMES, halo=2, libraries=["nccl"], repeats=2)
+    dec = dops.autotune(checks.PRIMES, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
     assert_block(fft(dec.shard(u)), np.fft.rfftn(u))
@@ -100,28 +100,32 @@ def small() -> None:
 
 def tuned() -> None:
     """Process grids and ways of communicating, chosen by the double (test_cudecomp.py says how) or one by one."""
-    autotune = dops.CuDecomp.autotune
+
+    def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
+        """The choice of a tuner with these options, and the sizes and backends of all trials."""
+        trials = []
+        tuner = dops.CuDecompTuner(**options)
+        dec = dops.autotune(shape, dtype=dtype, repeats=repeats, axes=axes, backends=[tuner], on_trial=trials.append)
+        assert [trial.failure for trial in trials] == [None] * len(trials)
+        assert trials[-1].decomposition == dec  # the one candidate of the tuner
+        return dec, [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials[:-1]]
+
     for options, sizes, transpose, halo in (
         ({}, (4, 1), "nvshmem_sm", None),
         ({"libraries": ["mpi", "nccl"], "halo": 1, "dtype": "complex64"}, (4, 1), "nccl_pl", "nccl"),
         ({"libraries": ["mpi"], "halo": (2, 1, 9), "grid_mode": "halo"}, (4, 1), "mpi_a2a", "mpi_blocking"),
         ({"shape": (3, 10, 11), "halo": (0, 0, 1), "repeats": 7}, (2, 2), "nvshmem_sm", None),
     ):
-        dec = autotune(**{"shape": checks.UNEVEN, "mpi_knows_gpus": True, **options})
-        assert (dec.sizes, dec.backend) == (sizes, dops.CuDecomp(transpose, halo or "nccl"))
+        dec, tried = autotune(cuda_aware_mpi=True, **options)
+        assert (dec.sizes, dec.backend, tried) == (sizes, dops.CuDecomp(transpose, halo or "nccl"), [])
     with pytest.raises(RuntimeError, match="cudecompGridDescCreate: not supported"):
-        autotune((1, 1, 8), mpi_knows_gpus=True)
+        autotune((1, 1, 8), cuda_aware_mpi=True)
 
-    trials = []
-    autotune(checks.UNEVEN, libraries=["nccl"], mpi_knows_gpus=True, halo=3, repeats=1, on_trial=trials.append)
+    _, tried = autotune(libraries=["nccl"], cuda_aware_mpi=True, halo=3, repeats=1)
     # The grid is cuDecomp's choice; its blocks are thinner than the halo.
-    assert [trial.decomposition.sizes for trial in trials] == [(4, 1)]
+    assert [sizes for sizes, _ in tried] == [(4, 1)]
 
-    trials = []
-    options = {"dtype": "float64", "libraries": ["nccl"], "axes": ("a", "b"), "repeats": 1, "on_trial": trials.append}
-    dec = autotune(checks.UNEVEN, halo=1, grid_mode="halo", **options)
-    assert [trial.failure for trial in trials] == [None] * 5
-    tried = [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials]
+    dec, tried = autotune(dtype="float64", repeats=1, axes=("a", "b"), libraries=["nccl"], halo=1, grid_mode="halo")
     assert tried[:3] == [(sizes, dops.CuDecomp("nccl", "nccl")) for sizes in ((1, 4), (2, 2), (4, 1))]
     assert tried[3:] == [(dec.sizes, dops.CuDecomp(name, "nccl")) for name in ("nccl", "nccl_pl")]
     u = random_field(checks.UNEVEN, np.complex128)
@@ -129,18 +133,31 @@ def tuned() -> None:
 
     for options, error, message in (
         ({"dtype": "float16"}, TypeError, "`dtype` must be one of .* got float16"),
-        ({"grid_mode": "both"}, ValueError, "`grid_mode` must be one of .* got 'both'"),
-        ({"grid_mode": "halo", "halo": (0, 0, 2)}, ValueError, "`halo` must be positive along x or y .* got"),
-        ({"halo": -1}, ValueError, "`halo` must be non-negative; got -1"),
-        ({"repeats": 0}, ValueError, "`repeats` must be .* got 0"),
-        ({"libraries": ["gloo"]}, ValueError, r"`libraries` must be some of .* got \['gloo'\]"),
-        ({"libraries": []}, ValueError, r"`libraries` must be some of .* got \[\]"),
-        ({"libraries": ["mpi"]}, ValueError, "`libraries` must not have 'mpi' .* say so by `mpi_knows_gpus=True`"),
-        ({"mpi_knows_gpus": 1}, TypeError, "`mpi_knows_gpus` must be True or False; got 1"),
+        ({"libraries": ["mpi"]}, ValueError, "`libraries` must not have 'mpi' .*, pass `cuda_aware_mpi=True`"),
         ({"communicator": "mine"}, RuntimeError, r"`CuDecomp.initialize\(\)` must be called"),
     ):
         with pytest.raises(error, match=message):
-            autotune(**{"shape": checks.UNEVEN, **options})
+            autotune(**options)
+
+
+def part() -> None:
+    """The ranks of a smaller communicator choose among themselves; the others are not waited for."""
+    from mpi4py import MPI
+
+    first = MPI.COMM_WORLD.rank < 2
+    half = MPI.COMM_WORLD.Split(first)
+    dops.CuDecomp.initialize(half, key="half")
+    devices = [device for device in jax.devices() if (device.process_index < 2) == first]
+    if first:
+        for aware in (True, False):  # cuDecomp's own choice, and one of trials
+            tuner = dops.CuDecompTuner(communicator="half", libraries=["nccl"], cuda_aware_mpi=aware)
+            dec = dops.autotune(checks.EVEN, devices=devices, backends=[tuner, dops.XLA()], repeats=1)
+            assert set(dec.mesh.devices.flat) == set(devices)
+    else:
+        with pytest.raises(ValueError, match="`devices` must be devices of the ranks of communicator 'half'"):
+            dops.autotune(checks.EVEN, backends=[dops.CuDecompTuner(communicator="half")])
+        with pytest.raises(ValueError, match="`devices` must have a device of each process"):
+            dops.autotune(checks.EVEN, devices=jax.devices()[:2])
 
 
 def raises() -> None:
@@ -155,7 +172,7 @@ def raises() -> None:
 
 TASKS = {
     task.__name__: task
-    for task in (matrix, grid, transformations, spectral, slabs, stress, chosen, small, tuned, raises)
+    for task in (matrix, grid, transformations, spectral, slabs, stress, chosen, small, tuned, part, raises)
 }
 
 

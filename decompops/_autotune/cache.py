@@ -1,0 +1,130 @@
+"""The cache of `dops.autotune`: a JSON file of choices, by everything that a choice depends on."""
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from .._backend.xla import XLA
+from .._decomposition import Decomposition
+from .trial import Operator, Task
+
+
+_UNKNOWN, _BAD = -1, -2
+Candidates = list[Decomposition]
+
+
+def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
+    """The key, and the choice in the file, if there is one. If one process cannot use the file, all processes raise."""
+    key, choice, problem = (
+        "",
+        _UNKNOWN,
+        f"`cache` must be usable on process {task.devices[0].process_index}, which says more.",
+    )
+    try:
+        key = _key(task, candidates, operator)  # on all processes: operators are built on all of them
+        choice = _choice(path, key, len(candidates)) if task.leads else _UNKNOWN
+    except ValueError as error:
+        choice, problem = _BAD, str(error)
+    choice = task.agreed(choice)
+    if choice == _BAD:
+        raise ValueError(problem)
+    return key, None if choice == _UNKNOWN else choice
+
+
+def keep(path: str | os.PathLike, task: Task, key: str, choice: int) -> None:
+    """Write a choice to the file, in the process that leads."""
+    if not task.leads:
+        return
+    try:
+        _write(path, key, choice)
+    except (OSError, ValueError) as error:  # an error on one process would leave the others alone with the choice
+        warnings.warn(f"`cache` could not be written, and the choice is not kept: {error}", stacklevel=3)
+
+
+def _key(task: Task, candidates: Candidates, operator: Operator) -> str:
+    kinds = {f"{device.platform} {device.device_kind}" for device in task.devices}
+    descriptions = [(tuple(c.mesh.shape.items()), c.shape, c.backend) for c in candidates]
+    parts = (
+        jax.__version__,
+        task.dtype.name,
+        sorted(kinds),
+        jax.process_count(),
+        _programs(task, candidates, operator),
+        descriptions,
+    )
+    return " | ".join(map(str, parts))
+
+
+def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
+    """A hash of the programs that JAX lowers the operator to, on all meshes.
+
+    Programs of native kernels contain numbers that differ between runs, and making them takes memory. So each mesh has
+    its program with XLA's collectives, and each candidate with native kernels what the operator prints as.
+    """
+    native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
+    texts = [_printed(operator, candidate) for candidate in native]
+    failures = []
+    meshes = list(dict.fromkeys(candidate.mesh for candidate in candidates))
+    for mesh in meshes:
+        dec = Decomposition(mesh, shape=task.shape, backend=XLA())
+        try:
+            field = jax.ShapeDtypeStruct(dec.padded_shape("z"), task.dtype, sharding=dec.sharding("z"))
+            texts.append(jax.jit(operator(dec)).lower(field).as_text())
+        except Exception as error:  # if it fails with every backend, its trial reports that
+            failures.append(f"{type(error).__name__}: {error}")
+            texts.append(type(error).__name__)
+    if len(failures) == len(meshes):
+        raise ValueError(f"`cache` must be None for an operator that fails with XLA's collectives; got {failures[0]}")
+    if any(re.search(r"custom_call @\w*callback", text) for text in texts):
+        raise ValueError(
+            "`cache` must be None for an operator that calls Python (`jax.pure_callback`, `jax.debug.print`): "
+            f"a program does not say which function it calls; got {operator!r}."
+        )
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def _printed(operator: Operator, candidate: Decomposition) -> str:
+    """What the operator prints as, without the addresses of functions: they differ between runs."""
+    try:
+        return re.sub(r" at 0x[0-9a-f]+", "", str(operator(candidate)))
+    except Exception as error:  # its trial reports that
+        return type(error).__name__
+
+
+def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
+    try:
+        choice = _read(path).get(key)
+        if choice is None:
+            folder = Path(path).absolute().parent
+            if not os.access(folder, os.W_OK):  # better noticed now than after all trials
+                raise ValueError(f"{folder} is no folder that can be written to")
+            return _UNKNOWN
+        if type(choice) is not int or not 0 <= choice < candidates:
+            raise ValueError(f"it says {choice!r}, of {candidates} candidates")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`cache` must be a JSON file that `autotune` has written, or a new one; got {path!r}: {error}."
+        ) from error
+    return choice
+
+
+def _read(path: str | os.PathLike) -> dict[str, Any]:
+    try:
+        choices = json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        return {}
+    if not isinstance(choices, dict):
+        raise ValueError(f"its type is {type(choices).__name__}, not a table")
+    return choices
+
+
+def _write(path: str | os.PathLike, key: str, choice: int) -> None:
+    new = Path(f"{os.fspath(path)}.{os.getpid()}")
+    new.write_text(json.dumps(_read(path) | {key: choice}, indent=2))
+    new.replace(path)  # at once: another job may be reading

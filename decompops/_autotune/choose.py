@@ -1,0 +1,139 @@
+"""`dops.autotune`: times real candidates and returns the fastest decomposition."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from .._backend.base import AbstractBackend
+from .._check import check_count, check_shape
+from .._decomposition import Decomposition
+from .._registry import all_backends, make_backend
+from .._sharding import AUTO, AxisTypes
+from . import cache as files
+from .trial import Operator, Task, Trial, fastest, there_and_back
+from .tuner import AbstractTuner
+
+
+def autotune(
+    shape: Sequence[int],
+    *,
+    devices: Sequence[Any] | None = None,
+    dtype: Any = "float32",
+    operator: Operator | None = None,
+    backends: Sequence[AbstractBackend | AbstractTuner | str] | None = None,
+    axes: tuple[str, str] = ("x", "y"),
+    axis_types: AxisTypes = AUTO,
+    repeats: int = 5,
+    on_trial: Callable[[Trial], None] | None = None,
+    cache: str | os.PathLike | None = None,
+) -> Decomposition:
+    """Time an operator on every mesh of the devices and with every backend, and return the fastest decomposition.
+
+    In a run of several processes, every process that owns one of the devices calls it. All of them get the same.
+
+    !!! example
+
+        ```python
+        trials = []
+        dec = dops.autotune((256, 256, 256), on_trial=trials.append, cache="autotune.json")
+        fft = dops.FFT3D(dec, real=True)
+        ```
+
+    **Arguments:**
+
+    - `shape`: the true lengths `(nx, ny, nz)` of the grid in cells.
+    - `devices`: the devices to use; `None` for all.
+    - `dtype`: the dtype of the field.
+    - `operator`: a function that takes a decomposition and returns what is timed: a function of a field of `shape` in
+        z-pencils. `None` for a Fourier transform and its inverse, a real one for a real `dtype`.
+    - `backends`: what may move the data. Each entry is a backend or its name, which is tried on every mesh, or a tuner
+        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. A backend with open options is
+        tried with several values of them: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
+        registered backend that works here.
+    - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
+        meshes `(rows, columns)` of the devices are tried; `(n, 1)` and `(1, n)` are slabs.
+    - `repeats`: how many timed calls of each candidate there are; their median counts.
+    - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
+    - `cache`: a JSON file where choices are kept. A choice is taken from there if everything that it depends on is the
+        same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
+        all meshes. An operator that depends on the backend must say so where it is printed.
+
+    **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend.
+
+    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `cache` with an operator that calls Python
+    functions from its program, and for a `cache` with a tuner, which does not know its candidates before it has
+    measured; `RuntimeError` if no candidate works.
+    """
+    task = Task(
+        check_shape("shape", shape),
+        _checked_devices(devices),
+        _checked_dtype(dtype),
+        axes,
+        axis_types,
+        check_count("repeats", repeats),
+        on_trial,
+    )
+    operator = there_and_back(task.real) if operator is None else operator
+    entries = _working(task.mesh(task.sizes[0])) if backends is None else list(backends)
+    if not entries:
+        raise ValueError(f"`backends` must have at least one backend; got {backends!r}.")
+    if cache is not None and (tuners := [entry for entry in entries if isinstance(entry, AbstractTuner)]):
+        raise ValueError(f"`cache` must be None with a tuner, which measures to find its candidates; got {tuners[0]}.")
+    candidates = [candidate for entry in entries for candidate in _candidates(task, entry)]
+    if cache is None:
+        return candidates[fastest(task, candidates, operator)]
+    key, choice = files.known(cache, task, candidates, operator)
+    if choice is None:
+        choice = fastest(task, candidates, operator)
+        files.keep(cache, task, key, choice)
+    return candidates[choice]
+
+
+def _candidates(task: Task, entry: AbstractBackend | AbstractTuner | str) -> Sequence[Decomposition]:
+    if isinstance(entry, AbstractTuner):
+        return entry.candidates(task)
+    backend = make_backend(entry) if isinstance(entry, str) else entry
+    return [task.decompose(sizes, variant) for variant in backend.variants() for sizes in task.sizes]
+
+
+def _working(mesh: Mesh) -> list[AbstractBackend]:
+    """The backends that can serve a mesh in this process as it is."""
+    working = []
+    for _, found in all_backends():
+        try:
+            if isinstance(found, AbstractBackend):
+                found.check(mesh)
+                working.append(found)
+        except Exception:  # a backend of another package may raise anything
+            continue
+    return working
+
+
+def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
+    found = tuple(jax.devices() if devices is None else devices)
+    if not found:
+        raise ValueError("`devices` must have at least one device; got none.")
+    if jax.process_index() not in {device.process_index for device in found}:
+        raise ValueError(
+            f"`devices` must have a device of each process that calls `autotune`; got {found}, of which process "
+            f"{jax.process_index()} owns none."
+        )
+    return found
+
+
+def _checked_dtype(dtype: Any) -> np.dtype:
+    """`dtype`, unless it is no floating-point type, or JAX would replace it by one of half the size."""
+    dtype = jnp.dtype(dtype)
+    if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
+        raise ValueError(
+            f"`dtype` must be single precision without JAX's 64-bit mode; got {dtype}. Call "
+            '`jax.config.update("jax_enable_x64", True)` first.'
+        )
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        raise TypeError(f"`dtype` must be real or complex floating point; got {dtype}.")
+    return dtype

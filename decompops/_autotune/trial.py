@@ -1,0 +1,148 @@
+"""Trials: what is asked of `dops.autotune`, and the timing of one candidate after the other."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .._backend.base import AbstractBackend
+from .._blocks import Triple
+from .._decomposition import Decomposition
+from .._operator.fft import FFT3D
+from .._sharding import AxisTypes
+
+
+Operator = Callable[[Decomposition], Callable]
+# A candidate that takes this many times as long as the best one is timed only once.
+_HOPELESS = 4
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What `autotune` has found out about one candidate: the median time of a call, or why it did not work."""
+
+    decomposition: Decomposition
+    seconds: float
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of `dops.autotune`. Every process that owns one of `devices` has the same task."""
+
+    shape: Triple
+    devices: tuple[Any, ...]
+    dtype: np.dtype
+    axes: tuple[str, str]
+    axis_types: AxisTypes
+    repeats: int
+    on_trial: Callable[[Trial], None] | None
+
+    @property
+    def real(self) -> bool:
+        return not jnp.issubdtype(self.dtype, jnp.complexfloating)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process reads and writes files for all processes."""
+        return self.devices[0].process_index == jax.process_index()
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The sizes `(rows, columns)` of all meshes."""
+        return mesh_sizes(len(self.devices))
+
+    def mesh(self, sizes: tuple[int, int]) -> Mesh:
+        return Mesh(np.array(self.devices).reshape(sizes), self.axes, axis_types=self.axis_types)
+
+    def decompose(self, sizes: tuple[int, int], backend: AbstractBackend) -> Decomposition:
+        """The candidate with one mesh and one backend."""
+        return Decomposition(self.mesh(sizes), shape=self.shape, backend=backend)
+
+    def gathered(self, value: float | int) -> np.ndarray:
+        """The values that all processes pass, one for each device. Only processes that own a device take part."""
+        if len({device.process_index for device in self.devices}) == 1:
+            return np.array([value])
+        mesh = Mesh(np.array(self.devices), ("devices",))
+        one_each, everywhere = (NamedSharding(mesh, PartitionSpec(*names)) for names in (mesh.axis_names, ()))
+        mine = np.full(1, value, np.float32)
+        values = jax.make_array_from_callback((mesh.size,), one_each, lambda _: mine)
+        return np.asarray(jax.device_put(values, everywhere))
+
+    def agreed(self, choice: int) -> int:
+        """The choice of the process that leads: the others have other times, and may not see the same file."""
+        return int(self.gathered(choice)[0])
+
+
+def mesh_sizes(n: int) -> list[tuple[int, int]]:
+    """All meshes `(rows, columns)` of `n` devices."""
+    return [(rows, n // rows) for rows in range(1, n + 1) if n % rows == 0]
+
+
+def there_and_back(real: bool) -> Operator:
+    """The operator that is timed if the user gives none."""
+
+    def build(decomposition: Decomposition) -> Callable:
+        fft = FFT3D(decomposition, real=real)
+        return fft.inverse @ fft
+
+    return build
+
+
+def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator) -> int:
+    """Time all candidates. Returns the number of the fastest one, the same in every process."""
+    trials: list[Trial] = []
+    for candidate in candidates:
+        best = min((trial.seconds for trial in trials), default=math.inf)
+        trials.append(_try(task, candidate, operator, best))
+        if task.on_trial is not None:
+            task.on_trial(trials[-1])
+    choice = task.agreed(min(range(len(trials)), key=lambda i: trials[i].seconds))
+    if trials[choice].failure is not None:
+        raise RuntimeError(f"no candidate works: {candidates[choice]} fails with {trials[choice].failure}")
+    return choice
+
+
+def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) -> Trial:
+    """Time one candidate. Every process takes the time of the slowest one; what fails on one has failed on all."""
+    program: list[Any] = []
+    failures: list[str] = []
+
+    def prepare() -> float:
+        shape, sharding = candidate.padded_shape("z"), candidate.sharding("z")
+        field = jax.jit(lambda: jnp.zeros(shape, task.dtype), out_shardings=sharding)()
+        program.extend((jax.jit(operator(candidate)).lower(field).compile(), field))
+        return 0.0
+
+    def run() -> float:
+        return _time(*program)
+
+    def slowest(action: Callable[[], float]) -> float:
+        try:
+            seconds = action()
+        except Exception as error:  # whatever does not work here is no candidate
+            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            seconds = math.inf
+        return float(np.max(task.gathered(seconds)))
+
+    times = [math.inf]
+    if slowest(prepare) < math.inf and slowest(run) < math.inf:  # the first run sets things up
+        hopeless = (second := slowest(run)) > _HOPELESS * best
+        times = [slowest(run) for _ in range(1 if hopeless else task.repeats)] if second < math.inf else times
+    if max(times) < math.inf:
+        return Trial(candidate, statistics.median(times))
+    return Trial(candidate, math.inf, failures[0] if failures else "it fails in another process")
+
+
+def _time(compiled: Callable, field: jax.Array) -> float:
+    jax.block_until_ready(field)
+    start = time.perf_counter()
+    jax.block_until_ready(compiled(field))
+    return time.perf_counter() - start

@@ -1,0 +1,18 @@
+"""What a tuner is: a search for candidates that knows one backend better than `dops.autotune` does."""
+
+import abc
+from collections.abc import Sequence
+
+from .._decomposition import Decomposition
+from .trial import Task
+
+
+class AbstractTuner(abc.ABC):
+    """Finds the candidates of one backend for `dops.autotune`, where a backend can measure by itself.
+
+    A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
+    """
+
+    @abc.abstractmethod
+    def candidates(self, task: Task) -> Sequence[Decomposition]:
+        """The decompositions that are worth a trial, the same in every process. Every process calls it."""
