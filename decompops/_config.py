@@ -12,7 +12,7 @@ from ._backend.xla import XLA
 from ._registry import make_backend
 
 
-# What the options but `backend` may be.
+# The values of the options other than `backend`.
 _NAMES = {"transpose_backend": get_args(TransposeBackend), "halo_backend": get_args(HaloBackend)}
 
 
@@ -66,7 +66,7 @@ class Config:
                 return scope[option]
         variable = f"DECOMPOPS_{option.upper()}"
         value = os.environ.get(variable)
-        return _checked({option: value}, source=variable)[option] if value else None
+        return _checked_option(option, value, variable) if value else None
 
     def __repr__(self) -> str:
         return (
@@ -78,8 +78,8 @@ class Config:
 config = Config()
 
 
-def _checked(options: dict[str, Any], source: str | None = None) -> dict[str, Any]:
-    return {name: _checked_option(name, value, source or name) for name, value in options.items()}
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: _checked_option(name, value, name) for name, value in options.items()}
 
 
 def _checked_option(name: str, value: Any, label: str) -> Any:

@@ -94,13 +94,14 @@ def _entry_points() -> dict[str, list[EntryPoint]]:
 
 
 def _load(name: str, entries: list[EntryPoint]) -> None:
-    """Register what the entry points of one name stand for, which must be one class."""
-    for entry in entries:
-        try:
-            register_backend(name, entry.load())
-        except Exception as error:
-            package = entry.dist.name if entry.dist else "unknown"
-            raise ImportError(f"entry point {entry.value!r} of package {package!r}: {_reason(error)}") from error
+    """Register what the entry point of a name stands for. There must be only one."""
+    packages = ", ".join(repr(entry.dist.name) if entry.dist else "?" for entry in entries)
+    try:
+        if len(entries) > 1:
+            raise ValueError("several packages have an entry point of this name; uninstall all but one")
+        register_backend(name, entries[0].load())
+    except Exception as error:
+        raise ImportError(f"entry point {entries[0].value!r} of {packages}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,11 @@ needy = plugin_of_test:NeedsAnOption
 raising = plugin_of_test:RaisesInProblem
 function = os:getcwd
 xla = plugin_of_test:Plugged
+twice = plugin_of_test:Plugged
 Upper = plugin_of_test:Plugged
+"""
+ANOTHER = """[decompops.backends]
+twice = plugin_of_test:Plugged
 """
 
 
@@ -58,10 +62,11 @@ def _restore(monkeypatch):
 def installed(tmp_path, monkeypatch):
     """A package that declares entry points, as pip would have installed it."""
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
-    folder = tmp_path / "plugin_of_test-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-of-test\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
+    for package, entry_points in (("plugin-of-test", ENTRY_POINTS), ("another", ANOTHER)):
+        folder = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(entry_points)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("plugin_of_test", None)
@@ -128,9 +133,10 @@ def test_an_entry_point_is_loaded_when_its_name_is_used(installed):
 
 
 BROKEN = {
-    "missing": "entry point 'plugin_of_test:Missing' of package 'plugin-of-test': AttributeError: .*'Missing'",
+    "missing": "entry point 'plugin_of_test:Missing' of 'plugin-of-test': AttributeError: .*'Missing'",
     "elsewhere": "entry point .*: No module named 'package_that_is_not_there'",
-    "function": "entry point 'os:getcwd' of package",
+    "twice": "entry point .* of '.*', '.*': ValueError: several packages have an entry point of this name",
+    "function": "entry point 'os:getcwd' of ",
     "needy": r"TypeError: .*missing 1 required positional argument: 'option'",
     "raising": "OSError: no driver",
     "Upper": "ValueError: `name` must be a lower-case identifier",
@@ -146,7 +152,7 @@ def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, cap
     assert ("plugged", "available") in said
     for name, message in BROKEN.items():
         assert any(n == name and re.match(f"not available: .*{message}", t) for n, t in said), name
-    for name in ("missing", "elsewhere", "function"):
+    for name in ("missing", "elsewhere", "function", "twice"):
         with pytest.raises(ImportError, match=f"`backend='{name}'` does not work here: {BROKEN[name]}"):
             dops.Decomposition(make_mesh((8,)), backend=name)
     monkeypatch.setenv("DECOMPOPS_BACKEND", "elsewhere")

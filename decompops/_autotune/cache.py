@@ -21,11 +21,8 @@ Candidates = list[Decomposition]
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
     """The key, and the choice in the file, if there is one. If one process cannot use the file, all processes raise."""
-    key, choice, problem = (
-        "",
-        _UNKNOWN,
-        f"`cache` must be usable on process {task.devices[0].process_index}, which says more.",
-    )
+    key, choice = "", _UNKNOWN
+    problem = f"`cache` must be usable on process {task.devices[0].process_index}, which says more."
     try:
         key = _key(task, candidates, operator)  # on all processes: operators are built on all of them
         choice = _choice(path, key, len(candidates)) if task.leads else _UNKNOWN
