@@ -28,7 +28,7 @@ class Grid:
     ffi/cudecomp/grids.h is.
     """
 
-    lengths: tuple[int, int, int]
+    lengths: tuple[int, ...]
     parts: tuple[int, int]
     order: tuple[tuple[int, ...], ...]
     along: int
@@ -44,7 +44,7 @@ class Search:
     too.
     """
 
-    lengths: tuple[int, int, int]
+    lengths: tuple[int, ...]
     parts: tuple[int, int]
     order: tuple[tuple[int, ...], ...]
     dtype: int
