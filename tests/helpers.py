@@ -5,6 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from decompops._operator.derived import Derived
+from decompops._operator.planned import plan_in_form
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
@@ -47,6 +49,13 @@ def assert_close(got, expected, rtol: float | None = None) -> None:
     rtol = tolerance(got.dtype) if rtol is None else rtol
     scale = np.abs(expected).max(initial=1e-30)
     np.testing.assert_allclose(got, expected, rtol=0, atol=rtol * scale)
+
+
+def plan_of(operator, shape: tuple[int, ...]):
+    """The plan of an operator that has one, or of its transpose, conjugate or inverse."""
+    if isinstance(operator, Derived):
+        return plan_in_form(operator.operator.plan(shape), operator.form)
+    return operator.plan(shape)
 
 
 def put(mesh: Mesh, array: np.ndarray, *spec) -> jax.Array:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, finite_difference, make_mesh, put, random_field
+from helpers import assert_close, finite_difference, make_mesh, plan_of, put, random_field
 
 
 SHAPE = (6, 5, 7)
@@ -48,7 +48,7 @@ def input_for(operator, seed=0):
         source, complex_input = operator.exchange.plan(SHAPE).source, False
     else:
         first = operator.operators[-1] if isinstance(operator, dops.Compose) else operator
-        plan = first.plan(SHAPE)
+        plan = plan_of(first, SHAPE)
         source = plan.source
         complex_input = any(getattr(stage, "kind", "") in ("c2c", "c2r") for stage in plan.stages[:1])
     x = random_field(source.shape, np.complex128 if complex_input else np.float64, seed)

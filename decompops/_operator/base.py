@@ -22,7 +22,7 @@ class AbstractOperator(eqx.Module):
     leading batch axes (and `jax.vmap`), and compose with `@`.
     """
 
-    if TYPE_CHECKING:  # which would take an abstract variable for an argument of every constructor
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
         decomposition: ClassVar[Decomposition]
     else:
         decomposition: AbstractVar[Decomposition]

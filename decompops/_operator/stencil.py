@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +15,11 @@ from .._backend.base import AbstractBackend
 from .._blocks import Blocks
 from .._decomposition import Decomposition
 from .._sharding import manual_axes, place, reshape_behind
-from .base import AbstractOperator
+from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
 
 
-class Stencil(AbstractOperator):
+class Stencil(AbstractDerivable):
     """Apply `fn` to every extended block: finite differences, convolutions, limiters.
 
     `fn` sees one block `(*batch, before + cells + after, ...)` and returns one block `(*batch, cells, ...)`; it may
@@ -76,7 +75,21 @@ class Stencil(AbstractOperator):
     def out_spec(self) -> PartitionSpec:
         return self.exchange.in_spec
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+    @property
+    def is_invertible(self) -> bool:
+        return False
+
+    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+        function: Callable = self._of_block if local else self._of_field
+        if form == UNCHANGED:
+            return function(x)
+        if not local:
+            x = HaloExchange(self.decomposition, 0)(x)  # Pads and shards it.
+        x = jnp.conj(x) if form.conjugated else jnp.asarray(x)
+        y = self._transposed(function, x) if form.transposed else function(x)
+        return jnp.conj(y) if form.conjugated else y
+
+    def _of_field(self, x: Array | np.ndarray) -> Array:
         windows = self._windows()
         extended = windows(x)
         layout = windows.plan_for(jnp.shape(x)).target
@@ -99,7 +112,7 @@ class Stencil(AbstractOperator):
         shape = tuple(layout.core(axis) * layout.parts[axis] for axis in range(3))
         return reshape_behind(result, result.ndim - 5, shape, (a, b, None))
 
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def _of_block(self, block: Array) -> Array:
         windows = self._windows()
         layout = windows.plan_for(jnp.shape(block), blocks=True).target
         row, column = (
@@ -109,14 +122,6 @@ class Stencil(AbstractOperator):
             for axis in (0, 1)
         )
         return self._on_block(layout, windows.local(block), row, column)
-
-    @property
-    def T(self) -> AbstractOperator:
-        return _derive(self, True, False)
-
-    @property
-    def H(self) -> AbstractOperator:
-        return _derive(self, True, True)
 
     def _windows(self) -> HaloExchange:
         """The halo exchange that gives every block what `_on_block` needs: where there is padding, more on the left."""
@@ -154,65 +159,20 @@ class Stencil(AbstractOperator):
                 result = _window(result, axis, cells[axis], shift, {s: s for s in _shifts(layout, axis).tolist()})
         return result
 
-
-class DerivedStencil(AbstractOperator):
-    """The transpose or conjugate of a stencil whose `fn` is linear and keeps the leading axes."""
-
-    stencil: Stencil
-    transposed: bool = eqx.field(static=True)
-    conjugated: bool = eqx.field(static=True)
-
-    @property
-    def decomposition(self) -> Decomposition:
-        return self.stencil.decomposition
-
-    @property
-    def in_spec(self) -> PartitionSpec:
-        return self.stencil.out_spec
-
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self.stencil.in_spec
-
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        return self._apply(self.stencil, HaloExchange(self.decomposition, 0)(x))  # pads and places it
-
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return self._apply(self.stencil.local, block)
-
-    @property
-    def T(self) -> AbstractOperator:
-        return _derive(self.stencil, not self.transposed, self.conjugated)
-
-    @property
-    def H(self) -> AbstractOperator:
-        return _derive(self.stencil, not self.transposed, not self.conjugated)
-
-    def _apply(self, fn: Callable, x: Array) -> Array:
-        x = jnp.conj(x) if self.conjugated else x
-        y = self._transpose(fn, x) if self.transposed else fn(x)
-        return jnp.conj(y) if self.conjugated else y
-
-    def _transpose(self, fn: Callable, x: Array) -> Array:
+    def _transposed(self, function: Callable, x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(f"`x` must be real or complex for a transpose of a stencil; got {x.dtype}.")
-        result = jax.eval_shape(fn, x)  # outside of the `try`: errors of `fn` itself are the user's own
+        result = jax.eval_shape(function, x)  # outside of the `try`: errors of `fn` itself are the user's own
         if (result.shape, result.dtype) != (x.shape, x.dtype):
             raise ValueError(
                 "`fn` must keep the leading axes and the dtype for a transpose of the stencil; it turns "
                 f"{x.shape}, {x.dtype} into {result.shape}, {result.dtype}."
             )
         try:
-            (y,) = jax.linear_transpose(fn, x)(x)
+            (y,) = jax.linear_transpose(function, x)(x)
         except Exception as error:  # which one depends on what is not linear
-            raise ValueError(f"`fn` must be linear for a transpose of the stencil; got {self.stencil.fn!r}.") from error
+            raise ValueError(f"`fn` must be linear for a transpose of the stencil; got {self.fn!r}.") from error
         return y
-
-
-def _derive(stencil: Stencil, transposed: bool, conjugated: bool) -> AbstractOperator:
-    if not (transposed or conjugated):
-        return stencil
-    return DerivedStencil(stencil, transposed, conjugated)
 
 
 def _shifts(layout: Blocks, axis: int) -> np.ndarray:

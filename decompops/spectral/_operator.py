@@ -18,7 +18,7 @@ from jaxtyping import Complex, Shaped
 from .._blocks import Triple
 from .._check import check_flag
 from .._decomposition import Decomposition
-from .._operator.base import AbstractOperator
+from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.fft import FFT3D
 from .._operator.transform import Lengths, Number, Wavenumbers, box
 from . import _vector
@@ -47,7 +47,7 @@ def wavenumbers_of(fft: FFT3D, lengths: Lengths, spectrum: Array, *, nyquist: bo
     return fft.wavenumbers(lengths=lengths, dtype=jnp.finfo(spectrum.dtype).dtype, nyquist=nyquist)
 
 
-class AbstractSpectralOperator(AbstractOperator):
+class AbstractSpectralOperator(AbstractDerivable):
     """Transform, do something linear to each mode by itself, transform back.
 
     With a real `fft`, from real fields to real fields; with a complex one, from complex to complex. The spectrum stays
@@ -79,26 +79,24 @@ class AbstractSpectralOperator(AbstractOperator):
         """The wavenumbers of `spectrum`, in its precision; `nyquist` as of `FFT3D.wavenumbers`."""
         return wavenumbers_of(self.fft, self.lengths, spectrum, nyquist=nyquist)
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        x = jnp.asarray(x)
-        check_components(self.components[0], x)
-        return self.fft.inverse(self.multiply(self.fft(x)))
-
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        check_components(self.components[0], block)
-        return self.fft.inverse.local(self.multiply(self.fft.local(block)))
+    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+        check_components(self.components[1 if form.transposed else 0], x)
+        # The adjoint of a transform is its inverse, up to a scale that cancels. So the adjoint multiplies the spectrum
+        # by the adjoint factors, and the transpose is the complex conjugate of the adjoint.
+        forward, inverse = self.fft, self.fft.inverse
+        conjugated = form.transposed != form.conjugated
+        spectrum = forward.apply(jnp.conj(x) if conjugated else x, UNCHANGED, local=local)
+        spectrum = self._adjoint_multiply(spectrum) if form.transposed else self.multiply(spectrum)
+        result = inverse.apply(spectrum, UNCHANGED, local=local)
+        return jnp.conj(result) if conjugated else result
 
     @property
     def decomposition(self) -> Decomposition:
         return self.fft.decomposition
 
     @property
-    def T(self) -> AbstractOperator:
-        return _derive(self, adjoint=True, conjugated=True)
-
-    @property
-    def H(self) -> AbstractOperator:
-        return _derive(self, adjoint=True, conjugated=False)
+    def is_invertible(self) -> bool:
+        return False
 
     @property
     def in_spec(self) -> PartitionSpec:
@@ -107,65 +105,14 @@ class AbstractSpectralOperator(AbstractOperator):
     @property
     def out_spec(self) -> PartitionSpec:
         return self.fft.in_spec
-
-
-class DerivedSpectralOperator(AbstractOperator):
-    """The adjoint of a spectral operator, its complex conjugate, or both: its transpose."""
-
-    operator: AbstractSpectralOperator
-    adjoint: bool = eqx.field(static=True)
-    conjugated: bool = eqx.field(static=True)
-
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        fft = self.operator.fft
-        return self._apply(fft, fft.inverse, jnp.asarray(x))
-
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        fft = self.operator.fft
-        return self._apply(fft.local, fft.inverse.local, block)
-
-    @property
-    def decomposition(self) -> Decomposition:
-        return self.operator.decomposition
-
-    @property
-    def T(self) -> AbstractOperator:
-        return _derive(self.operator, adjoint=not self.adjoint, conjugated=not self.conjugated)
-
-    @property
-    def H(self) -> AbstractOperator:
-        return _derive(self.operator, adjoint=not self.adjoint, conjugated=self.conjugated)
-
-    @property
-    def in_spec(self) -> PartitionSpec:
-        return self.operator.in_spec
-
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self.operator.out_spec
-
-    def _apply(self, forward: Callable[[Array], Array], inverse: Callable[[Array], Array], x: Array) -> Array:
-        source, target = self.operator.components
-        check_components(target if self.adjoint else source, x)
-        multiply = self._adjoint_multiply if self.adjoint else self.operator.multiply
-        return self._conj(inverse(multiply(forward(self._conj(x)))))
 
     def _adjoint_multiply(self, spectrum: Array) -> Array:
-        source, target = self.operator.components
-        # Only its type is of interest: shape, dtype and sharding.
+        source, target = self.components
+        # `linear_transpose` needs the shape, dtype and sharding of a spectrum before `multiply`, and no values.
         primal = _vector.components(spectrum)[0] if target == "vector" else spectrum
         primal = _vector.stack(primal, primal, primal) if source == "vector" else primal
-        (result,) = jax.linear_transpose(self.operator.multiply, primal)(jnp.conj(spectrum))
+        (result,) = jax.linear_transpose(self.multiply, primal)(jnp.conj(spectrum))
         return jnp.conj(result)
-
-    def _conj(self, x: Array) -> Array:
-        return jnp.conj(x) if self.conjugated else x
-
-
-def _derive(operator: AbstractSpectralOperator, *, adjoint: bool, conjugated: bool) -> AbstractOperator:
-    if not (adjoint or conjugated):
-        return operator
-    return DerivedSpectralOperator(operator, adjoint, conjugated)
 
 
 class SpectralOperator(AbstractSpectralOperator):

@@ -362,7 +362,7 @@ BAD = [
         lambda d, f: d.spectral.Laplacian(d.FFT3D(f.decomposition.mesh)),
         "`fft` must be built with a `shape`; got one without",
     ),
-    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT3D`; got DerivedOperator"),
+    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT3D`; got Derived"),
     (lambda d, f: d.spectral.Gradient(f, -1.0), "`lengths` must be one or three positive, finite numbers; got -1.0"),
     (lambda d, f: d.spectral.Curl(f, (1.0, 2.0)), r"`lengths` must be .*; got \(1.0, 2.0\)"),
     (lambda d, f: d.spectral.Poisson(f, "long"), "`lengths` must be .*; got 'long'"),
