@@ -34,28 +34,30 @@ def partitions(spec: PartitionSpec) -> tuple[Any, ...]:
     """The entries of a spec. JAX refuses to iterate over one that names reduced axes, which shard nothing."""
     if hasattr(spec, "partitions"):
         return spec.partitions
-    # JAX 0.10.0 has no such attribute. This can go when the package requires JAX 0.10.1.
+    # JAX 0.10.0 has no such attribute, JAX 0.10.2 has it. This can go when the package requires the latter.
     return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))
 
 
 def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
     """`retyped(x)` for a `retyped` that only drops reduced mesh axes from the type of its argument."""
-    # In the transpose of that, XLA crashes for complex numbers (jaxlib 0.10 to 0.12, no issue known). Of their parts
-    # JAX refuses the transpose. This can go when `jax.grad` of a plain `reshard` of reduced complex numbers works.
+    # In the transpose of that, XLA crashes for complex numbers (jaxlib 0.10.2 and 0.12.0, no issue known). Of their
+    # parts JAX refuses the transpose. This can go when `jax.grad` through a `reshard` of reduced complex numbers works.
     return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
 
 
 def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
     """`function`, the body of a `shard_map`, with its intermediate results computed again for the derivative."""
     # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
-    # axes of the outer one (JAX 0.10 to 0.12, no issue known). It can go when the tests of derivatives inside a
-    # `shard_map` over a batch axis, in tests/nn and tests/spectral, pass without it.
+    # axes of the outer one: "Verification failed" of an MLIR module (JAX 0.10.2, 0.12.0; no issue known). This can go
+    # when tests/nn/test_halo_conv.py and tests/spectral/test_statistics.py pass without it.
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 
 def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
     """How many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`."""
-    # JAX 0.10 fails in `searchsorted` of an array that varies over the axes of a `shard_map`.
+    # Where a `shard_map` maps over some axes of an Auto mesh only, JAX fails in `searchsorted` of an array that varies
+    # over them: an `AssertionError` (JAX 0.10.0 to 0.12.0, no issue known). This can go when
+    # tests/spectral/test_statistics.py passes with `jnp.searchsorted`.
     bits = len(bounds).bit_length()
     table = jnp.asarray((*bounds, *[math.inf] * (2**bits - 1 - len(bounds))), k.dtype)
     count = jnp.zeros(k.shape, np.int32)
