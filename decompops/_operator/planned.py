@@ -45,7 +45,7 @@ class AbstractPlanned(AbstractDerivable):
         return self._example(UNCHANGED).target.spec
 
     def _example(self, form: Form) -> Plan:
-        """A plan for the blockss' sake; without a shape, for one that every mesh axis divides."""
+        """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
         rows, columns = self.decomposition.sizes
         n = rows * columns
         return plan_in_form(self.plan(self.decomposition.shape or (n, n, n)), form)
