@@ -48,8 +48,8 @@ def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
 def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
     """`function`, the body of a `shard_map`, with its intermediate results computed again for the derivative."""
     # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
-    # axes of the outer one: "Verification failed" of an MLIR module (JAX 0.10.2, 0.12.0; no issue known). This can go
-    # when tests/nn/test_halo_conv.py and tests/spectral/test_statistics.py pass without it.
+    # axes of the outer one: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known). This can
+    # go when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 

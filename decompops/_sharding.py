@@ -52,9 +52,9 @@ def ambient_mesh() -> Mesh | AbstractMesh:
 
 @contextmanager
 def no_ambient_mesh() -> Iterator[None]:
-    """What is computed here does not depend on the caller's `jax.set_mesh`.
+    """Compute without the ambient mesh that the caller may have set by `jax.set_mesh`.
 
-    Raises `ValueError` inside JAX's transformations where there is one, because JAX does not allow it to change there.
+    Raises `ValueError` if there is one inside JAX's transformations, where JAX allows no change of the ambient mesh.
     """
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
@@ -105,7 +105,7 @@ def map_blocks(
     *,
     check_types: bool = True,
 ) -> Callable:
-    """`function` of blocks as one of global arrays, which are divided over the mesh axes `names`.
+    """Turn a `function` of blocks into one of global arrays, which are sharded over the mesh axes `names`.
 
     Without `check_types`, JAX does not check over which mesh axes results are replicated.
     """
@@ -154,10 +154,12 @@ def place_field(
     mesh: Mesh | AbstractMesh,
     grid_axes: Collection[str | None],
     grid_spec: Iterable[BatchEntry],
-    batch: tuple[BatchEntry, ...] = (),
+    batch: tuple[BatchEntry, ...],
 ) -> Array:
-    """Bring a field to the sharding `grid_spec` of its last three axes, those of the grid, for which `mesh` has the
-    axes `grid_axes`. The leading axes stay as they are where that is known, and are else divided as `batch_of` says."""
+    """Shard the last three axes of a field over `mesh` as `grid_spec` says. They alone may use mesh axes `grid_axes`.
+
+    The leading axes stay as they are where that is known; otherwise `batch_of` says how they are sharded.
+    """
     if not isinstance(x, Tracer):
         return _put(x, mesh, (*batch_of_concrete(x, mesh, grid_axes, batch), *grid_spec))
     own = jax.typeof(x).sharding.mesh
@@ -262,7 +264,7 @@ def plain(x: Array) -> Array:
 
 
 def batch_in_type(x: Array) -> PartitionSpec:
-    """The mesh axes that shard the leading axes of a field, as far as its type says how it is sharded."""
+    """The mesh axes that shard each leading axis of a field, as far as its type says so."""
     sharding = jax.typeof(x).sharding
     return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[:-3])
 
@@ -308,8 +310,11 @@ def batch_of(
     batch: tuple[BatchEntry, ...],
     names: Collection[str],
 ) -> tuple[BatchEntry, ...]:
-    """Over which mesh axes the leading axes of a field are divided: as its type says (Explicit), as `vmap` was told
-    (`batch`), else over those of the mesh axes `names` that the grid does not need and that divide them."""
+    """The mesh axes that shard each leading axis of a field.
+
+    Explicit axes are those in the type of `x`, others those in `batch`, which `jax.vmap` was told. The rest of the mesh
+    axes `names` that the grid does not need shard the leading axes that they divide.
+    """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)
     lead = _lead(sharding, x.ndim, grid_axes)
@@ -325,7 +330,7 @@ def batch_of(
 def batch_of_concrete(
     x: Array, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
 ) -> tuple[BatchEntry, ...]:
-    """Over which mesh axes the leading axes of an array are divided: on `mesh` as they are, else as `batch_of` says."""
+    """The mesh axes that shard each leading axis of an array: its own if it is on `mesh`, else as `batch_of` says."""
     sharding = getattr(x, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
         return _lead(sharding, x.ndim, grid_axes)
@@ -333,7 +338,7 @@ def batch_of_concrete(
 
 
 def _lead(sharding: NamedSharding, ndim: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
-    """What a sharding says of the leading axes, without the mesh axes that the grid needs."""
+    """The mesh axes that shard each leading axis, without those that the grid needs."""
     entries = entries_of(sharding, ndim)[: ndim - 3]
     return tuple(spec_entry(name for name in axis_names(entry) if name not in grid_axes) for entry in entries)
 

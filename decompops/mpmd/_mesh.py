@@ -192,7 +192,7 @@ class MpmdSharding:
 
 @contextmanager
 def without_context() -> Iterator[None]:
-    """What is computed here runs on the devices of one group or another, and at once.
+    """Compute on the devices of one group or another, at once.
 
     So the caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor that it differentiates by something else.
     """
