@@ -203,9 +203,9 @@ def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
 
 
 def handles_shardings(tree: ast.AST) -> bool:
-    return any(name.split(".")[-1] in {*SHARDING_NAMES, "*"} for _, name in uses_of_jax(tree)) or any(
-        isinstance(node, ast.keyword) and node.arg == "out_sharding" for node in ast.walk(tree)
-    )
+    names = {name.split(".")[-1] for _, name in uses_of_jax(tree)}
+    keywords = {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    return not names.isdisjoint({*SHARDING_NAMES, "*"}) or "out_sharding" in keywords
 
 
 def depends_on_the_version(tree: ast.AST) -> bool:
@@ -216,40 +216,41 @@ def depends_on_the_version(tree: ast.AST) -> bool:
     return not versions.isdisjoint(compared | taken_apart)
 
 
+HANDLE_SHARDINGS = [
+    "import jax\njax.sharding.AxisType.Auto",
+    "import jax\njax.shard_map(f)",
+    "import jax as j\nj.typeof(x).sharding",
+    "import jax.sharding as s\ns.set_mesh",
+    "import jax.experimental.shard_map",
+    "from jax import *",
+    "from jax import sharding as s\ns.reshard",
+    "from jax import shard_map",
+    "from jax.sharding import AxisType",
+    "def f():\n    import jax\n    l = jax.lax\n    l.with_sharding_constraint",
+    "f(x, out_sharding=None)",
+]
+DO_NOT = ["'`jax.typeof`'", "from .mpmd import reshard", "from jax.sharding import Mesh\nmesh.axis_types"]
+DEPEND_ON_THE_VERSION = [
+    "import jax\nif jax.__version__ < '0.11': pass",
+    "import jax\njax.__version_info__ >= (0, 11)",
+    "import jax\njax.__version__.split('.')",
+    "import jaxlib.version\nv = jaxlib.version.__version__\nv == ''",
+    "from jax import __version__ as v\nv[:4]",
+]
+PRINTS_THE_VERSION = "import jax\nprint(f'{jax.__version__}', [jax.__version__])"
+
+
 def test_one_file_knows_of_meshes_and_shardings():
-    assert {module_name(path) for path in PACKAGE.rglob("*.py") if handles_shardings(ast.parse(path.read_text()))} == {
-        "_sharding"
-    }
-    for line in (
-        *(
-            "import jax\njax.sharding.AxisType.Auto",
-            "from jax.sharding import AxisType",
-            "import jax\njax.shard_map(f)",
-        ),
-        *("import jax\njax.typeof(x).sharding", "from jax import shard_map", "f(x, out_sharding=None)"),
-        *("from jax import sharding as s\ns.reshard", "import jax.sharding as s\ns.set_mesh", "from jax import *"),
-        *(
-            "from jax.experimental.shard_map import shard_map",
-            "import jax.experimental.shard_map",
-            "import jax as j\nj.typeof",
-        ),
-        "def f():\n    import jax\n    l = jax.lax\n    l.with_sharding_constraint",
-    ):
-        assert handles_shardings(ast.parse(line)), line
-    for line in ('"""`jax.typeof`"""', "from .mpmd import reshard", "from jax.sharding import Mesh\nmesh.axis_types"):
-        assert not handles_shardings(ast.parse(line)), line
+    found = {module_name(path) for path in PACKAGE.rglob("*.py") if handles_shardings(ast.parse(path.read_text()))}
+    assert found == {"_sharding"}
+    assert [text for text in HANDLE_SHARDINGS + DO_NOT if handles_shardings(ast.parse(text))] == HANDLE_SHARDINGS
 
 
 def test_one_file_depends_on_the_version_of_jax():
-    for path in PACKAGE.rglob("*.py"):
-        assert not depends_on_the_version(ast.parse(path.read_text())) or module_name(path) == "_compat", path
-    for line in (
-        *("import jax\nif jax.__version__ < '0.11': pass", "import jax\njax.__version_info__ >= (0, 11)"),
-        *("import jaxlib.version\nv = jaxlib.version.__version__\nv == ''", "import jax\njax.__version__.split('.')"),
-        "from jax import __version__ as v\nv[:4]",
-    ):
-        assert depends_on_the_version(ast.parse(line)), line
-    assert not depends_on_the_version(ast.parse("import jax\nprint(f'{jax.__version__}', [jax.__version__])"))
+    trees = {module_name(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert {name for name, tree in trees.items() if depends_on_the_version(tree)} <= {"_compat"}
+    texts = [*DEPEND_ON_THE_VERSION, PRINTS_THE_VERSION]
+    assert [text for text in texts if depends_on_the_version(ast.parse(text))] == DEPEND_ON_THE_VERSION
 
 
 def test_public_docstrings():
