@@ -6,13 +6,16 @@ has a transpose, a conjugate and, where there is one, an inverse, which are stag
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax import Array
 
 from .._basis.base import AbstractLineTransform, Run
 from .._blocks import Blocks
+
+
+if TYPE_CHECKING:
+    from jax import Array
 
 
 class AbstractStage(abc.ABC):
@@ -44,7 +47,7 @@ class AbstractStage(abc.ABC):
         """The dtype after the stage."""
         return dtype
 
-    def apply(self, block: Array) -> Array:
+    def apply(self, block: "Array") -> "Array":
         """Apply to one block `(*batch, *before.block_shape)` with JAX, inside a `jax.shard_map` over the mesh.
 
         For stages of other packages. Those of this package are left to each backend, and have no such method.
