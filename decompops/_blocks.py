@@ -4,6 +4,7 @@ Grid axes are numbered from 0: x, y, z on a grid of three. Nothing here knows of
 hashable data.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -64,12 +65,12 @@ class Blocks:
         """Where `axis` is stored, counted from the end: leading batch axes do not matter."""
         return self.order.index(axis) - self.ndim
 
-    @property
+    @functools.cached_property
     def block_shape(self) -> tuple[int, ...]:
         """The shape of the array that holds one block."""
         return tuple(self.extent(axis) for axis in self.order)
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         """The global shape of the array that holds the field: padding and halos included."""
         return tuple(self.parts[axis] * self.extent(axis) for axis in self.order)
@@ -79,12 +80,12 @@ class Blocks:
         """The global shape without padding or halos."""
         return tuple(self.lengths[axis] for axis in self.order)
 
-    @property
+    @functools.cached_property
     def spec(self) -> PartitionSpec:
         """The mesh axes that divide the stored axes."""
         return PartitionSpec(*(self.names[axis] for axis in self.order))
 
-    @property
+    @functools.cached_property
     def mesh_axes(self) -> tuple[str, ...]:
         """The mesh axes that divide the grid."""
         return tuple(name for name in self.names if name is not None)

@@ -24,6 +24,7 @@ from ._sharding import (
     axis_names,
     batch_of,
     batch_of_concrete,
+    is_placed,
     manual_axes,
     map_blocks,
     mesh_in_context,
@@ -37,9 +38,13 @@ from ._sharding import (
 
 def apply(call: Call, x: Array) -> Array:
     """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
-    call = replace(_called(call), mesh=mesh_in_context(call.mesh))
+    call, source = _called(call), call.plan.source
+    if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
+        call = replace(call, mesh=mesh)
+    if is_placed(x, call.mesh, source.mesh_axes, source.spec):
+        call.backend.prepare(call, x.dtype)
+        return operator_p.bind(x, call=call)
     if not manual_axes():
-        source = call.plan.source
         lead = [None] * (x.ndim - source.ndim)
         spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
         refuse_other_devices(_known(x), call.mesh, spec)

@@ -125,7 +125,8 @@ def map_blocks(
 
 def manual_axes() -> set[str]:
     """The mesh axes that a surrounding `jax.shard_map` maps over."""
-    return _axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)
+    context = jax.sharding.get_abstract_mesh()
+    return set() if context.empty else _axes_of_kind(context, AxisType.Manual)
 
 
 def _axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
@@ -196,6 +197,23 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     return x if same_type and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
 
 
+def is_placed(x: Array, mesh: Mesh | AbstractMesh, grid_axes: tuple[str, ...], grid_spec: PartitionSpec) -> bool:
+    """Whether `x` is known to be an array that `place_field` leaves as it is. Takes little time."""
+    if isinstance(x, Tracer) or not isinstance(x.sharding, NamedSharding) or x.sharding.mesh is not mesh:
+        return False
+    return _stays(x.sharding, jax.typeof(x).sharding.spec, x.ndim, grid_axes, grid_spec)
+
+
+@functools.lru_cache(maxsize=1024)
+def _stays(
+    sharding: NamedSharding, typed: PartitionSpec, ndim: int, grid_axes: tuple[str, ...], grid_spec: PartitionSpec
+) -> bool:
+    mesh, entries = sharding.mesh, (*_lead(sharding, ndim, grid_axes), *grid_spec)
+    return typed == explicit_spec(mesh, entries) and sharding.is_equivalent_to(
+        NamedSharding(mesh, array_spec(mesh, entries)), ndim
+    )
+
+
 def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     """Refuse an array on other devices, as `jax.jit` does: moving it in silence would cost a transfer in each call.
 
@@ -251,14 +269,14 @@ def plain(x: Array) -> Array:
     Raises `ValueError` for unreduced arrays, the terms of a sum that is still to be computed.
     """
     sharding = jax.typeof(x).sharding
+    if not (sharding.spec.unreduced or sharding.spec.reduced):
+        return x
     spec = PartitionSpec(*_compat.partitions(sharding.spec))
     if sharding.spec.unreduced:
         raise ValueError(
             f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
             f"{sorted(sharding.spec.unreduced)} first: `jax.sharding.reshard(x, jax.{spec})`."
         )
-    if not sharding.spec.reduced:
-        return x
     retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
     return _compat.by_parts(retyped, x)
 
@@ -337,6 +355,7 @@ def batch_of_concrete(
     return batch_of(x, mesh, grid_axes, batch, mesh.axis_names)
 
 
+@functools.lru_cache(maxsize=1024)
 def _lead(sharding: NamedSharding, ndim: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
     """The mesh axes that shard each leading axis, without those that the grid needs."""
     entries = entries_of(sharding, ndim)[: ndim - 3]

@@ -55,10 +55,11 @@ class AbstractDerivable(AbstractOperator):
         """Whether `apply` takes an inverted form."""
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
-        return self.apply(x, UNCHANGED, local=False)
+        # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
+        return type(self).apply(self, x, UNCHANGED, local=False)
 
     def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return self.apply(block, UNCHANGED, local=True)
+        return type(self).apply(self, block, UNCHANGED, local=True)
 
     @property
     def T(self) -> "AbstractDerivable":
@@ -99,7 +100,9 @@ class Derived(AbstractDerivable):
         return self.operator.in_spec if self.form.is_reversed else self.operator.out_spec
 
     def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
-        return self.operator.apply(x, self.form ^ form, local=local)
+        operator = self.operator
+        form = self.form if form == UNCHANGED else self.form ^ form
+        return type(operator).apply(operator, x, form, local=local)
 
 
 def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:

@@ -1,11 +1,15 @@
 """Operators that are plans, carried by the one primitive."""
 
 import abc
+import functools
+import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
+from jax.tree_util import PyTreeDef
 from jaxtyping import Shaped
 
 from .._backend.base import Call
@@ -25,30 +29,28 @@ class AbstractPlanned(AbstractDerivable):
         """The plan for a grid of true lengths `shape`."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
-        x = jnp.asarray(x) if local else plain(jnp.asarray(x))
-        (_require_manual_axes if local else _refuse_manual_axes)(self.decomposition)
-        plan = self.plan_for(x.shape, form, blocks=local)
-        call = Call(plan, self.decomposition.mesh, self.decomposition.backend)
-        x = x.astype(plan.input_dtype(x.dtype))
-        return apply_to_block(call, x) if local else apply(call, pad(x, plan.source))
+        x = x if isinstance(x, Array) else jnp.asarray(x)
+        if local or manual_axes():
+            _check_manual_axes(self.decomposition, local=local)
+        x = x if local else plain(x)
+        leaves, structure = jax.tree.flatten(self)
+        make = _make_call if leaves else _call  # Arrays cannot be looked up.
+        call = make(structure, tuple(leaves), x.shape, form, local)
+        dtype = call.plan.input_dtype(x.dtype)
+        x = x if x.dtype == dtype else x.astype(dtype)
+        return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        return self._example(UNCHANGED).is_invertible
+        return _example(self, UNCHANGED).is_invertible
 
     @property
     def in_spec(self) -> PartitionSpec:
-        return self._example(UNCHANGED).source.spec
+        return _example(self, UNCHANGED).source.spec
 
     @property
     def out_spec(self) -> PartitionSpec:
-        return self._example(UNCHANGED).target.spec
-
-    def _example(self, form: Form) -> Plan:
-        """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
-        rows, columns = self.decomposition.sizes
-        n = rows * columns
-        return plan_in_form(self.plan(self.decomposition.shape or (n, n, n)), form)
+        return _example(self, UNCHANGED).target.spec
 
     def plan_for(self, shape: tuple[int, ...], form: Form = UNCHANGED, *, blocks: bool = False) -> Plan:
         """The plan for an input of `shape`: a global field, or one block of it."""
@@ -57,7 +59,7 @@ class AbstractPlanned(AbstractDerivable):
             raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {shape}.")
         if 0 in shape[-3:]:
             raise ValueError(f"`{name}` must have at least one cell along every axis; got {shape}.")
-        plan, grid = self._example(form), shape[-3:]
+        plan, grid = _example(self, form), shape[-3:]
         if self.decomposition.shape is None:
             source = plan.source
             if blocks:
@@ -85,6 +87,24 @@ class AbstractPlanned(AbstractDerivable):
         return plan
 
 
+def _example(operator: AbstractPlanned, form: Form) -> Plan:
+    """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
+    decomposition = operator.decomposition
+    n = math.prod(decomposition.sizes)
+    return plan_in_form(operator.plan(decomposition.shape or (n, n, n)), form)
+
+
+def _make_call(structure: PyTreeDef, leaves: tuple, shape: tuple[int, ...], form: Form, local: bool) -> Call:
+    """What an operator, taken apart by `jax.tree.flatten`, calls for an input of `shape`."""
+    operator = jax.tree.unflatten(structure, leaves)
+    plan = operator.plan_for(shape, form, blocks=local)
+    return Call(plan, operator.decomposition.mesh, operator.decomposition.backend)
+
+
+# Making a plan takes longer than running a small one.
+_call = functools.lru_cache(maxsize=1024)(_make_call)
+
+
 def plan_in_form(plan: Plan, form: Form) -> Plan:
     """The plan of an operator in another form."""
     plan = plan.inverse() if form.inverted else plan
@@ -99,22 +119,20 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
             raise ValueError(
                 "`shape` must be given to the operator where the mesh does not divide the grid: "
                 f"{blocks.parts[axis]} devices along {AXES[axis]}, {blocks.lengths[axis]} cells there in one of "
-                f"its blockss; got `{name}` of shape {shape}."
+                f"its layouts; got `{name}` of shape {shape}."
             )
 
 
-def _refuse_manual_axes(decomposition: Decomposition) -> None:
-    for name in decomposition.axes:
-        if name in manual_axes():
+def _check_manual_axes(decomposition: Decomposition, *, local: bool) -> None:
+    """Raise unless a call is inside a `shard_map` over the grid, for a block, or outside of one, for a field."""
+    manual = manual_axes()
+    for name, size in zip(decomposition.axes, decomposition.sizes):
+        if name in manual and not local:
             raise ValueError(
                 f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
                 "use `.local(block)` there."
             )
-
-
-def _require_manual_axes(decomposition: Decomposition) -> None:
-    for name, size in zip(decomposition.axes, decomposition.sizes):
-        if size > 1 and name not in manual_axes():
+        if name not in manual and local and size > 1:
             raise ValueError(
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."
