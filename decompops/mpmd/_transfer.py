@@ -1,7 +1,7 @@
 """Moves arrays between any two shardings, on any devices: the one mechanism below everything in this package.
 
-Source and target are cut into boxes, each within one block of either. A box is cut out where it is, goes straight to
-the device that wants it, and is joined to the others there: between devices of one process by `jax.device_put`,
+Source and target are cut into regions, each within one block of either. A region is cut out where it is, goes straight
+to the device that wants it, and is joined to the others there: between devices of one process by `jax.device_put`,
 between processes by `jax.lax.ppermute`. `jax.device_put` of whole arrays does that only where the blocks of both
 sides are the same; where they differ it goes through the host, and between processes it refuses.
 """
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Box:
+class Region:
     """Cells that one device has and another wants, with their places in both blocks."""
 
     shape: Shape
@@ -58,8 +58,8 @@ class Route:
     target: NamedSharding
 
     @functools.cached_property
-    def boxes(self) -> tuple[Box, ...]:
-        return tuple(_boxes(self))
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(_regions(self))
 
     @property
     def source_block(self) -> Shape:
@@ -70,31 +70,31 @@ class Route:
         return self.target.shard_shape(self.shape)
 
     @functools.cached_property
-    def by_sender(self) -> dict[Device, list[Box]]:
-        """The boxes that each device has to send, or to keep."""
+    def by_sender(self) -> dict[Device, list[Region]]:
+        """The regions that each device has to send, or to keep."""
         found = defaultdict(list)
-        for box in self.boxes:
-            found[box.sender].append(box)
+        for region in self.regions:
+            found[region.sender].append(region)
         return dict(found)
 
     @functools.cached_property
-    def rounds(self) -> list[list[Box]]:
-        """The boxes that go to another process, in the order of their travel."""
-        return _rounds([box for box in self.boxes if box.crosses])
+    def rounds(self) -> list[list[Region]]:
+        """The regions that go to another process, in the order of their travel."""
+        return _rounds([region for region in self.regions if region.crosses])
 
     @property
     def sent_bytes(self) -> int:
         """The bytes that leave their device, over all devices. Nothing is sent to a device twice."""
-        return sum(box.nbytes for box in self.boxes if box.sender != box.receiver)
+        return sum(region.nbytes for region in self.regions if region.sender != region.receiver)
 
     @property
     def working_bytes(self) -> int:
         """The most that a device holds beside the source: what is cut out, what arrives, and the target."""
         source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
-        cut = 0 if all(box.shape == self.source_block for box in self.boxes) else source
-        joined = 0 if all(box.shape == self.target_block for box in self.boxes) else target
-        # In a round every device that takes part has a box to send and room for another, wanted or not.
-        crossing = [boxes[0].nbytes for boxes in self.rounds]
+        cut = 0 if all(region.shape == self.source_block for region in self.regions) else source
+        joined = 0 if all(region.shape == self.target_block for region in self.regions) else target
+        # In a round every device that takes part has a region to send and room for another, wanted or not.
+        crossing = [regions[0].nbytes for regions in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
 
@@ -116,20 +116,25 @@ def transfer(
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
-        for sender, boxes in route.by_sender.items():
+        for sender, regions in route.by_sender.items():
             if sender.process_index == jax.process_index():
-                cuts |= zip(((number, box) for box in boxes), _cut(blocks[sender], boxes))
+                cuts |= zip(((number, region) for region in regions), _cut(blocks[sender], regions))
     local = [key for key in cuts if not key[1].crosses]
-    arrived = dict(zip(local, jax.device_put([cuts[key] for key in local], [box.receiver for _, box in local])))
-    rounds = [[(number, box) for box in boxes] for number, route in enumerate(routes) for boxes in route.rounds]
+    arrived = dict(zip(local, jax.device_put([cuts[key] for key in local], [region.receiver for _, region in local])))
+    rounds = [
+        [(number, region) for region in regions] for number, route in enumerate(routes) for regions in route.rounds
+    ]
     arrived |= _exchange(rounds, cuts)
     del cuts
     received = defaultdict(list)
-    for (number, box), part in arrived.items():
-        if box.sender == box.receiver and box.shape == routes[number].source_block == routes[number].target_block:
+    for (number, region), part in arrived.items():
+        if (
+            region.sender == region.receiver
+            and region.shape == routes[number].source_block == routes[number].target_block
+        ):
             # Else it would share the memory of the source's block, and end with it.
             part = _handed_over(part) if donate[number] else jnp.copy(part)
-        received[number, box.receiver].append((box.end, part))
+        received[number, region.receiver].append((region.end, part))
     results = []
     for number, route in enumerate(routes):
         mine = route.target.addressable_devices
@@ -138,13 +143,13 @@ def transfer(
     return results
 
 
-def _cut(block: jax.Array, boxes: Sequence[Box]) -> list[jax.Array]:
-    """The boxes that leave a block, which may be one itself. What several devices want is cut out once."""
-    if boxes[0].shape == block.shape:
-        return [block] * len(boxes)
-    places = tuple(dict.fromkeys((box.start, box.shape) for box in boxes))
+def _cut(block: jax.Array, regions: Sequence[Region]) -> list[jax.Array]:
+    """The regions that leave a block, which may be one itself. What several devices want is cut out once."""
+    if regions[0].shape == block.shape:
+        return [block] * len(regions)
+    places = tuple(dict.fromkeys((region.start, region.shape) for region in regions))
     pieces = dict(zip(places, _sliced(places, block)))
-    return [pieces[box.start, box.shape] for box in boxes]
+    return [pieces[region.start, region.shape] for region in regions]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -158,7 +163,7 @@ def _handed_over(block: jax.Array) -> jax.Array:
 
 
 def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
-    """A block of the target from its boxes and their places."""
+    """A block of the target from its regions and their places."""
     if not parts:  # it has no cells
         return jnp.zeros(route.target_block, route.dtype, device=device)
     ends, blocks = zip(*parts)
@@ -174,12 +179,12 @@ def _joined(shape: Shape, ends: tuple[Shape, ...], blocks: tuple[jax.Array, ...]
     return whole
 
 
-Key = tuple[int, Box]
+Key = tuple[int, Region]
 
 
 def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Key, jax.Array]:
-    """Carry boxes between processes, in one program for all devices that send or receive one."""
-    devices = _involved([box for keys in rounds for _, box in keys])
+    """Carry regions between processes, in one program for all devices that send or receive one."""
+    devices = _involved([region for keys in rounds for _, region in keys])
     mine = [device for device in devices if device.process_index == jax.process_index()]
     if not mine:
         return {}
@@ -188,22 +193,23 @@ def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Ke
     empty = functools.cache(lambda shape, dtype, device: jnp.zeros(shape, dtype, device=device))
     arguments, pairs = [], []
     for keys in rounds:
-        box = keys[0][1]
-        shape = box.shape or (1,)
+        region = keys[0][1]
+        shape = region.shape or (1,)
         sent = {key[1].sender: key for key in keys}
         # Every device takes part: what has nothing to send brings room for it.
         blocks = [
-            cuts[sent[device]].reshape(shape) if device in sent else empty(shape, box.dtype, device) for device in mine
+            cuts[sent[device]].reshape(shape) if device in sent else empty(shape, region.dtype, device)
+            for device in mine
         ]
         whole = (shape[0] * len(devices), *shape[1:])
         arguments.append(jax.make_array_from_single_device_arrays(whole, sharding, blocks))
-        pairs.append(tuple((place[box.sender], place[box.receiver]) for _, box in keys))
+        pairs.append(tuple((place[region.sender], place[region.receiver]) for _, region in keys))
     arrived = {}
     for keys, result in zip(rounds, _permute(sharding, tuple(pairs))(*arguments)):
         shards = {shard.device: shard.data for shard in result.addressable_shards}
-        for number, box in keys:
-            if box.receiver in shards:
-                arrived[number, box] = shards[box.receiver].reshape(box.shape)
+        for number, region in keys:
+            if region.receiver in shards:
+                arrived[number, region] = shards[region.receiver].reshape(region.shape)
     return arrived
 
 
@@ -215,36 +221,38 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
     return jax.jit(map_blocks(send, sharding.mesh, (AXIS,), sharding.spec, sharding.spec))
 
 
-def _rounds(boxes: Sequence[Box]) -> list[list[Box]]:
-    """Boxes of one shape that travel at the same time, a device sending at most one and receiving at most one.
+def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
+    """Regions of one shape that travel at the same time, a device sending at most one and receiving at most one.
 
     They are taken by distance: so, where everyone sends to everyone, there are no more rounds than devices.
     """
-    devices = _involved(boxes)
+    devices = _involved(regions)
     place = {device: index for index, device in enumerate(devices)}
 
-    def distance(box: Box) -> tuple[int, int]:
-        return (place[box.receiver] - place[box.sender]) % len(devices), place[box.sender]
+    def distance(region: Region) -> tuple[int, int]:
+        return (place[region.receiver] - place[region.sender]) % len(devices), place[region.sender]
 
-    rounds: list[tuple[Shape, set[tuple[str, Device]], list[Box]]] = []
-    for box in sorted(boxes, key=distance):
-        busy = {("sends", box.sender), ("receives", box.receiver)}
+    rounds: list[tuple[Shape, set[tuple[str, Device]], list[Region]]] = []
+    for region in sorted(regions, key=distance):
+        busy = {("sends", region.sender), ("receives", region.receiver)}
         for shape, taken, found in rounds:
-            if shape == box.shape and taken.isdisjoint(busy):
+            if shape == region.shape and taken.isdisjoint(busy):
                 taken |= busy
-                found.append(box)
+                found.append(region)
                 break
         else:
-            rounds.append((box.shape, busy, [box]))
+            rounds.append((region.shape, busy, [region]))
     return [found for _, _, found in rounds]
 
 
-def _involved(boxes: Sequence[Box]) -> list[Device]:
+def _involved(regions: Sequence[Region]) -> list[Device]:
     """The devices that send or receive one of them, in an order that is the same in every process."""
-    return sorted({device for box in boxes for device in (box.sender, box.receiver)}, key=lambda device: device.id)
+    return sorted(
+        {device for region in regions for device in (region.sender, region.receiver)}, key=lambda device: device.id
+    )
 
 
-def _boxes(route: Route) -> Iterator[Box]:
+def _regions(route: Route) -> Iterator[Region]:
     """What each device of the target wants, cut at the bounds of the source's blocks."""
     holders = defaultdict(list)
     for device, index in route.source.devices_indices_map(route.shape).items():
@@ -265,7 +273,7 @@ def _boxes(route: Route) -> Iterator[Box]:
                 holders[bounds], key=lambda d: (d != receiver, d.process_index != receiver.process_index, sent[d])
             )
             sent[sender] += sender != receiver
-            yield Box(
+            yield Region(
                 shape=tuple(stop - start for start, stop in common),
                 dtype=route.dtype,
                 sender=sender,
