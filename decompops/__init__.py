@@ -8,6 +8,7 @@ from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI
 from ._backend.xla import XLA as XLA
+from ._box import Box as Box
 from ._config import config as config
 from ._decomposition import Decomposition as Decomposition
 from ._operator.base import AbstractOperator as AbstractOperator, Compose as Compose

@@ -1,7 +1,11 @@
 """Checks of arguments: an error names the argument, the rule and the value received."""
 
+import math
 import operator
 from typing import Any, SupportsIndex
+
+import jax.numpy as jnp
+from jax.core import Tracer
 
 from ._blocks import AXES, Triple
 
@@ -53,4 +57,19 @@ def check_count(name: str, value: Any) -> int:
 def check_flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"`{name}` must be True or False; got {value!r}.")
+    return value
+
+
+def check_number(name: str, value: Any, *, least: float | int = -math.inf) -> Any:
+    """`value`, after a check that it is one finite real number of at least `least`, as far as that is known."""
+    try:
+        number = jnp.asarray(value)
+        valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or isinstance(value, bool))
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise TypeError(f"`{name}` must be one real number; got {value!r}.")
+    if not isinstance(value, Tracer) and not (math.isfinite(value) and value >= least):
+        rule = "finite" if least == -math.inf else f"a finite number of at least {least:g}"
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
     return value

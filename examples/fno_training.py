@@ -42,7 +42,7 @@ def make_flows(fft: dops.FFT3D, samples: int, key: Array) -> Array:
     mean_square = jnp.mean(fft.decomposition.mean(u**2), axis=1)  # of each flow
     u = u / jnp.sqrt(mean_square)[:, None, None, None, None]
     solver = ETDRK(NavierStokes(fft, viscosity=0.02), dt=0.05)
-    kept = solver.equation.fft
+    kept = solver.equation.transform
     _, later = solver.rollout(kept(u), 5 * (FRAMES - 1), every=5, observe=lambda t, u: kept.inverse(u))
     return jnp.concatenate([u[None], later])
 

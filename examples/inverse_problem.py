@@ -27,7 +27,8 @@ def random_velocity(fft: dops.FFT3D, key: Array) -> Array:
 
 def recover(solver: ETDRK, steps: int, seen: Array, iterations: int) -> tuple[Array, Array]:
     """The initial velocity whose flow ends nearest to `seen`, and the misfit before each iteration."""
-    fft, project = solver.equation.fft, LerayProjection(solver.equation.fft)
+    fft = solver.equation.transform
+    project = LerayProjection(fft)
     unknowns = jnp.sum(fft.decomposition.sum(jnp.ones_like(seen)))
 
     def misfit(unknown: Array) -> Array:
@@ -75,7 +76,7 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True)
         solver = ETDRK(NavierStokes(fft, viscosity=0.02), dt=0.05, order=2)
-        kept = solver.equation.fft  # the modes that the solver carries
+        kept = solver.equation.transform  # the modes that the solver carries
         truth = jax.jit(lambda key: kept.inverse(kept(random_velocity(fft, key))))(jax.random.key(0))
         last, _ = solver.rollout(kept(truth), args.steps)
         seen = kept.inverse(last)

@@ -66,12 +66,12 @@ class ParticleMesh(eqx.Module):
 
     def attraction(self, delta: Array) -> Array:
         """The vector field −∇φ with ∇²φ = δ: one transform there and three, batched, back."""
-        return -spectral.InverseDivergence(self.fft, delta.shape[-1])(delta)
+        return -spectral.InverseDivergence(self.fft, dops.Box(delta.shape[-1]))(delta)
 
     def lpt(self, delta: Array) -> tuple[Array, Array]:
         """The first- and second-order displacements ψ₁ and ψ₂."""
         first = self.attraction(delta)
-        d = spectral.Gradient(self.fft, delta.shape[-1])(first)
+        d = spectral.Gradient(self.fft, dops.Box(delta.shape[-1]))(first)
         return first, self.attraction((jnp.trace(d) ** 2 - jnp.sum(d * d, axis=(0, 1))) / 2)
 
     def deposit(self, displacement: Array) -> Array:
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
     print(f"{args.n}³ particles on {'x'.join(map(str, mesh.axis_sizes))} {jax.default_backend()} devices", flush=True)
     fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True)
     pm, power = ParticleMesh(fft, args.halo), MatterPower()
-    colour = spectral.GaussianRandomField(fft, power, args.box).colour  # from white noise to δ
+    colour = spectral.GaussianRandomField(fft, power, dops.Box(args.box)).colour  # from white noise to δ
 
     @jax.jit
     def random(key: Array) -> Array:
@@ -187,7 +187,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
         def clumping(noise):
             delta = colour(noise)
             densities, reach = simulate(pm, delta, args.steps)
-            measured = spectral.power_spectrum(fft, delta, args.box)
+            measured = spectral.power_spectrum(fft, delta, dops.Box(args.box))
             return jnp.mean(densities[-1] ** 2), (densities, reach, measured, power(measured.k))
 
         return jax.value_and_grad(clumping, has_aux=True)(noise)

@@ -47,8 +47,8 @@ def initial_velocity(n: int, dtype: str) -> Array:
 
 def integrals(equation: AbstractEquation, u: Array) -> tuple[Array, Array]:
     """Kinetic energy and enstrophy, ⟨|u|²⟩/2 and ⟨|ω|²⟩/2, of a velocity's spectrum."""
-    vorticity = Curl(equation.fft).multiply(u)
-    return mean_square(equation.fft, u).sum() / 2, mean_square(equation.fft, vorticity).sum() / 2
+    vorticity = Curl(equation.transform).multiply(u)
+    return mean_square(equation.transform, u).sum() / 2, mean_square(equation.transform, vorticity).sum() / 2
 
 
 class History(NamedTuple):
@@ -137,7 +137,7 @@ def plot(history: History, reference: History | None, viscosity: float, title: s
 
 def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> dict[str, tuple]:
     """Differentiate the final energy by viscosity and initial amplitude, and compare with central differences."""
-    fft = solver.equation.fft
+    fft = solver.equation.transform
 
     @jax.jit
     def final_energy(parameters: dict[str, Array], u: Array) -> Array:
@@ -203,7 +203,7 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True, norm="forward", backend=args.backend)
         solver = ETDRK(NavierStokes(fft, 1 / args.re), dt)
-        u = jax.jit(lambda: solver.equation.fft(initial_velocity(args.n, args.dtype)))()
+        u = jax.jit(lambda: solver.equation.transform(initial_velocity(args.n, args.dtype)))()
         if args.gradient:
             return check_gradient(solver, u, 1 / args.re, steps, console)
         start = time.perf_counter()

@@ -77,7 +77,7 @@ def make_solver(mesh: Mesh, n: int) -> tuple[Array, Callable]:
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
     steps = 2 * round(n / 16)
     solver = ETDRK(NavierStokes(fft, VISCOSITY), INTERVAL / steps)
-    kept = solver.equation.fft
+    kept = solver.equation.transform
 
     @jax.jit
     def advance(state: Array) -> tuple[Array, Snapshot]:
@@ -94,7 +94,7 @@ def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, C
     half = dops.FFT3D(mesh, shape=coarse_grid, real=True)
     steps = round(n / 16)
     solver = ETDRK(NavierStokes(half, VISCOSITY), INTERVAL / steps)
-    kept, project, cut = solver.equation.fft, spectral.LerayProjection(half), spectral.Resample(fft, coarse_grid)
+    kept, project, cut = solver.equation.transform, spectral.LerayProjection(half), spectral.Resample(fft, coarse_grid)
     modes = (n // 2 + 2) // 3  # those that the coarse solver keeps
     network = dops.nn.FNO3D(half, 6, 3, width=width, modes=modes, depth=2, key=jax.random.key(1))
     parameters, rest = eqx.partition(network, eqx.is_inexact_array)

@@ -215,7 +215,7 @@ def spectral(backend, *, everything: bool = False) -> None:
         found += [dops.spectral.Gradient(fft)(field[0]), dops.spectral.Resample(fft, (6, 12, 13))(field)]
 
         def energy(field):
-            return jnp.sum(equation.fft.inverse(equation(0.0, equation.fft(field))) ** 2)
+            return jnp.sum(equation.transform.inverse(equation(0.0, equation.transform(field))) ** 2)
 
         with jax.set_mesh(mesh):
             found.append(jax.jit(jax.grad(energy))(field))
@@ -236,9 +236,9 @@ def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
     found += [spectral.Helmholtz(fft, 2.5)(u), spectral.GaussianFilter(fft, 0.3)(u)]
     found += [spectral.power_spectrum(fft, u[0]).power, spectral.Derivative(fft, (1, 0, 2))(u)]
     found.append(spectral.GaussianRandomField(fft, lambda k: jnp.exp(-k))(jax.random.key(0)))
-    for equation in (pde.Diffusion(fft, 0.1), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, 9.0)):
+    for equation in (pde.Diffusion(fft, 0.1), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, dops.Box(9.0))):
         field = u if isinstance(equation, pde.Burgers) else u[0]
-        found.append(equation.fft.inverse(pde.ETDRK(equation, 0.01, 2).step(0.0, equation.fft(field))))
+        found.append(equation.transform.inverse(pde.ETDRK(equation, 0.01, 2).step(0.0, equation.transform(field))))
     dec, key = fft.decomposition, jax.random.key(1)
     layers = (
         nn.SpectralConv3D(fft, 3, 2, 3, dtype=u.dtype, key=key),

@@ -55,7 +55,7 @@ def spectral_operators(fft):
 
 
 def rolled_out(solver, u):
-    fft = solver.equation.fft
+    fft = solver.equation.transform
     return fft.inverse(solver.rollout(fft(u), 2)[0])
 
 
@@ -66,7 +66,7 @@ def other_functions(fft):
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
         "Burgers": pde.Burgers(fft, 0.1),
         "Diffusion": pde.Diffusion(fft, 0.1),
-        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, 20.0),
+        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, dops.Box(20.0)),
         "NavierStokes": pde.NavierStokes(fft, 0.1),
     }
     return {

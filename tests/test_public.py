@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("FFT3D", "HaloExchange", "MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
+    *("Box", "FFT3D", "HaloExchange", "MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
     dops.spectral: {
@@ -159,6 +159,15 @@ def test_plain_data_knows_nothing_of_jax():
                 for alias in names:
                     name = f"{module}.{alias.name}" if module else alias.name
                     assert name == "jax.sharding.PartitionSpec" or name.split(".")[0] != "jax", f"{path}: {name}"
+
+
+def test_equations_and_layers_stand_on_the_same_few_files():
+    """`pde` and `nn` do not know of each other, and share two files of `spectral`."""
+    shared = {"spectral._modes", "spectral._vector"}
+    for package, other in (("pde", "nn"), ("nn", "pde")):
+        for path in PACKAGE.joinpath(package).glob("*.py"):
+            found = {name for name in imports(path) if name.split(".")[0] in ("spectral", other)}
+            assert found <= shared, f"{module_name(path)} imports {found - shared}"
 
 
 def test_one_file_touches_the_extension_interface_and_none_private_jax():

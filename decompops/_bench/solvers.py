@@ -20,7 +20,7 @@ from .._plan.plan import Plan
 from ..nn._fno import FNOBlock
 from ..pde import ETDRK, NavierStokes
 from ..spectral import Gradient
-from ..spectral._operator import grid_of
+from ..spectral._modes import check_fft
 from .program import Contestant, Operand, Problem, Program, compile_for
 from .reference import Flow, Spectra, random_layer
 
@@ -45,7 +45,7 @@ class Transform:
 
     @property
     def plan(self) -> Plan:
-        return self.fft.plan(grid_of(self.fft))
+        return self.fft.plan(check_fft(self.fft))
 
     @property
     def mesh(self) -> Any:
@@ -53,7 +53,7 @@ class Transform:
 
     @property
     def reference(self) -> Spectra:
-        shape = grid_of(self.fft)
+        shape = check_fft(self.fft)
         return Spectra(shape, check_shape("modes", self.fft.modes or shape), self.fft.norm)
 
     def field(self, *lead: int) -> Operand:
@@ -89,7 +89,7 @@ class Transform:
 
 def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
     gradient = Gradient(FFT3D(dec, real=True))
-    transform = Transform(gradient.fft, dtype)
+    transform = Transform(gradient.transform, dtype)
     calls: Calls = (("forward", ()), ("inverse", (3,)))
 
     def data():
@@ -103,7 +103,7 @@ def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
 
 def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
     equation = NavierStokes(FFT3D(dec, real=True), VISCOSITY)
-    transform = Transform(equation.fft, dtype)
+    transform = Transform(equation.transform, dtype)
 
     def data():
         flow = Flow(transform.reference, VISCOSITY)
@@ -112,14 +112,14 @@ def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
 
     state = (transform.spectrum(3),)
     ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), transform.mesh, data)
-    full = Transform(equation.fft.replace(modes=None), dtype)
+    full = Transform(equation.transform.replace(modes=None), dtype)
     parts = {"its FFTs": transform, "its FFTs with all modes": full}
     return Problem(ours, {name: part.alone(RIGHT_HAND_SIDE) for name, part in parts.items()})
 
 
 def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem:
     solver = ETDRK(NavierStokes(FFT3D(dec, real=True), VISCOSITY), DT, order)
-    transform = Transform(solver.equation.fft, dtype)
+    transform = Transform(solver.equation.transform, dtype)
 
     def data():
         flow = Flow(transform.reference, VISCOSITY)
@@ -160,10 +160,10 @@ def _exponax(transform: Transform, order: int, u: np.ndarray) -> Contestant:
 def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
     """One layer, or its derivatives by the fields and all parameters."""
     fft = FFT3D(dec, real=True)
-    modes = tuple(min(MODES, (n + 1) // 2) for n in grid_of(fft))
+    modes = tuple(min(MODES, (n + 1) // 2) for n in check_fft(fft))
     # Shapes only: what each device has of the weights is part of the problem, as it is for fields.
     block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
-    transform = Transform(block.spectral.fft, dtype)
+    transform = Transform(block.spectral.transform, dtype)
 
     def layer(v, *parameters):
         where = lambda block: (block.spectral.weight, block.linear.weight, block.linear.bias)

@@ -3,13 +3,13 @@
 import abc
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
-from jax.tree_util import PyTreeDef
 from jaxtyping import Shaped
 
 from .._backend.base import Call
@@ -94,7 +94,7 @@ def _example(operator: AbstractPlanned, form: Form) -> Plan:
     return plan_in_form(operator.plan(decomposition.shape or (n, n, n)), form)
 
 
-def _make_call(structure: PyTreeDef, leaves: tuple, shape: tuple[int, ...], form: Form, local: bool) -> Call:
+def _make_call(structure: Any, leaves: tuple, shape: tuple[int, ...], form: Form, local: bool) -> Call:
     """What an operator, taken apart by `jax.tree.flatten`, calls for an input of `shape`."""
     operator = jax.tree.unflatten(structure, leaves)
     plan = operator.plan_for(shape, form, blocks=local)

@@ -4,19 +4,19 @@ import abc
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
 from jax import Array
-from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks
+from .._box import Box, check_box
 from .._check import check_up_to
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
@@ -25,9 +25,6 @@ from .._sharding import manual_axes, place
 from .planned import AbstractPlanned
 
 
-Number = float | int | Array
-Box = tuple[Number, Number, Number]
-Lengths = Number | tuple[Number, ...] | list[Number] | np.ndarray
 Wavenumbers = tuple[Float[Array, "_ _ _"], ...]
 
 
@@ -63,7 +60,7 @@ class AbstractTransform(AbstractPlanned):
         return Decomposition(self.decomposition, shape=self._spectrum(self._known_shape(None)).true_shape)
 
     def wavenumbers(
-        self, shape: Any = None, lengths: Lengths = 2 * math.pi, *, dtype: Any = None, nyquist: bool = True
+        self, shape: Any = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
     ) -> Wavenumbers:
         """Angular wavenumbers `(kx, ky, kz)` of the spectrum, broadcastable against it and sharded like it.
 
@@ -72,19 +69,19 @@ class AbstractTransform(AbstractPlanned):
         **Arguments:**
 
         - `shape`: the grid shape `(nx, ny, nz)`; needed only if the operator was built without one.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all. May be traced, to differentiate by.
+        - `box`: the periodic box.
         - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
         - `nyquist`: `False` puts zero for the Nyquist wavenumber of an even number of modes. That mode stands for
             both signs at once, so whatever is odd in it, such as a first derivative, vanishes.
 
-        **Returns:** three real arrays, in radians per unit of `lengths`, in the order x, y, z whatever the storage
+        **Returns:** three real arrays, in radians per unit of length, in the order x, y, z whatever the storage
         order. Padding has wavenumber zero.
 
-        **Raises:** `ValueError` without a shape, for a shape other than the operator's, and for lengths that are not
-        one or three positive numbers; `TypeError` for a dtype that is not real.
+        **Raises:** `ValueError` without a shape, for a shape other than the operator's, and for a box with another
+        number of axes; `TypeError` for a `box` that is not a `Box` and a dtype that is not real.
         """
         shape = self._known_shape(shape)
-        lengths = box(lengths)
+        lengths = cast(tuple, check_box(box, len(shape)).lengths)
         dtype = real_dtype(dtype)
         blocks, kept, mesh = self._spectrum(shape), self.modes or shape, self.decomposition.mesh
 
@@ -142,22 +139,6 @@ def real_dtype(dtype: Any) -> np.dtype:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")
     return dtype
-
-
-def box(lengths: Any) -> Box:
-    """The lengths along x, y, z: numbers, as far as they are known when tracing."""
-    leaves = jax.tree.leaves(lengths)
-    try:
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
-            parts = [jnp.ravel(jnp.asarray(leaf, jnp.zeros(()).dtype)) for leaf in leaves]
-            x, y, z = jnp.broadcast_to(jnp.concatenate(parts), (3,))
-            return x, y, z
-        x, y, z = np.broadcast_to(np.asarray(lengths, float), (3,)).tolist()
-    except (TypeError, ValueError):
-        x, y, z = 0.0, 0.0, 0.0
-    if not all(0 < length < math.inf for length in (x, y, z)):
-        raise ValueError(f"`lengths` must be one or three positive, finite numbers; got {lengths!r}.")
-    return x, y, z
 
 
 def _along(blocks: Blocks, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:

@@ -19,7 +19,7 @@ from .._operator.fft import FFT3D
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._sharding import place
-from ..spectral._operator import grid_of
+from ..spectral._modes import check_fft
 from ._channels import check_channels
 
 
@@ -76,20 +76,27 @@ class SpectralConv3D(eqx.Module):
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
-        self.fft, self.modes = _kept(fft, modes)
+        self.fft, self.modes = fft, _check_modes(fft, modes)
         dtype = real_dtype(dtype)
         if dtype.itemsize < 4:
             raise TypeError(f"`dtype` must be float32 or float64, which complex numbers are made of; got {dtype}.")
         shape = (2, self.out_channels, self.in_channels)
-        sharding = _sharding(self.fft)
-        self.weight = place(_drawing(shape, self.fft.spectral.blocks("z"), sharding, dtype)(key), sharding)
+        transform = _transform(fft, self.modes)
+        sharding = _sharding(transform)
+        self.weight = place(_drawing(shape, transform.spectral.blocks("z"), sharding, dtype)(key), sharding)
+
+    @property
+    def transform(self) -> FFT3D:
+        """The transform between fields and the amplitudes of the modes that are kept."""
+        return _transform(self.fft, self.modes)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
-        spectrum = self.fft(check_channels(x, self.in_channels))
-        parts = place(self.weight, _sharding(self.fft))
+        transform = self.transform
+        spectrum = transform(check_channels(x, self.in_channels))
+        parts = place(self.weight, _sharding(transform))
         weight = jax.lax.complex(parts[0], parts[1])
-        return self.fft.inverse(jnp.einsum("oiyzx,...iyzx->...oyzx", weight, spectrum))
+        return transform.inverse(jnp.einsum("oiyzx,...iyzx->...oyzx", weight, spectrum))
 
     def on(self, fft: FFT3D) -> "SpectralConv3D":
         """The same layer on another grid in the same box, or on another mesh.
@@ -98,25 +105,30 @@ class SpectralConv3D(eqx.Module):
 
         - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
         """
-        fft, _ = _kept(fft, self.modes)
-        weight = pad(self.fft.spectral.crop(self.weight, "z"), fft.spectral.blocks("z"))
-        weight = jax.device_put(weight, _sharding(fft))
+        transform = _transform(fft, _check_modes(fft, self.modes))
+        weight = pad(self.transform.spectral.crop(self.weight, "z"), transform.spectral.blocks("z"))
+        weight = jax.device_put(weight, _sharding(transform))
         return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
 
 
-def _kept(fft: FFT3D, modes: Any) -> tuple[FFT3D, Triple]:
-    """The transform to the modes below `modes`, and those along x, y, z.
-
-    Nothing about the weights depends on the mesh or the grid: its storage order is the same on all, and it transforms
-    to amplitudes.
-    """
-    grid = grid_of(fft)
+def _check_modes(fft: FFT3D, modes: Any) -> Triple:
+    """How many wavenumbers are kept along x, y, z."""
+    grid = check_fft(fft)
     if not fft.real:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     most = (grid[0] + 1) // 2, (grid[1] + 1) // 2, (grid[2] + 1) // 2
-    kept = check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
+    return check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
+
+
+@functools.lru_cache(maxsize=128)
+def _transform(fft: FFT3D, kept: Triple) -> FFT3D:
+    """The transform to the modes below `kept`.
+
+    Weights do not depend on the mesh or the grid. So the storage order of the spectrum is the same on all meshes, and
+    the spectrum consists of amplitudes.
+    """
     # Zero, and each k > 0 with -k: an odd number, so none of them is a Nyquist mode.
-    return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True), kept
+    return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 
 @functools.lru_cache(maxsize=128)
@@ -131,5 +143,5 @@ def _drawing(lead: Triple, layout: Blocks, sharding: NamedSharding, dtype: np.dt
 
 
 def _sharding(fft: FFT3D) -> NamedSharding:
-    """That of the weights: divided like the spectrum of `fft`."""
+    """The sharding of the weights, which are divided like the spectrum of `fft`."""
     return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_spec))

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
-from .._check import check_count
-from .._operator.transform import Number
-from ..spectral._operator import check_number
-from ..spectral._vector import times
-from ._equation import AbstractEquation, Time, cast
+from .._box import Number
+from .._check import check_count, check_number
+from ..spectral._vector import cast, times
+from ._equation import AbstractEquation, Time
 
 
 Order = Literal[1, 2, 3, 4]
@@ -32,8 +31,9 @@ class ETDRK(eqx.Module):
 
         ```python
         solver = ETDRK(NavierStokes(fft, viscosity=1e-3), dt=0.01)
-        u = solver.equation.fft(velocity)
-        u, energies = solver.rollout(u, 100, every=10, observe=lambda t, u: mean_square(solver.equation.fft, u))
+        transform = solver.equation.transform
+        u = transform(velocity)
+        u, energies = solver.rollout(u, 100, every=10, observe=lambda t, u: mean_square(transform, u))
         ```
     """
 

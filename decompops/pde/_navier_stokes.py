@@ -1,19 +1,19 @@
 """The incompressible Navier–Stokes equations."""
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Complex, Inexact
 
+from .._box import Box, Number
+from .._check import check_number
 from .._operator.fft import FFT3D
-from .._operator.transform import Lengths, Number, box
 from ..spectral import _vector
-from ..spectral._filter import dealiased
-from ..spectral._operator import Components, check_number, internal_transform
-from ._equation import AbstractEquation, Time, cast, velocity_and_vorticity
+from ..spectral._modes import Components
+from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
 class NavierStokes(AbstractEquation):
@@ -22,45 +22,36 @@ class NavierStokes(AbstractEquation):
     `∂u/∂t = P(u × ω + f) + ν ∇²u` with the vorticity `ω = ∇ × u` and the projection P onto divergence-free fields, by
     which the pressure drops out (Canuto et al., Spectral Methods, 2007). Nine transforms in two batched calls. The
     state must be divergence-free, as `decompops.spectral.LerayProjection` makes it, and stays so.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid;
+        see `decompops.spectral.dealiased`.
+    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape. It is
+        cast to the precision of the state.
     """
 
     fft: FFT3D
     viscosity: Number
-    forcing: Callable | None
-    lengths: Lengths
+    box: Box = Box()
+    forcing: Callable | None = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "vector"
+    dealiases: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        fft: FFT3D,
-        viscosity: Number,
-        lengths: Lengths = 2 * math.pi,
-        *,
-        forcing: Callable | None = None,
-    ):
-        """**Arguments:**
-
-        - `fft`: the transform, built with `real=True` and a `shape`. Of its modes, those below a third of the grid
-            are kept; see `decompops.spectral.dealiased`.
-        - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
-        - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape. It is
-            cast to the precision of the state.
-        """
-        if not (forcing is None or callable(forcing)):
-            raise TypeError(f"`forcing` must be a function of (t, u, args) or None; got {forcing!r}.")
-        self.fft = dealiased(internal_transform(fft))
-        self.viscosity = check_number("viscosity", viscosity, least=0)
-        self.forcing = forcing
-        self.lengths = box(lengths)
+    def __check_init__(self):
+        if not (self.forcing is None or callable(self.forcing)):
+            raise TypeError(f"`forcing` must be a function of (t, u, args) or None; got {self.forcing!r}.")
+        check_number("viscosity", self.viscosity, least=0)
 
     def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
-        return -cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
+        return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
     def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
         k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self.fft, k, u)
-        force = self.fft(_vector.stack(*_vector.cross(velocity, vorticity)))
+        velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
+        force = self.transform(_vector.stack(*_vector.cross(velocity, vorticity)))
         if self.forcing is not None:
             push = jnp.asarray(self.forcing(t, u, args))
             if push.shape not in ((), u.shape):

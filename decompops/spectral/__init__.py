@@ -11,9 +11,9 @@ from ._filter import (
     Dealias as Dealias,
     GaussianFilter as GaussianFilter,
     IsotropicFilter as IsotropicFilter,
-    dealiased as dealiased,
 )
 from ._linear import as_linear_operator as as_linear_operator
+from ._modes import dealiased as dealiased
 from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator
 from ._resample import Resample as Resample
 from ._solve import (

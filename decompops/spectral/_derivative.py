@@ -1,6 +1,5 @@
 """Derivatives of periodic fields, exact for every mode that the grid has."""
 
-import math
 import operator
 from typing import Any, ClassVar
 
@@ -9,35 +8,41 @@ from jax import Array
 from jaxtyping import Complex
 
 from .._blocks import Triple
+from .._box import Box
 from .._operator.fft import FFT3D
-from .._operator.transform import Lengths, box
 from . import _vector
-from ._operator import AbstractSpectralOperator, Components, internal_transform
+from ._modes import Components
+from ._operator import AbstractSpectralOperator
+
+
+def _check_orders(orders: Any) -> Triple:
+    try:
+        a, b, c = (operator.index(order) for order in orders)
+        valid = min(a, b, c) >= 0
+    except (TypeError, ValueError):
+        a, b, c, valid = 0, 0, 0, False
+    if not valid:
+        raise ValueError(f"`orders` must be three integers of at least zero, along x, y, z; got {orders!r}.")
+    return a, b, c
 
 
 class Derivative(AbstractSpectralOperator):
     """A partial derivative of a periodic scalar field, or of each component: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
 
     Where the order along an axis is odd, the Nyquist mode of an even grid is dropped: its derivative is not known.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `orders`: the orders `(a, b, c)` along x, y, z.
+    - `box`: the periodic box.
+
+    **Raises:** `ValueError` for orders that are not three integers of at least zero.
     """
 
     fft: FFT3D
-    orders: Triple = eqx.field(static=True)
-    lengths: Lengths
-
-    def __init__(self, fft: FFT3D, orders: Any, lengths: Lengths = 2 * math.pi):
-        """**Arguments:**
-
-        - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-        - `orders`: the orders `(a, b, c)` along x, y, z.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
-
-        **Raises:** `ValueError` or `TypeError` for an `fft` without shape, lengths that are not positive, and orders
-        that are not three integers of at least zero.
-        """
-        self.fft = internal_transform(fft)
-        self.orders = _check_orders(orders)
-        self.lengths = box(lengths)
+    orders: Triple = eqx.field(static=True, converter=_check_orders)
+    box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
@@ -50,8 +55,8 @@ class Derivative(AbstractSpectralOperator):
 class Gradient(AbstractSpectralOperator):
     """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`."""
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -61,8 +66,8 @@ class Gradient(AbstractSpectralOperator):
 class Divergence(AbstractSpectralOperator):
     """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`."""
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -72,8 +77,8 @@ class Divergence(AbstractSpectralOperator):
 class Curl(AbstractSpectralOperator):
     """The curl of a periodic vector field `(*batch, 3, nx, ny, nz)`."""
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -86,19 +91,8 @@ class Laplacian(AbstractSpectralOperator):
     It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
     """
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
         return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)
-
-
-def _check_orders(orders: Any) -> Triple:
-    try:
-        a, b, c = (operator.index(order) for order in orders)
-        valid = min(a, b, c) >= 0
-    except (TypeError, ValueError):
-        a, b, c, valid = 0, 0, 0, False
-    if not valid:
-        raise ValueError(f"`orders` must be three integers of at least zero, along x, y, z; got {orders!r}.")
-    return a, b, c

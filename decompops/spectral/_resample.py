@@ -13,7 +13,7 @@ from .._operator.fft import FFT3D
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
-from ._operator import internal_transform
+from ._modes import check_fft
 
 
 class Resample(AbstractPlanned):
@@ -36,7 +36,8 @@ class Resample(AbstractPlanned):
         **Raises:** `ValueError` for an `fft` without `shape`, or with `modes`, and for a `shape` that is not three
         positive integers.
         """
-        self.fft = internal_transform(fft)
+        check_fft(fft)
+        self.fft = fft
         self.target = check_shape("shape", shape)
         if self.fft.modes is not None:
             raise ValueError(f"`fft` must keep all modes; got `modes={self.fft.modes}`.")

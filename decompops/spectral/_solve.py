@@ -1,19 +1,19 @@
 """Inverses of differential operators on periodic fields, and the projection onto divergence-free ones."""
 
-import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jaxtyping import Complex
 
+from .._box import Box, Number, check_box
+from .._check import check_number
 from .._operator.fft import FFT3D
-from .._operator.transform import Lengths, Number, box
 from . import _vector
-from ._operator import AbstractSpectralOperator, Components, check_number, grid_of, internal_transform
+from ._modes import Components, check_fft
+from ._operator import AbstractSpectralOperator
 
 
 class Poisson(AbstractSpectralOperator):
@@ -22,8 +22,8 @@ class Poisson(AbstractSpectralOperator):
     The mean of f, for which there is no solution, is ignored.
     """
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
         return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
@@ -35,8 +35,8 @@ class InverseDivergence(AbstractSpectralOperator):
     A force from its source, a displacement from a density. The means of f and v are ignored and zero.
     """
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -50,8 +50,8 @@ class InverseCurl(AbstractSpectralOperator):
     A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero.
     """
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -64,30 +64,29 @@ class Helmholtz(AbstractSpectralOperator):
 
     With a positive `shift` this is the screened (modified) equation, such as that of an implicit step of diffusion;
     with `shift = -κ²`, Helmholtz' own `(∇² + κ²) u = -f`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `shift`: a real number, in inverse units of length squared. May be traced, to differentiate by.
+    - `box`: the periodic box.
+
+    **Raises:** `ValueError` for a `shift` at a resonance, where `-shift` is the square of a wavenumber of the grid,
+    which zero always is.
     """
 
     fft: FFT3D
     shift: Number
-    lengths: Lengths
+    box: Box = Box()
 
-    def __init__(self, fft: FFT3D, shift: Number, lengths: Lengths = 2 * math.pi):
-        """**Arguments:**
-
-        - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-        - `shift`: a real number, in inverse units of `lengths` squared. May be traced, to differentiate by.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
-
-        **Raises:** `ValueError` or `TypeError` for an `fft` without shape, lengths that are not positive, and a `shift`
-        for which there is a resonance: `-shift` is the square of a wavenumber of the grid, zero among them.
-        """
-        self.fft = internal_transform(fft)
-        self.shift = check_number("shift", shift)
-        self.lengths = box(lengths)
-        known = not any(isinstance(value, Tracer) for value in (shift, *self.lengths))
-        if known and _has_resonance(self.fft, float(shift), self.lengths):
+    def __check_init__(self):
+        check_number("shift", self.shift)
+        if isinstance(self.shift, Tracer) or self.box.is_traced:
+            return
+        if _has_resonance(self.fft, float(self.shift), self.box):
             raise ValueError(
                 "`shift` must not be minus the square of a wavenumber of the grid, because there the "
-                f"operator has no inverse; got {shift!r}."
+                f"operator has no inverse; got {self.shift!r}."
             )
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -101,18 +100,19 @@ class LerayProjection(AbstractSpectralOperator):
     The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
     """
 
-    fft: FFT3D = eqx.field(converter=internal_transform)
-    lengths: Lengths = eqx.field(converter=box, default=2 * math.pi)
+    fft: FFT3D
+    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
         return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
-def _has_resonance(fft: FFT3D, shift: float, lengths: tuple) -> bool:
+def _has_resonance(fft: FFT3D, shift: float, box: Box) -> bool:
     if shift >= 0:
         return shift == 0
-    shape = fft.modes or grid_of(fft)
+    shape = fft.modes or check_fft(fft)
+    lengths: Any = check_box(box, len(shape)).lengths
     squares = [np.unique((2 * np.pi * np.arange(n // 2 + 1) / length) ** 2) for n, length in zip(shape, lengths)]
     plane = np.unique(np.add.outer(squares[0], squares[1]))
     needed = -shift - plane[plane <= -shift * (1 + 1e-12)]  # along z

@@ -15,10 +15,11 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
 from .. import _compat
+from .._box import Box, check_box
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.planned import pad
-from .._operator.transform import Box, Lengths, box, real_dtype
+from .._operator.transform import real_dtype
 from .._sharding import (
     axis_names,
     batch_in_type,
@@ -29,7 +30,7 @@ from .._sharding import (
 )
 from . import _vector
 from ._filter import IsotropicFilter
-from ._operator import grid_of, internal_transform
+from ._modes import check_fft, inner_transform
 
 
 class GaussianRandomField(eqx.Module):
@@ -40,32 +41,32 @@ class GaussianRandomField(eqx.Module):
     !!! example
 
         ```python
-        field = GaussianRandomField(fft, lambda k: k**-2.0, lengths=100.0)
+        field = GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
         delta = field(jax.random.key(0))
         ```
     """
 
     colour: IsotropicFilter
 
-    def __init__(self, fft: FFT3D, power: Callable, lengths: Lengths = 2 * math.pi):
+    def __init__(self, fft: FFT3D, power: Callable, box: Box = Box()):
         """**Arguments:**
 
         - `fft`: the transform, built with `real=True` and a `shape`.
-        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of `lengths`, in units
-            of `lengths` cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It may hold parameters
+        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length, in units
+            of length cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It may hold parameters
             (an `equinox.Module`). Modes k = 0 are zero.
-        - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+        - `box`: the periodic box.
 
         **Raises:** `ValueError` or `TypeError` for a complex `fft`, one without shape, a `power` that cannot be called,
-        and lengths that are not positive.
+        and a `box` that is not one of the grid.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
-        fft = internal_transform(fft)
+        shape = check_fft(fft)
         if not fft.real:
             raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
-        amplitude = _Amplitude(power, box(lengths), math.prod(grid_of(fft)))
-        self.colour = IsotropicFilter(fft, amplitude, lengths)
+        amplitude = _Amplitude(power, check_box(box, len(shape)), math.prod(shape))
+        self.colour = IsotropicFilter(fft, amplitude, box)
 
     def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "_ _ _"]:
         """One field, padded where the mesh does not divide the grid. `dtype` is real, JAX's default if `None`."""
@@ -76,12 +77,11 @@ class _Amplitude(eqx.Module):
     """What to multiply white noise by, as a function of |k|."""
 
     power: Callable
-    lengths: Lengths
+    box: Box
     cells: int = eqx.field(static=True)
 
     def __call__(self, k: Array) -> Array:
-        x, y, z = self.lengths  # pyright: ignore[reportGeneralTypeIssues]
-        density = jnp.asarray(float(self.cells) / (x * y * z), k.dtype)
+        density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
         variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
         # Modes without power stay without it, whatever the parameters: the derivative of the root must not be infinite.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
@@ -139,7 +139,7 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: FFT3D, u: Shaped[Array | np.ndarray, "..."], lengths: Lengths = 2 * math.pi, *, edges: Any = None
+    fft: FFT3D, u: Shaped[Array | np.ndarray, "..."], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
     """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
@@ -150,20 +150,21 @@ def power_spectrum(
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `u`: fields `(*batch, nx, ny, nz)`.
-    - `lengths`: the lengths of the periodic box along x, y, z, or one for all.
+    - `box`: the periodic box.
     - `edges`: the bounds of the shells, increasing; a mode belongs to a shell if `lower <= |k| < upper`. By default
         the shells are centred on the multiples of the smallest wavenumber of the box, up to the smallest Nyquist
         wavenumber.
 
-    **Raises:** `ValueError` or `TypeError` for an `fft` without shape, lengths that are not positive, `edges` that do
-    not increase.
+    **Raises:** `ValueError` or `TypeError` for an `fft` without shape, a `box` that is not one of its grid, and `edges`
+    that do not increase.
     """
-    fft, lengths = internal_transform(fft).replace(norm="backward"), box(lengths)
-    return _power_spectrum(fft, jnp.asarray(u), lengths, _edges(fft, lengths, edges))
+    box = check_box(box, len(check_fft(fft)))
+    fft = inner_transform(fft).replace(norm="backward")
+    return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 
 
 @eqx.filter_jit
-def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
+def _power_spectrum(fft: FFT3D, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
     spectrum, shells = fft(u), len(bounds) - 1
     squared = spectrum.real**2 + spectrum.imag**2
     dtype = squared.dtype
@@ -171,7 +172,7 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
     @_compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Over the modes of each shell: of their power, of |k|, and their number."""
-        k = _vector.length(fft.wavenumbers(lengths=lengths, dtype=dtype))
+        k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
         shell = _compat.count_up_to(bounds, k)  # 0 and the last lie outside
 
@@ -186,10 +187,9 @@ def _power_spectrum(fft: FFT3D, u: Array, lengths: Box, bounds: tuple[float, ...
     batch = batch_in_type(squared)
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
     power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
-    x, y, z = lengths
-    cells = float(math.prod(grid_of(fft)))
+    cells = float(math.prod(check_fft(fft)))
     mean = 1 / jnp.maximum(modes, 1)
-    return PowerSpectrum(k * mean, power * mean * jnp.asarray(x * y * z / cells**2, dtype), modes)
+    return PowerSpectrum(k * mean, power * mean * jnp.asarray(box.volume / cells**2, dtype), modes)
 
 
 def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..."]:
@@ -204,7 +204,7 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..
 
     **Returns:** real numbers of shape `(*batch,)`.
     """
-    cells, layout = math.prod(grid_of(fft)), fft.plan(grid_of(fft)).target
+    cells, layout = math.prod(check_fft(fft)), fft.plan(check_fft(fft)).target
     if not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     if spectrum.shape[-3:] not in (layout.shape, layout.true_shape):
@@ -215,7 +215,7 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..
     return total / float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
 
 
-def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
+def _edges(fft: FFT3D, box: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         try:
             bounds = np.asarray(edges, float)
@@ -224,9 +224,10 @@ def _edges(fft: FFT3D, lengths: Box, edges: Any) -> tuple[float, ...]:
         if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
             raise ValueError(f"`edges` must be two or more increasing numbers, known when tracing; got {edges!r}.")
         return tuple(bounds.tolist())
-    if not all(isinstance(length, float) for length in lengths):
-        raise ValueError("`edges` must be given where `lengths` are traced; got None.")
-    sizes = fft.modes or grid_of(fft)
+    if box.is_traced:
+        raise ValueError("`edges` must be given where the lengths of `box` are traced; got None.")
+    sizes = fft.modes or check_fft(fft)
+    lengths: Any = box.lengths
     axes = [i for i in range(3) if sizes[i] > 1] or [0, 1, 2]  # an axis of one cell has no wavenumbers
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()

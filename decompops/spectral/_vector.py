@@ -1,5 +1,7 @@
 """Vector calculus on spectra: `k` are wavenumbers `(kx, ky, kz)`, the components of vectors lie in axis -4."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -11,11 +13,13 @@ Parts = tuple[Array, Array, Array]
 
 
 def components(vector: Array) -> Parts:
+    """The three components of a vector field or of its spectrum."""
     vector = whole_along(vector, -4)  # JAX does not slice an axis that Explicit mesh axes shard.
     return vector[..., 0, :, :, :], vector[..., 1, :, :, :], vector[..., 2, :, :, :]
 
 
 def stack(*parts: Array) -> Array:
+    """The vector of these components."""
     return jnp.stack(parts, axis=-4)
 
 
@@ -33,10 +37,12 @@ def times_i(factor: Array, spectrum: Array) -> Array:
 
 
 def gradient(k: Wavenumbers, scalar: Array) -> Array:
+    """The spectrum of the gradient, `i k s`. Take wavenumbers without Nyquist modes, as for all first derivatives."""
     return stack(*(times_i(component, scalar) for component in k))
 
 
 def divergence(k: Wavenumbers, vector: Array) -> Array:
+    """The spectrum of the divergence, `i k·v`."""
     x, y, z = map(times_i, k, components(vector))
     return x + y + z
 
@@ -47,6 +53,7 @@ def cross(a: Parts, b: Parts) -> Parts:
 
 
 def curl(k: Wavenumbers, vector: Array) -> Array:
+    """The spectrum of the curl, `i k × v`."""
     x, y, z = components(vector)
     return stack(
         times_i(k[1], z) - times_i(k[2], y), times_i(k[2], x) - times_i(k[0], z), times_i(k[0], y) - times_i(k[1], x)
@@ -54,6 +61,7 @@ def curl(k: Wavenumbers, vector: Array) -> Array:
 
 
 def squared(k: Wavenumbers) -> Array:
+    """k², minus the symbol of the Laplacian."""
     return k[0] ** 2 + k[1] ** 2 + k[2] ** 2
 
 
@@ -74,3 +82,8 @@ def projection(k: Wavenumbers, vector: Array) -> Array:
     x, y, z = map(times, k, parts)
     longitudinal = times(inverse(squared(k)), x + y + z)
     return stack(*(part - times(component, longitudinal) for component, part in zip(k, parts)))
+
+
+def cast(value: Any, like: Array) -> Array:
+    """A real parameter, such as a viscosity, in the precision of the spectrum `like`."""
+    return jnp.asarray(value, jnp.finfo(like.dtype).dtype)

@@ -125,7 +125,7 @@ def test_result_does_not_depend_on_the_mesh():
     for sizes in [(1, 1), (2, 4)]:
         mesh = make_mesh(sizes, "explicit")
         pm = particle_mesh(mesh, n, halo=4)
-        field = dops.spectral.GaussianRandomField(pm.fft, lpt_nbody.MatterPower(), 40.0)
+        field = dops.spectral.GaussianRandomField(pm.fft, lpt_nbody.MatterPower(), dops.Box(40.0))
         with jax.set_mesh(mesh):
             densities, reach = jax.jit(lambda key, pm=pm, field=field: lpt_nbody.simulate(pm, field(key), 2))(
                 jax.random.key(3)

@@ -95,7 +95,7 @@ def test_the_weights_are_divided_like_the_spectrum_and_the_same_everywhere():
     for other in others:
         assert_close(other, first, rtol=1e-14)
     assert abs(np.mean(np.sum(first**2, 0)) * (12 + 20) / 2 - 1) < 0.03
-    assert spec_of(layers[0].weight) == P(None, None, None, *layers[0].fft.out_spec)
+    assert spec_of(layers[0].weight) == P(None, None, None, *layers[0].transform.out_spec)
     assert {shard.data.size for shard in layers[0].weight.addressable_shards} == {layers[0].weight.size // 8}
 
 

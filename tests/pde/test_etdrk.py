@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import FFT3D, pde, spectral
+from decompops import FFT3D, Box, pde, spectral
 from decompops.pde._etdrk import phi
 
 from helpers import assert_close, finite_difference, make_mesh, random_field
@@ -17,7 +17,7 @@ def flow(sizes=(1, 1), viscosity=0.05):
     equation = pde.NavierStokes(FFT3D(make_mesh(sizes), shape=(8, 8, 8), real=True, norm="forward"), viscosity)
     x, y, z = np.meshgrid(*[2 * np.pi * np.arange(8) / 8] * 3, indexing="ij")
     u = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), np.sin(x + y)])
-    return equation, equation.fft(equation.fft.decomposition.shard(u))
+    return equation, equation.transform(equation.fft.decomposition.shard(u))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
@@ -52,7 +52,7 @@ def test_rollout_is_step_after_step(capfd):
         6,
         t=3.0,
         every=2,
-        observe=lambda t, u: (t, spectral.mean_square(equation.fft, u).sum()),
+        observe=lambda t, u: (t, spectral.mean_square(equation.transform, u).sum()),
         progress=lambda done, steps: reports.append((int(done), int(steps))),
     )
     jax.effects_barrier()
@@ -60,7 +60,9 @@ def test_rollout_is_step_after_step(capfd):
     expected = []
     for i in range(6):
         u = step(3.0 + 0.1 * i, u)
-        expected.append(np.sum(np.mean(equation.fft.decomposition.gather(equation.fft.inverse(u)) ** 2, (1, 2, 3))))
+        expected.append(
+            np.sum(np.mean(equation.fft.decomposition.gather(equation.transform.inverse(u)) ** 2, (1, 2, 3)))
+        )
     assert_close(last, u)
     assert_close(energies, expected[1::2])
     assert_close(times, [3.2, 3.4, 3.6])
@@ -74,8 +76,8 @@ def test_rollout_is_step_after_step(capfd):
 def chaos(sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     """A cheap nonlinear solver, and a state."""
     fft = FFT3D(make_mesh(sizes, kind), shape=shape, real=True, norm="forward")
-    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft, 12.0), 0.1, 1)
-    fft = solver.equation.fft
+    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft, Box(12.0)), 0.1, 1)
+    fft = solver.equation.transform
     return solver, fft(fft.decomposition.shard(random_field(shape)))
 
 
@@ -93,13 +95,13 @@ def test_any_number_of_steps_is_step_after_step(steps, every, kind):
         return jnp.sum(jnp.abs(last) ** 2) + jnp.sum(weights * seen**2), (last, seen)
 
     def at_once(u):
-        options = {"every": every, "observe": lambda t, u: solver.equation.fft.inverse(u) + t}
+        options = {"every": every, "observe": lambda t, u: solver.equation.transform.inverse(u) + t}
         return solver.rollout(u, steps, progress=lambda done, steps: reports.append(int(done)), **options)
 
     def one_by_one(u):
         def step(u, i):
             u = solver.step(0.1 * i, u)
-            return u, solver.equation.fft.inverse(u) + 0.1 * (i + 1)
+            return u, solver.equation.transform.inverse(u) + 0.1 * (i + 1)
 
         last, seen = jax.lax.scan(step, u, jnp.arange(float(steps)))
         return last, seen[(every or 1) - 1 :: every or 1]
@@ -132,7 +134,7 @@ def test_a_gradient_keeps_about_twice_the_root_of_the_steps(steps, every):
 def test_numbers_of_other_types_and_forcings_of_other_precisions():
     """NumPy's integers, and a forcing that is computed in another precision than the state has."""
     fft = FFT3D(make_mesh((2, 1)), shape=(4, 4, 4), real=True)
-    u = pde.NavierStokes(fft, 0.1).fft(random_field((3, 4, 4, 4), np.float32))
+    u = pde.NavierStokes(fft, 0.1).transform(random_field((3, 4, 4, 4), np.float32))
     push = random_field(u.shape, np.complex128)
     results = []
     for dtype in (np.complex64, np.complex128):
@@ -152,7 +154,7 @@ def test_derivatives_of_a_rollout_are_those_of_finite_differences():
         viscosity, dt, amplitude = parameters
         solver = pde.ETDRK(pde.NavierStokes(equation.fft, viscosity), dt)
         later, _ = solver.rollout(jax.lax.complex(amplitude * u.real, amplitude * u.imag), 2)
-        return spectral.mean_square(equation.fft, later).sum()
+        return spectral.mean_square(equation.transform, later).sum()
 
     at = np.array([0.05, 0.1, 1.0])
     gradient = jax.grad(energy)(at)

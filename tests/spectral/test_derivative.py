@@ -11,6 +11,7 @@ from helpers import assert_close, make_mesh, random_field
 
 
 LENGTHS = (1.0, 2 * np.pi, 0.3)
+BOX = dops.Box(LENGTHS)
 ORDERS = [(0, 0, 0), (1, 0, 0), (0, 0, 1), (0, 2, 0), (1, 1, 0), (0, 0, 3), (1, 2, 1), (0, 3, 2)]
 
 
@@ -37,7 +38,7 @@ def test_derivatives_of_any_order_are_exact(sizes, shape, real):
     waves = [((3, -2, 1), 1.0), ((1, 3, 3), -2.0), ((-4, 0, 2), 0.5)]
     field = lambda orders: sum(a * wave(modes, shape, orders, real=real) for modes, a in waves)
     u = fft.decomposition.shard(field((0, 0, 0)))
-    results = jax.jit(lambda u: [spectral.Derivative(fft, orders, LENGTHS)(u) for orders in ORDERS])(u)
+    results = jax.jit(lambda u: [spectral.Derivative(fft, orders, BOX)(u) for orders in ORDERS])(u)
     for orders, result in zip(ORDERS, results):
         assert_close(fft.decomposition.gather(result), field(orders), rtol=1e-12)
 
@@ -57,9 +58,9 @@ def test_nyquist_modes_have_even_derivatives_only(axis, real):
     along, across = unit[axis], unit[axis - 1]
     orders = [2 * along, 2 * along + across, 4 * along, along, 3 * along + 2 * across, along + across]
     everything = lambda u: (
-        [spectral.Derivative(fft, o, LENGTHS)(u) for o in orders],
-        spectral.Gradient(fft, LENGTHS)(u),
-        spectral.Laplacian(fft, LENGTHS)(u),
+        [spectral.Derivative(fft, o, BOX)(u) for o in orders],
+        spectral.Gradient(fft, BOX)(u),
+        spectral.Laplacian(fft, BOX)(u),
     )
     derivatives, gradient, laplacian = jax.tree.map(fft.decomposition.gather, jax.jit(everything)(u))
     scale = [np.prod((2 * np.pi * np.array(modes) / LENGTHS) ** o) for o in orders]
@@ -77,7 +78,7 @@ def test_the_identities_of_vector_calculus():
     shape = (8, 6, 5)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     dec = fft.decomposition
-    grad, div, curl = (kind(fft, LENGTHS) for kind in (spectral.Gradient, spectral.Divergence, spectral.Curl))
+    grad, div, curl = (kind(fft, BOX) for kind in (spectral.Gradient, spectral.Divergence, spectral.Curl))
     u, v = random_field((2, 2, *shape)), random_field((2, 2, 3, *shape), seed=1)
     v -= v.mean((-3, -2, -1), keepdims=True)
 
@@ -85,7 +86,7 @@ def test_the_identities_of_vector_calculus():
     def everything(u, v):
         rotation = curl(v)
         both = jax.vmap(jax.vmap(lambda u, rotation: (curl(grad(u)), div(rotation))), 1, 1)
-        return *both(u, rotation), curl(rotation), grad(div(v)), spectral.Poisson(fft, LENGTHS)(v)
+        return *both(u, rotation), curl(rotation), grad(div(v)), spectral.Poisson(fft, BOX)(v)
 
     curl_grad, div_curl, curl_curl, grad_div, potential = map(dec.gather, everything(dec.shard(u), dec.shard(v)))
     assert curl_grad.shape == (2, 2, 3, *shape)
@@ -96,7 +97,7 @@ def test_the_identities_of_vector_calculus():
     # Away from Nyquist modes ∇²v = ∇(∇·v) - ∇×(∇×v), and the Laplacian undoes Poisson's operator in all of them.
     inner = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True, modes=(7, 5, 5))
     low = lambda v: np.asarray(inner.inverse(inner(v)))
-    back = spectral.Laplacian(fft, LENGTHS)
+    back = spectral.Laplacian(fft, BOX)
     lap_v = dec.gather(jax.jit(back)(dec.shard(v)))
     assert_close(low(lap_v), low(grad_div - curl_curl), rtol=1e-12)
     assert_close(dec.gather(jax.jit(back)(dec.shard(potential))), v)
@@ -110,9 +111,9 @@ def test_translations(shape, real):
     lengths, cells = (2.0, 1.0, 5.0), (1, -2, 3)
     steps = [n * length / size for n, length, size in zip(cells, lengths, shape)]
     phase = lambda by: lambda *k: jnp.exp(sum(jax.lax.complex(0 * q, -q * s) for q, s in zip(k, by)))
-    whole = jax.jit(spectral.SpectralOperator(fft, phase(steps), lengths))
+    whole = jax.jit(spectral.SpectralOperator(fft, phase(steps), dops.Box(lengths)))
     assert_close(fft.decomposition.gather(whole(fft.decomposition.shard(u))), np.roll(u, cells, (0, 1, 2)))
-    part = jax.jit(spectral.SpectralOperator(fft, phase((0.1, 0.2, 0.3)), lengths, nyquist=False))
+    part = jax.jit(spectral.SpectralOperator(fft, phase((0.1, 0.2, 0.3)), dops.Box(lengths), nyquist=False))
     wave = lambda x, y, z: np.cos(np.pi * x) * np.sin(4 * np.pi * y) * np.cos(0.4 * np.pi * z + 1)
     grid = np.meshgrid(*[np.arange(n) * length / n for n, length in zip(shape, lengths)], indexing="ij")
     expected = wave(*(x - s for x, s in zip(grid, (0.1, 0.2, 0.3))))

@@ -76,16 +76,16 @@ def test_structure_and_tags():
 
 def test_the_tags_are_true():
     """Of the matrices themselves, on a grid small enough to write them out: odd and even, Nyquist modes included."""
-    shape, lengths = (2, 3, 4), (1.0, 2.0, 3.0)
+    shape, box = (2, 3, 4), dops.Box((1.0, 2.0, 3.0))
     fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True)
     some = {
         "positive": [
             spectral.Dealias(fft),
-            spectral.GaussianFilter(fft, 0.3, lengths),
-            spectral.LerayProjection(fft, lengths),
+            spectral.GaussianFilter(fft, 0.3, box),
+            spectral.LerayProjection(fft, box),
         ],
-        "negative": [spectral.Laplacian(fft, lengths), spectral.Poisson(fft, lengths)],
-        "symmetric": [spectral.Curl(fft, lengths)],
+        "negative": [spectral.Laplacian(fft, box), spectral.Poisson(fft, box)],
+        "symmetric": [spectral.Curl(fft, box)],
     }
 
     @jax.jit

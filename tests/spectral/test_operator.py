@@ -44,21 +44,22 @@ def skewed(kx, ky, kz):
 
 
 def operators(fft, lengths=LENGTHS):
+    box = dops.Box(lengths)
     return {
-        "derivative": spectral.Derivative(fft, (1, 2, 0), lengths),
-        "gradient": spectral.Gradient(fft, lengths),
-        "laplacian": spectral.Laplacian(fft, lengths),
-        "poisson": spectral.Poisson(fft, lengths),
-        "helmholtz": spectral.Helmholtz(fft, -1.0, lengths),
-        "isotropic": spectral.IsotropicFilter(fft, smooth, lengths),
-        "gaussian": spectral.GaussianFilter(fft, 0.2, lengths),
+        "derivative": spectral.Derivative(fft, (1, 2, 0), box),
+        "gradient": spectral.Gradient(fft, box),
+        "laplacian": spectral.Laplacian(fft, box),
+        "poisson": spectral.Poisson(fft, box),
+        "helmholtz": spectral.Helmholtz(fft, -1.0, box),
+        "isotropic": spectral.IsotropicFilter(fft, smooth, box),
+        "gaussian": spectral.GaussianFilter(fft, 0.2, box),
         "dealias": spectral.Dealias(fft),
-        "symbol": spectral.SpectralOperator(fft, skewed, lengths, nyquist=False),
-        "divergence": spectral.Divergence(fft, lengths),
-        "curl": spectral.Curl(fft, lengths),
-        "leray": spectral.LerayProjection(fft, lengths),
-        "inverse divergence": spectral.InverseDivergence(fft, lengths),
-        "inverse curl": spectral.InverseCurl(fft, lengths),
+        "symbol": spectral.SpectralOperator(fft, skewed, box, nyquist=False),
+        "divergence": spectral.Divergence(fft, box),
+        "curl": spectral.Curl(fft, box),
+        "leray": spectral.LerayProjection(fft, box),
+        "inverse divergence": spectral.InverseDivergence(fft, box),
+        "inverse curl": spectral.InverseCurl(fft, box),
     }
 
 
@@ -168,7 +169,7 @@ class Mixing(spectral.AbstractSpectralOperator):
     """A user's own operator: vectors to vectors, with a matrix that is neither symmetric nor real."""
 
     fft: dops.FFT3D
-    lengths: tuple = LENGTHS
+    box: dops.Box = dops.Box(LENGTHS)
     components = ("vector", "vector")
 
     def multiply(self, spectrum):
@@ -185,8 +186,8 @@ def test_transposes_by_dot_products(real, kind):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), real=real)
         symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # of no symmetry
         cases = {
-            "symbol": spectral.SpectralOperator(fft, symbol, LENGTHS),
-            "vectors": spectral.Gradient(fft, LENGTHS) if real else Mixing(fft),
+            "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
+            "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
         }
         fields = [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft)]
         fields += [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft, seed=2)]
@@ -238,7 +239,7 @@ def test_blocks_inside_shard_map_are_those_of_the_global_call():
 def test_wavenumbers_and_multiplicity_inside_shard_map_are_those_of_the_block(sizes, axis_contiguous, modes):
     mesh = make_mesh(sizes)
     fft = dops.FFT3D(mesh, shape=(5, 6, 7), real=True, axis_contiguous=axis_contiguous, modes=modes)
-    everything = lambda: (*fft.wavenumbers(lengths=LENGTHS), fft.multiplicity())
+    everything = lambda: (*fft.wavenumbers(box=dops.Box(LENGTHS)), fft.multiplicity())
 
     def body(block):
         spectrum = fft.local(block)
@@ -267,7 +268,7 @@ def test_gradients_by_the_parameters_of_a_symbol():
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), real=True)
         u = fft.decomposition.shard(inputs(fft)[0])
-        operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)), LENGTHS)
+        operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)), dops.Box(LENGTHS))
         loss = eqx.filter_jit(lambda operator, u: jnp.sum(jnp.sin(operator(u) + operator.T(2 * u))))
         g = eqx.filter_jit(eqx.filter_grad(loss))(operator, u)
         assert len(jax.tree.leaves(g)) == 2  # the parameters, and neither wavenumbers nor lengths
@@ -300,7 +301,7 @@ def test_hessians_by_the_lengths_of_the_box():
     """`jax.hessian` maps tangents over primal values that are not mapped."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
-    loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, lengths)(u) ** 2)
+    loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)
     lengths, direction = np.array(LENGTHS), np.array([1.0, -2.0, 0.5])
     run = jax.jit(lambda at: (jax.grad(loss)(at), jax.hessian(loss)(at)))
     slope, hessian = (lambda at: np.dot(run(at)[0], direction)), np.asarray(run(lengths)[1])
@@ -363,9 +364,11 @@ BAD = [
         "`fft` must be built with a `shape`; got one without",
     ),
     (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT3D`; got Derived"),
-    (lambda d, f: d.spectral.Gradient(f, -1.0), "`lengths` must be one or three positive, finite numbers; got -1.0"),
-    (lambda d, f: d.spectral.Curl(f, (1.0, 2.0)), r"`lengths` must be .*; got \(1.0, 2.0\)"),
-    (lambda d, f: d.spectral.Poisson(f, "long"), "`lengths` must be .*; got 'long'"),
+    (lambda d, f: d.spectral.Gradient(f, 1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
+    (
+        lambda d, f: d.spectral.Curl(f, d.Box((1.0, 2.0))),
+        r"`box` has 2 lengths, but the grid has 3 axes: pass one .*; got Box\(\(1.0, 2.0\)\)",
+    ),
     (lambda d, f: d.spectral.Divergence(f)(np.ones((4, 4, 4))), r"`x` must be a vector field .*; got \(4, 4, 4\)"),
     (lambda d, f: d.spectral.Curl(f).T(np.ones((2, 4, 4, 4))), r"`x` must be a vector field .*; got \(2, 4, 4, 4\)"),
     (lambda d, f: d.spectral.Laplacian(f)(np.ones((4, 4, 5))), r"`x` must have shape .*; got \(4, 4, 5\)"),

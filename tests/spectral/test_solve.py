@@ -33,7 +33,8 @@ def test_manufactured_solutions(shape, lengths, real, sizes):
     image = image.real if real else image
     shift = (2 * np.pi / min(lengths)) ** 2
     offset = 3.0  # the mean of a right-hand side, which Poisson's equation ignores
-    solve = lambda f, g: (spectral.Poisson(fft, lengths)(f), spectral.Helmholtz(fft, shift, lengths)(g))
+    box = dops.Box(lengths)
+    solve = lambda f, g: (spectral.Poisson(fft, box)(f), spectral.Helmholtz(fft, shift, box)(g))
     poisson, helmholtz = jax.jit(solve)(dec.shard(image + offset), dec.shard(shift * u - image))
     np.testing.assert_allclose(dec.gather(poisson), u - u.mean(), rtol=0, atol=1e-9)
     np.testing.assert_allclose(dec.gather(helmholtz), u, rtol=0, atol=1e-9)
@@ -45,7 +46,7 @@ def test_helmholtz_equation_of_waves():
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     u = random_field(shape)
     f = fft.decomposition.shard(-(laplacian(u, lengths).real + kappa**2 * u))
-    loss = jax.jit(jax.value_and_grad(lambda shift: jnp.sum(spectral.Helmholtz(fft, shift, lengths)(f) ** 2)))
+    loss = jax.jit(jax.value_and_grad(lambda shift: jnp.sum(spectral.Helmholtz(fft, shift, dops.Box(lengths))(f) ** 2)))
     value, slope = loss(-(kappa**2))
     assert float(value) == pytest.approx(np.sum(u**2), rel=1e-10)
     assert float(slope) == pytest.approx(finite_difference(lambda s: loss(s)[0], -(kappa**2), 1.0, 1e-4), rel=1e-6)
@@ -65,7 +66,7 @@ def test_helmholtz_equation_of_waves():
 def test_resonances_are_refused(plain, shift, lengths):
     fft = plain.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
     with pytest.raises(ValueError, match=r"`shift` must (not be minus the square of a wavenumber .*|be finite); got"):
-        plain.spectral.Helmholtz(fft, shift, lengths)
+        plain.spectral.Helmholtz(fft, shift, plain.Box(lengths))
 
 
 def test_what_is_no_resonance_is_accepted():
@@ -73,7 +74,7 @@ def test_what_is_no_resonance_is_accepted():
     # No sum of three squares, near one, one of modes beyond the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
-    assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).fft.modes == (7, 5, 5)  # mode 4 is not kept
+    assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # mode 4 is not kept
 
 
 @pytest.mark.parametrize("shift", ["1", None, 1j, np.ones(3), jnp.ones((1, 1, 1))])
@@ -92,17 +93,17 @@ def test_a_traced_shift_is_one_number_too(plain):
 @pytest.mark.parametrize(("sizes", "shape", "real"), [((2, 4), (8, 6, 4), True), ((8, 1), (9, 5, 6), False)])
 def test_projection(sizes, shape, real):
     """Random fields have Nyquist modes, where an even grid does."""
-    lengths = (1.0, 0.5, 3.0)
+    box = dops.Box((1.0, 0.5, 3.0))
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real)
     dec = fft.decomposition
     dtype = np.float64 if real else np.complex128
     u, phi = random_field((2, 3, *shape), dtype) + 1, random_field((2, *shape), dtype, seed=1)
-    project, div, curl = (kind(fft, lengths) for kind in (spectral.LerayProjection, spectral.Divergence, spectral.Curl))
+    project, div, curl = (kind(fft, box) for kind in (spectral.LerayProjection, spectral.Divergence, spectral.Curl))
 
     @jax.jit
     def everything(u, phi):
         p, rotation = project(u), curl(u)
-        return p, project(p), div(p), div(u), project(rotation), rotation, project(spectral.Gradient(fft, lengths)(phi))
+        return p, project(p), div(p), div(u), project(rotation), rotation, project(spectral.Gradient(fft, box)(phi))
 
     p, twice, div_p, div_u, kept, rotation, dropped = map(dec.gather, everything(dec.shard(u), dec.shard(phi)))
     assert_close(twice, p, rtol=1e-13)

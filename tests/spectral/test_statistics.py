@@ -18,6 +18,7 @@ from helpers import assert_close, finite_difference, make_mesh, random_field, sp
 
 AXES = (-3, -2, -1)
 LENGTHS = (1.0, 2.0, 1.5)
+BOX = dops.Box(LENGTHS)
 
 
 def length_of_waves(shape, lengths):
@@ -53,7 +54,7 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
         step = 2 * np.pi / 2
         whole = np.array([-1.0, 1e3])
 
-        spectrum = lambda x: spectral.power_spectrum(fft, x, LENGTHS, edges=edges)
+        spectrum = lambda x: spectral.power_spectrum(fft, x, BOX, edges=edges)
         compiled = jax.jit(spectrum).lower(x).compile()
         assert {c.kind for c in collectives(compiled.as_text())} == {"all-to-all", "all-reduce"}
         result = compiled(x)
@@ -67,8 +68,8 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
 
         @jax.jit
         def everything(x):
-            everywhere = spectral.power_spectrum(fft, x, LENGTHS, edges=list(whole))
-            return jax.vmap(spectrum)(x), spectral.power_spectrum(fft, x, LENGTHS), everywhere
+            everywhere = spectral.power_spectrum(fft, x, BOX, edges=list(whole))
+            return jax.vmap(spectrum)(x), spectral.power_spectrum(fft, x, BOX), everywhere
 
         mapped, default, everywhere = everything(x)
         assert_close(mapped.power, result.power, rtol=1e-13)
@@ -93,7 +94,7 @@ def test_the_power_of_known_waves():
 
     @jax.jit
     def everything(u, direction, lengths):
-        power = lambda u, lengths: spectral.power_spectrum(fft, u, lengths, edges=edges)
+        power = lambda u, lengths: spectral.power_spectrum(fft, u, dops.Box(lengths), edges=edges)
         weighted = lambda u, lengths: jnp.sum(power(u, lengths).power ** 2) + jnp.sum(power(u, lengths).k)
         by_field, by_lengths = jax.grad(weighted, (0, 1))(u, lengths)
         return power(u, lengths), jnp.sum(by_field * direction), by_lengths, weighted(u, lengths)
@@ -117,7 +118,7 @@ def test_shells_by_default():
 
     def count(shape, lengths):
         fft = dops.FFT3D(mesh, shape=shape, real=True)
-        return jax.eval_shape(lambda u: spectral.power_spectrum(fft, u, lengths), jnp.ones(shape)).k.shape[0]
+        return jax.eval_shape(lambda u: spectral.power_spectrum(fft, u, dops.Box(lengths)), jnp.ones(shape)).k.shape[0]
 
     assert [count((6, 6, 6), length) for length in (1.0, 1000.0, 2 * np.pi)] == [3, 3, 3]
     assert count((8, 6, 1), (4.0, 3.0, 0.5)) == 4
@@ -134,7 +135,7 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
         with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
             fft = dops.FFT3D(mesh, shape=shape, real=True)
             dec = fft.decomposition
-            field = spectral.GaussianRandomField(fft, lambda k: k**-1.5, LENGTHS)
+            field = spectral.GaussianRandomField(fft, lambda k: k**-1.5, BOX)
             if len(sizes) == 3:
                 noise, delta = spectral.white_noise(dec, key), field(key)
             else:
@@ -194,10 +195,10 @@ def test_the_spectrum_of_many_realisations():
         edges = [1e-3, 8.0, 12.0, 16.0, 24.0, 32.0]
 
         def one(key):
-            field = spectral.GaussianRandomField(fft, law, LENGTHS)(key)
+            field = spectral.GaussianRandomField(fft, law, BOX)(key)
             return (
                 field,
-                spectral.power_spectrum(fft, field, LENGTHS, edges=edges),
+                spectral.power_spectrum(fft, field, BOX, edges=edges),
                 spectral.mean_square(fft, fft(field)),
             )
 
@@ -229,7 +230,7 @@ def test_derivatives_of_random_fields():
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), real=True)
 
     def loss(law, lengths, dtype=None):
-        field = spectral.GaussianRandomField(fft, law, lengths)(jax.random.key(0), dtype=dtype)
+        field = spectral.GaussianRandomField(fft, law, dops.Box(lengths))(jax.random.key(0), dtype=dtype)
         return jnp.mean(field**2 + jnp.sin(field))
 
     at = lambda p: (PowerLaw(p[0], p[1]), jnp.array([1.0, 2.0, 1.5]) * p[2])
@@ -280,7 +281,7 @@ BAD = [
         lambda d, f: d.spectral.GaussianRandomField(f.replace(real=False), abs),
         "`fft` must be built with `real=True`; got",
     ),
-    (lambda d, f: d.spectral.GaussianRandomField(f, abs, 0.0), "`lengths` must be .*; got 0.0"),
+    (lambda d, f: d.spectral.GaussianRandomField(f, abs, 2.0), "`box` must be a `Box`.*; got 2.0"),
     (
         lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), edges=[1.0, 1.0]),
         r"`edges` must .* increasing .*; got \[1.0, 1.0\]",
@@ -292,8 +293,8 @@ BAD = [
         "`edges` must be .*, known when tracing; got",
     ),
     (
-        lambda d, f: jax.jit(lambda length: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), length))(1.0),
-        "`edges` must be given where `lengths` are traced",
+        lambda d, f: jax.jit(lambda length: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), d.Box(length)))(1.0),
+        "`edges` must be given where the lengths of `box` are traced",
     ),
     (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 5))), r"`x` must have shape .*; got \(4, 4, 5\)"),
     (

@@ -1,0 +1,101 @@
+"""`Box`: the periodic box that a grid fills."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+
+Number = float | int | Array
+Lengths = Number | tuple[Number, ...] | list[Number] | np.ndarray
+
+
+class Box(eqx.Module):
+    """A periodic box, given by its lengths. Wavenumbers are in radians per unit of these lengths.
+
+    !!! example
+
+        ```python
+        dops.Box(1.0)                # The unit cube.
+        dops.Box((1.0, 2.0, 3.0))    # One length for each axis, x, y, z.
+        dops.Box()                   # 2π along every axis, so that wavenumbers are integers.
+        ```
+
+    A `Box` is a PyTree of its lengths, so that operators differentiate by them. Boxes with equal lengths are equal.
+    """
+
+    lengths: Number | tuple[Number, ...]
+
+    def __init__(self, lengths: Lengths = 2 * math.pi):
+        """**Arguments:**
+
+        - `lengths`: one length for all axes of a grid, or one for each axis. May be traced.
+
+        **Raises:** `ValueError` for lengths that are not positive, finite numbers.
+        """
+        several = isinstance(lengths, tuple | list) or np.ndim(lengths) == 1
+        parts = tuple(lengths) if several else (lengths,)  # pyright: ignore[reportArgumentType]
+        if not parts or not all(map(_is_length, parts)):
+            raise ValueError(
+                f"`lengths` must be positive, finite numbers, one for all axes or one for each; got {lengths!r}."
+            )
+        numbers = tuple(map(_number, parts))
+        self.lengths = numbers if several else numbers[0]
+
+    @property
+    def volume(self) -> Number:
+        """The product of the lengths. Raises `ValueError` for one length that stands for all axes of some grid."""
+        if not isinstance(self.lengths, tuple):
+            raise ValueError(
+                f"`volume` needs one length for each axis; got {self}. Say how many axes there are: "
+                "`box.with_axes(3).volume`."
+            )
+        first, *others = self.lengths
+        return math.prod(others, start=first)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether a length is only known when a compiled program runs."""
+        lengths = self.lengths if isinstance(self.lengths, tuple) else (self.lengths,)
+        return any(isinstance(length, Tracer) for length in lengths)
+
+    def with_axes(self, axes: int) -> "Box":
+        """The same box with one length for each of `axes` axes.
+
+        **Raises:** `ValueError` for a box with another number of lengths.
+        """
+        if not isinstance(self.lengths, tuple):
+            return Box((self.lengths,) * axes)
+        if len(self.lengths) != axes:
+            raise ValueError(
+                f"`box` has {len(self.lengths)} lengths, but the grid has {axes} axes: pass one length for each axis, "
+                f"or one for all; got {self}."
+            )
+        return self
+
+    def __repr__(self) -> str:
+        return f"Box({self.lengths})"
+
+
+def check_box(box: Any, axes: int) -> Box:
+    """`box` with one length for each of the `axes` of a grid, after a check that it is a box of that grid."""
+    if not isinstance(box, Box):
+        raise TypeError(f"`box` must be a `Box`, such as `Box(1.0)` or `Box((1.0, 2.0, 3.0))`; got {box!r}.")
+    return box.with_axes(axes)
+
+
+def _is_length(value: Any) -> bool:
+    if isinstance(value, Tracer):
+        return value.ndim == 0
+    try:
+        return 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        return False
+
+
+def _number(length: Any) -> Number:
+    return jnp.asarray(length, jnp.zeros(()).dtype) if isinstance(length, Tracer) else float(length)

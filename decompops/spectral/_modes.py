@@ -1,0 +1,103 @@
+"""What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import equinox as eqx
+import jax.numpy as jnp
+from equinox import AbstractVar
+from jax import Array
+from jaxtyping import Complex
+
+from .._blocks import Triple
+from .._box import Box, check_box
+from .._operator.fft import FFT3D
+from .._operator.transform import Wavenumbers
+
+
+# What stands in the axis before the grid: nothing of ours, or the three components of a vector.
+Components = Literal["scalar", "vector"]
+Rule = Literal["2/3", "3/2"]
+
+
+class AbstractSpectral(eqx.Module):
+    """Something that works on the spectra of periodic fields: a transform `fft` and a `box`, kept as they were given.
+
+    A subclass declares both as fields. Those whose transform must keep only the modes that products of two fields leave
+    free of aliasing set `dealiases = True`.
+    """
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+        fft: ClassVar[FFT3D]
+        box: ClassVar[Box]
+    else:
+        fft: AbstractVar[FFT3D]
+        box: AbstractVar[Box]
+    dealiases: ClassVar[bool] = False
+
+    def __check_init__(self):
+        check_box(self.box, len(check_fft(self.fft)))
+
+    @property
+    def transform(self) -> FFT3D:
+        """The transform between fields and the spectra that are worked on.
+
+        It is `fft` with the faster storage order of spectra (docs/performance.md), and dealiased where `dealiases`.
+        """
+        return inner_transform(self.fft, dealiases=self.dealiases)
+
+    def wavenumbers(self, spectrum: Complex[Array, "..."], *, nyquist: bool = True) -> Wavenumbers:
+        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT3D.wavenumbers`."""
+        dtype = jnp.finfo(spectrum.dtype).dtype
+        return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
+
+
+@functools.lru_cache(maxsize=256)
+def inner_transform(fft: FFT3D, *, dealiases: bool = False) -> FFT3D:
+    """The transform that operators use inside; see `AbstractSpectral.transform`."""
+    fft = dealiased(fft) if dealiases else fft
+    return fft.replace(axis_contiguous=max(fft.decomposition.sizes) > 1)
+
+
+def check_fft(fft: Any) -> Triple:
+    """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid."""
+    if not isinstance(fft, FFT3D):
+        raise TypeError(f"`fft` must be an `FFT3D`; got {fft!r}.")
+    if fft.decomposition.shape is None:
+        raise ValueError("`fft` must be built with a `shape`; got one without.")
+    return fft.decomposition.shape
+
+
+def check_components(components: Components, x: Any) -> None:
+    """Raise `ValueError` for an `x` that is no vector field where one is needed."""
+    shape = jnp.shape(x)
+    if components == "vector" and (len(shape) < 4 or shape[-4] != 3):
+        raise ValueError(f"`x` must be a vector field of shape (*batch, 3, nx, ny, nz); got {shape}.")
+
+
+def dealiased(fft: FFT3D, rule: Rule = "2/3") -> FFT3D:
+    """A transform between a grid and the modes for which products of two fields on that grid are free of aliasing.
+
+    Products of modes below n/3 alias, on a grid of n points, only onto modes above n/3. So with
+    `padded = dealiased(fft, "3/2")` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact. Give `fft`
+    `norm="forward"` where spectra go from one grid to another: the scale of the others depends on the grid.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`.
+    - `rule`: "2/3" keeps the grid of `fft` and its modes below a third of it; "3/2" keeps the modes of `fft` and
+        takes a grid of 3/2 times as many points, or just more.
+
+    **Returns:** an `FFT3D` with `modes`. A transform that keeps few enough modes already is returned as it is.
+
+    **Raises:** `ValueError` for an `fft` without shape and another rule.
+    """
+    if rule not in get_args(Rule):
+        raise ValueError(f"`rule` must be one of {get_args(Rule)}; got {rule!r}.")
+    shape = check_fft(fft)
+    modes = fft.modes or shape
+    if rule == "2/3":
+        # The highest mode below n / 3, on both sides of zero.
+        return fft.replace(modes=tuple(min(m, 2 * math.ceil(n / 3) - 1) for m, n in zip(modes, shape)))
+    return fft.replace(shape=tuple(max(n, 3 * m // 2 + m % 2) for m, n in zip(modes, shape)), modes=modes)
