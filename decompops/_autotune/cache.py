@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 
 from .._backend.xla import XLA
@@ -89,7 +90,7 @@ def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
 def _printed(operator: Operator, candidate: Decomposition) -> str:
     """What the operator prints as, without the addresses of functions: they differ between runs."""
     try:
-        return re.sub(r" at 0x[0-9a-f]+", "", str(operator(candidate)))
+        return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(operator(candidate)))
     except Exception as error:  # its trial reports that
         return type(error).__name__
 

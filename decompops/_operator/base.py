@@ -13,9 +13,36 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
+from .._structure import Structure
 
 
-class AbstractOperator(eqx.Module):
+class AbstractTyped(eqx.Module):
+    """A function of a field, such as an operator or a layer, that knows the type of what it takes and returns."""
+
+    @property
+    @abc.abstractmethod
+    def in_structure(self) -> Structure:
+        """What it takes, as far as that is known without an array."""
+
+    @abc.abstractmethod
+    def result_structure(self, given: Structure) -> Structure:
+        """What it returns for an input of structure `given`, which fits `in_structure`."""
+
+    @property
+    def out_structure(self) -> Structure:
+        """What it returns, as far as that is known without an array."""
+        return type(self).result_structure(self, self.in_structure)
+
+    @property
+    def title(self) -> str:
+        """What errors and `repr` call it."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        return f"{self.title}  {self.in_structure} -> {self.out_structure}"
+
+
+class AbstractOperator(AbstractTyped):
     """A linear operator on fields of shape `(*batch, nx, ny, nz)`, divided over a device mesh.
 
     Operators are immutable PyTrees. They are called like functions, differentiate in every mode, take any number of
@@ -52,14 +79,14 @@ class AbstractOperator(eqx.Module):
         """The conjugate transpose."""
 
     @property
-    @abc.abstractmethod
     def in_spec(self) -> PartitionSpec:
-        """The partition spec of the three grid axes of an input."""
+        """The partition spec of the grid axes of an input."""
+        return self.in_structure.layout.spec
 
     @property
-    @abc.abstractmethod
     def out_spec(self) -> PartitionSpec:
-        """The partition spec of the three grid axes of a result."""
+        """The partition spec of the grid axes of a result."""
+        return self.out_structure.layout.spec
 
     def __matmul__(self, other):
         return _compose(self, other)
@@ -83,6 +110,7 @@ class Compose(AbstractOperator):
     def __check_init__(self):
         if not any(isinstance(operator, AbstractOperator) for operator in self.operators):
             raise ValueError(f"`operators` must contain at least one operator; got {self.operators}.")
+        self._structures(None)
 
     @property
     def decomposition(self) -> Decomposition:
@@ -108,12 +136,33 @@ class Compose(AbstractOperator):
         return Compose(tuple(operator.H for operator in reversed(self._parts())))
 
     @property
-    def in_spec(self) -> PartitionSpec:
-        return self._ends()[0].in_spec
+    def in_structure(self) -> Structure:
+        return self._ends()[0].in_structure
 
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self._ends()[1].out_spec
+    def result_structure(self, given: Structure) -> Structure:
+        return self._structures(given)[-1] or self._ends()[1].out_structure
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            repr(operator) if isinstance(operator, AbstractTyped) else f"{_name(operator)}  (a plain function)"
+            for operator in reversed(self.operators)
+        )
+
+    def _structures(self, given: Structure | None) -> list[Structure | None]:
+        """What each operator returns, in the order in which they are applied; `None` where that is not known.
+
+        Raises `ValueError` where the result of one does not fit the next.
+        """
+        found: list[Structure | None] = []
+        previous = None
+        for operator in reversed(self.operators):
+            if isinstance(operator, AbstractTyped):
+                given = _fitting(operator, given, previous)
+            else:
+                given = given and given.through(operator)
+            previous = operator
+            found.append(given)
+        return found
 
     def _parts(self) -> tuple[AbstractOperator, ...]:
         parts = tuple(operator for operator in self.operators if isinstance(operator, AbstractOperator))
@@ -125,6 +174,21 @@ class Compose(AbstractOperator):
         """The first and the last operator to be applied; plain callables do not change the layout."""
         operators = [op for op in reversed(self.operators) if isinstance(op, AbstractOperator)]
         return operators[0], operators[-1]
+
+
+def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
+    """What `operator` returns for what `previous` returns, which is `given` if it is known."""
+    wanted = operator.in_structure
+    if given is None:
+        return operator.out_structure
+    if problem := given.misfit(wanted):
+        source = "the input is" if previous is None else f"`{_name(previous)}` returns"
+        raise ValueError(f"`{operator.title}` must get {wanted}, but {source} {given}: {problem}.")
+    return operator.result_structure(given)
+
+
+def _name(function: Any) -> str:
+    return function.title if isinstance(function, AbstractTyped) else getattr(function, "__name__", repr(function))
 
 
 def _compose(left: Any, right: Any) -> Compose:

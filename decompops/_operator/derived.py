@@ -7,10 +7,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
+from .._structure import Structure
 from .base import AbstractOperator
 
 
@@ -26,6 +26,11 @@ class Form:
     def is_reversed(self) -> bool:
         """Whether the operator in this form maps from the operator's results to its inputs."""
         return self.inverted != self.transposed
+
+    def __str__(self) -> str:
+        """What is typed to get it: ".inverse", ".T", ".H", ".inverse.T"."""
+        derived = {(False, False): "", (True, False): ".T", (True, True): ".H", (False, True): ".H.T"}
+        return ".inverse" * self.inverted + derived[self.transposed, self.conjugated]
 
     def __xor__(self, other: "Form") -> "Form":
         """Both forms, one after the other."""
@@ -53,6 +58,17 @@ class AbstractDerivable(AbstractOperator):
     @abc.abstractmethod
     def is_invertible(self) -> bool:
         """Whether `apply` takes an inverted form."""
+
+    @abc.abstractmethod
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        """What the operator in `form` takes and returns, for an input of structure `given` if that is known."""
+
+    @property
+    def in_structure(self) -> Structure:
+        return type(self).structures(self, UNCHANGED, None)[0]
+
+    def result_structure(self, given: Structure) -> Structure:
+        return type(self).structures(self, UNCHANGED, given)[1].following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
         # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
@@ -92,12 +108,11 @@ class Derived(AbstractDerivable):
         return self.operator.is_invertible
 
     @property
-    def in_spec(self) -> PartitionSpec:
-        return self.operator.out_spec if self.form.is_reversed else self.operator.in_spec
+    def title(self) -> str:
+        return f"{self.operator.title}{self.form}"
 
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self.operator.in_spec if self.form.is_reversed else self.operator.out_spec
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        return self.operator.structures(self.form ^ form, given)
 
     def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
         operator = self.operator

@@ -3,21 +3,23 @@
 import abc
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import Call
+from .._basis.base import Kind
 from .._blocks import AXES, Blocks
 from .._decomposition import Decomposition
+from .._layout import Layout
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
 from .._sharding import manual_axes, plain
+from .._structure import Space, Structure
 from .derived import UNCHANGED, AbstractDerivable, Form
 
 
@@ -44,13 +46,23 @@ class AbstractPlanned(AbstractDerivable):
     def is_invertible(self) -> bool:
         return _example(self, UNCHANGED).is_invertible
 
-    @property
-    def in_spec(self) -> PartitionSpec:
-        return _example(self, UNCHANGED).source.spec
+    # Whether fields or spectra are taken and returned: `None` for either, as the input is.
+    spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
 
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return _example(self, UNCHANGED).target.spec
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        lengths = given.lengths if given else None
+        if self.decomposition.shape is None and given is not None and lengths is not None:
+            plan = self.plan_for(given.layout.blocks.shape, form)
+        else:
+            plan = _example(self, form)
+        known = lengths is not None or self.decomposition.shape is not None
+        ends = self.spaces[::-1] if form.is_reversed else self.spaces
+        kinds = _kinds(plan)
+        source, target = (
+            Structure(Layout(self.decomposition.mesh, blocks), blocks.lengths if known else None, kind, space)
+            for blocks, kind, space in zip((plan.source, plan.target), kinds, ends)
+        )
+        return source, target
 
     def plan_for(self, shape: tuple[int, ...], form: Form = UNCHANGED, *, blocks: bool = False) -> Plan:
         """The plan for an input of `shape`: a global field, or one block of it."""
@@ -92,6 +104,22 @@ def _example(operator: AbstractPlanned, form: Form) -> Plan:
     decomposition = operator.decomposition
     n = math.prod(decomposition.sizes)
     return plan_in_form(operator.plan(decomposition.shape or (n, n, n)), form)
+
+
+def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:
+    """Whether a plan takes and returns real numbers or complex ones; `None` where it keeps what is given."""
+    real, complex_ = np.dtype(np.float32), np.dtype(np.complex64)
+    try:
+        plan.input_dtype(complex_)
+    except TypeError:
+        return "real", _kind(plan.result_dtype(plan.input_dtype(real)))
+    if plan.input_dtype(real) == real:
+        return None, None
+    return "complex", _kind(plan.result_dtype(complex_))
+
+
+def _kind(dtype: np.dtype) -> Kind:
+    return "complex" if dtype.kind == "c" else "real"
 
 
 def _make_call(structure: Any, leaves: tuple, shape: tuple[int, ...], form: Form, local: bool) -> Call:

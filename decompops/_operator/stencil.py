@@ -15,6 +15,7 @@ from .._backend.base import AbstractBackend
 from .._blocks import Blocks
 from .._decomposition import Decomposition
 from .._sharding import manual_axes, place, reshape_behind
+from .._structure import Structure
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
 
@@ -67,13 +68,10 @@ class Stencil(AbstractDerivable):
     def decomposition(self) -> Decomposition:
         return self.exchange.decomposition
 
-    @property
-    def in_spec(self) -> PartitionSpec:
-        return self.exchange.in_spec
-
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self.exchange.in_spec
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        del form  # Fields of one layout go in and come out.
+        source, _ = self.exchange.structures(UNCHANGED, given)
+        return source, source
 
     @property
     def is_invertible(self) -> bool:

@@ -22,6 +22,7 @@ from .._decomposition import Decomposition
 from .._plan.plan import Plan
 from .._plan.transform import Norm, transform_plan
 from .._sharding import manual_axes, place
+from .._structure import Space
 from .planned import AbstractPlanned
 
 
@@ -39,6 +40,8 @@ class AbstractTransform(AbstractPlanned):
         norm: AbstractVar[Norm]
         axis_contiguous: AbstractVar[bool]
         modes: AbstractVar[tuple[int, ...] | None]
+
+    spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
     @property
     @abc.abstractmethod

@@ -16,8 +16,10 @@ from .._operator.fft import FFT3D
 from .._operator.transform import Wavenumbers
 
 
-# What stands in the axis before the grid: nothing of ours, or the three components of a vector.
-Components = Literal["scalar", "vector"]
+# What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; or the
+# three components of a vector.
+Components = Literal["any", "scalar", "vector"]
+COMPONENT_AXES: dict[Components, tuple[int, ...] | None] = {"any": None, "scalar": (), "vector": (3,)}
 Rule = Literal["2/3", "3/2"]
 
 

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Shaped
 
 from .._box import Box
@@ -17,8 +17,9 @@ from .._check import check_flag
 from .._decomposition import Decomposition
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.fft import FFT3D
+from .._structure import Structure
 from . import _vector
-from ._modes import AbstractSpectral, Components, check_components
+from ._modes import COMPONENT_AXES, AbstractSpectral, Components, check_components
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
@@ -29,7 +30,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     `(*batch, 3, nx, ny, nz)`, and are transformed in one batched call.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether its fields and its results are scalars or vectors, and `dealiases`. `fft` and `box` are kept as they are
+    whether its fields and its results are scalars or vectors, and `dealiases`. Without it, each component of a field is
+    treated by itself. `fft` and `box` are kept as they are
     given; `transform` is the transform that is used inside.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
@@ -42,7 +44,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     without its three components.
     """
 
-    components: ClassVar[tuple[Components, Components]] = ("scalar", "scalar")  # of fields and of results
+    components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
 
     @abc.abstractmethod
     def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
@@ -67,13 +69,13 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def is_invertible(self) -> bool:
         return False
 
-    @property
-    def in_spec(self) -> PartitionSpec:
-        return self.fft.in_spec
-
-    @property
-    def out_spec(self) -> PartitionSpec:
-        return self.fft.in_spec
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        field, _ = self.fft.structures(UNCHANGED, given)
+        source, target = (
+            replace(field, components=COMPONENT_AXES[components], box=self.box)
+            for components in (self.components[::-1] if form.transposed else self.components)
+        )
+        return source, target
 
     def _adjoint_multiply(self, spectrum: Array) -> Array:
         source, target = self.components

@@ -1,0 +1,185 @@
+"""`Structure`: what an operator takes or returns, and whether the result of one fits the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from ._basis.base import Kind
+from ._blocks import AXES, Blocks, pencil_blocks
+from ._box import Box
+from ._layout import Layout
+
+
+Space = Literal["field", "spectrum"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The type of an array that an operator takes or returns, as far as it is known without one.
+
+    - `layout`: on which mesh the array lies, and how it is cut into blocks.
+    - `lengths`: the true lengths of the grid along x, y, z; `None` if an operator takes any, and those of `layout` are
+        an example.
+    - `kind`: "real" or "complex"; `None` for either, as the input is.
+    - `space`: "field" or "spectrum"; `None` for either.
+    - `components`: the lengths of the axes right before the grid that have a meaning, `()` for a scalar; `None` for
+        any. All axes before these are batch axes.
+    - `box`: the periodic box; `None` if it does not matter.
+    - `may_move`: whether a plain function may have moved the array to other devices.
+    """
+
+    layout: Layout
+    lengths: tuple[int, ...] | None = None
+    kind: Kind | None = None
+    space: Space | None = None
+    components: tuple[int, ...] | None = None
+    box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
+    may_move: bool = False
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the grid axes, in the order in which they are stored: "x", or "kx" in a spectrum."""
+        blocks = self.layout.blocks
+        names = AXES if blocks.ndim == len(AXES) else tuple(f"x{axis}" for axis in range(blocks.ndim))
+        return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
+
+    @property
+    def shape(self) -> dict[str, int | None]:
+        """The true length of each axis, by its name, in the order in which they are stored; `None` if not known."""
+        order, lengths = self.layout.blocks.order, self.lengths
+        return {name: None if lengths is None else lengths[axis] for name, axis in zip(self.axes, order)}
+
+    def __str__(self) -> str:
+        """Such as "c[*, 256, 256, 129] x-pencils 2x4": float or complex or any, batch axes, components, lengths."""
+        kind = {"real": "f", "complex": "c", None: "any"}[self.kind]
+        lengths = (name if length is None else length for name, length in self.shape.items())
+        return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
+
+    def following(self, given: "Structure") -> "Structure":
+        """This structure of a result, where what it leaves open is as in the input `given`."""
+        return replace(
+            self,
+            kind=self.kind or given.kind,
+            space=self.space or given.space,
+            components=given.components if self.components is None else self.components,
+            box=self.box or given.box,
+        )
+
+    def through(self, function: Callable) -> "Structure | None":
+        """The structure of what a plain function returns for an array of this one; `None` if that is not known."""
+        blocks = self.layout.blocks
+        dtype = jnp.zeros((), complex if self.kind == "complex" else float).dtype
+        shape = (*(self.components or ()), *blocks.shape)
+        try:
+            result = jax.eval_shape(function, jax.ShapeDtypeStruct(shape, dtype))
+            grid, lead = result.shape[-blocks.ndim :], result.shape[: -blocks.ndim]
+        except Exception:  # A function may be meant for other shapes, or for a compiled program.
+            return None
+        if grid != blocks.shape:
+            return None
+        kind = "complex" if jnp.issubdtype(result.dtype, jnp.complexfloating) else "real"
+        components = lead if self.components is not None else None
+        return replace(self, kind=kind if self.kind else None, components=components, may_move=True)
+
+    def misfit(self, wanted: "Structure") -> str | None:
+        """Why an array of this structure cannot go where `wanted` is, and what would help; `None` if it fits."""
+        return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
+
+
+def _mesh(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.mesh, wanted.layout.mesh
+    concrete = isinstance(have, Mesh) and isinstance(want, Mesh)
+    if given.may_move or (have == want if concrete else dict(have.shape) == dict(want.shape)):
+        return None
+    return "they are on different meshes. Build both operators on one mesh, or move the field with `jax.device_put`"
+
+
+def _space(given: Structure, wanted: Structure) -> str | None:
+    match given.space, wanted.space:
+        case "spectrum", "field":
+            return "a field is wanted, not a spectrum. Transform it back first, with `fft.inverse`"
+        case "field", "spectrum":
+            return "a spectrum is wanted, not a field. Transform it first, with `fft`"
+    return None
+
+
+def _components(given: Structure, wanted: Structure) -> str | None:
+    if None in (given.components, wanted.components) or given.components == wanted.components:
+        return None
+    if not wanted.components:
+        return (
+            f"a scalar field is wanted, not one with components {given.components}. To apply it to each component, "
+            "put `eqx.filter_vmap(operator)` there"
+        )
+    return f"a field with components {wanted.components} before the grid axes is wanted"
+
+
+def _grid(given: Structure, wanted: Structure) -> str | None:
+    if None in (given.lengths, wanted.lengths) or given.lengths == wanted.lengths:
+        return None
+    hint = "" if given.space == "spectrum" else ". Interpolate with `spectral.Resample(fft, shape)`"
+    return f"the grids differ, {given.lengths} and {wanted.lengths}{hint}"
+
+
+def _halo(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks, wanted.layout.blocks
+    if have.halo == want.halo:
+        return None
+    if not want.has_halo:
+        return "the halo must be dropped first, with `.crop` of the halo exchange"
+    if not have.has_halo:
+        return "the blocks must be extended first, with `HaloExchange`"
+    return f"the halos differ, {have.halo} and {want.halo}"
+
+
+def _pencil(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks, wanted.layout.blocks
+    if _divided(have) == _divided(want):
+        return None
+    source, target = _pencil_name(have), _pencil_name(want)
+    if source is None or target is None or source == target:
+        return "they divide the grid by other mesh axes. Give both operators the same `axes`"
+    return f'another axis is whole on each device. Insert `Transpose(mesh, "{source}", "{target}")`'
+
+
+def _order(given: Structure, wanted: Structure) -> str | None:
+    if given.layout.blocks.order == wanted.layout.blocks.order:
+        return None
+    return "they store the axes in different orders. Give both operators the same `axis_contiguous`"
+
+
+def _kind(given: Structure, wanted: Structure) -> str | None:
+    if (given.kind, wanted.kind) != ("complex", "real"):
+        return None
+    return "real numbers are wanted, not complex ones. Take the real part first, with `jnp.real`"
+
+
+def _box(given: Structure, wanted: Structure) -> str | None:
+    if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
+        return None
+    ndim = given.layout.blocks.ndim
+    if given.box.with_axes(ndim).lengths == wanted.box.with_axes(ndim).lengths:
+        return None
+    return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
+
+
+_CHECKS = (_mesh, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)
+
+
+def _divided(blocks: Blocks) -> dict[int, str | None]:
+    """The mesh axis that divides each grid axis, where it has more than one device."""
+    return {axis: blocks.names[axis] for axis in range(blocks.ndim) if blocks.parts[axis] > 1}
+
+
+def _pencil_name(blocks: Blocks) -> str | None:
+    """Which pencil the field lies in; `None` if in none of those that a `Transpose` knows."""
+    sizes = [n for n, name in zip(blocks.parts, blocks.names) if name is not None]
+    for axis in reversed(range(min(blocks.ndim, len(AXES)))):
+        pencil = pencil_blocks(axis, blocks.lengths, blocks.mesh_axes, sizes)
+        if (pencil.names, pencil.parts) == (blocks.names, blocks.parts):
+            return AXES[axis]
+    return None

@@ -1,0 +1,179 @@
+"""Types of operators and pipelines: what they say of themselves, and what does not fit."""
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import spectral
+from jax.sharding import AbstractMesh
+
+from helpers import assert_close, make_mesh, random_field
+
+
+SHAPE = (8, 16, 32)
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return make_mesh((2, 4))
+
+
+@pytest.fixture(scope="module")
+def dec(mesh):
+    return dops.Decomposition(mesh, shape=SHAPE)
+
+
+REPRS = [
+    (lambda d: dops.FFT3D(d, real=True), "FFT3D  f[*, 8, 16, 32] z-pencils 2x4 -> c[*, 8, 16, 17] x-pencils 2x4"),
+    (
+        lambda d: dops.FFT3D(d, axis_contiguous=True).inverse,
+        "FFT3D.inverse  c[*, 16, 32, 8] x-pencils 2x4 stored as yzx -> c[*, 8, 16, 32] z-pencils 2x4",
+    ),
+    (
+        lambda d: dops.FFT3D(d).inverse.T,
+        "FFT3D.inverse.T  c[*, 8, 16, 32] z-pencils 2x4 -> c[*, 8, 16, 32] x-pencils 2x4",
+    ),
+    (lambda d: dops.FFT3D(d.mesh), "FFT3D  c[*, x, y, z] z-pencils 2x4 -> c[*, kx, ky, kz] x-pencils 2x4"),
+    (lambda d: dops.FFT3D(d, axes="x"), "FFT3D  c[*, 8, 16, 32] yz-pencils 2 -> c[*, 8, 16, 32] xz-pencils 2"),
+    (
+        lambda d: dops.Transpose(d, "y", "x"),
+        "Transpose  any[*, 8, 16, 32] y-pencils 2x4 -> any[*, 8, 16, 32] x-pencils 2x4",
+    ),
+    (
+        lambda d: dops.HaloExchange(d, (1, 0, 0)).T,
+        "HaloExchange.T  any[*, 8, 16, 32] z-pencils 2x4 with halo ((1, 1), (0, 0), (0, 0)) -> "
+        "any[*, 8, 16, 32] z-pencils 2x4",
+    ),
+    (
+        lambda d: spectral.Gradient(dops.FFT3D(d, real=True)),
+        "Gradient  f[*, 8, 16, 32] z-pencils 2x4 -> f[*, 3, 8, 16, 32] z-pencils 2x4",
+    ),
+    (
+        lambda d: spectral.Gradient(dops.FFT3D(d, real=True)).T,
+        "Gradient.T  f[*, 3, 8, 16, 32] z-pencils 2x4 -> f[*, 8, 16, 32] z-pencils 2x4",
+    ),
+    (
+        lambda d: spectral.Resample(dops.FFT3D(d, real=True), (4, 8, 8)),
+        "Resample  f[*, 8, 16, 32] z-pencils 2x4 -> f[*, 4, 8, 8] z-pencils 2x4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), REPRS)
+def test_repr_is_one_line_with_types(dec, make, text):
+    assert repr(make(dec)) == text
+
+
+def test_repr_of_a_pipeline_has_a_line_for_each_stage(dec):
+    fft = dops.FFT3D(dec, real=True)
+    pipeline = fft.inverse @ jnp.conj @ fft
+    assert repr(pipeline).splitlines() == [repr(fft), "conj  (a plain function)", repr(fft.inverse)]
+
+
+def test_structures_say_what_is_known(dec):
+    fft = dops.FFT3D(dec, real=True)
+    source, target = fft.in_structure, fft.out_structure
+    assert (source.shape, target.shape) == ({"x": 8, "y": 16, "z": 32}, {"kx": 8, "ky": 16, "kz": 17})
+    assert (source.kind, target.kind, source.space, target.space) == ("real", "complex", "field", "spectrum")
+    assert (source.layout.spec, target.layout.spec) == (fft.in_spec, fft.out_spec)
+    assert fft.inverse.in_structure == fft.T.in_structure == target
+    assert dops.FFT3D(dec.mesh).in_structure.shape == {"x": None, "y": None, "z": None}
+
+
+def _real(d):
+    return dops.FFT3D(d, real=True)
+
+
+MISFITS = [
+    (
+        lambda d: _real(d) @ _real(d),
+        "`FFT3D` must get f.*, but `FFT3D` returns c.*: a field is wanted, .* `fft.inverse`",
+    ),
+    (
+        lambda d: _real(d).inverse @ _real(d).inverse,
+        "`FFT3D.inverse` must get .*: a spectrum is wanted, .* `fft`",
+    ),
+    (lambda d: dops.HaloExchange(d, 1) @ dops.HaloExchange(d, 1), "the halo must be dropped first, with `.crop`"),
+    (
+        lambda d: dops.HaloExchange(d, 1).crop @ dops.FFT3D(d).inverse,
+        "blocks must be extended first, with `HaloExchange`",
+    ),
+    (
+        lambda d: dops.HaloExchange(d, 2).crop @ dops.HaloExchange(d, 1),
+        r"halos differ, \(\(1, 1\), .* and \(\(2, 2\)",
+    ),
+    (
+        lambda d: dops.Transpose(d, "z", "y") @ dops.Transpose(d, "z", "x"),
+        r'another axis is whole on each device. Insert `Transpose\(mesh, "x", "z"\)`',
+    ),
+    (
+        lambda d: dops.FFT3D(d, axes=("y", "x")).inverse @ dops.FFT3D(d),
+        "by other mesh axes. .* same `axes`",
+    ),
+    (
+        lambda d: dops.FFT3D(d, axis_contiguous=True).inverse @ dops.FFT3D(d),
+        "`FFT3D.inverse` must get .* stored as yzx, but .* in different orders.* `axis_contiguous`",
+    ),
+    (
+        lambda d: dops.FFT3D(make_mesh((4, 2)), shape=SHAPE).inverse @ dops.FFT3D(d),
+        "they are on different meshes. Build both operators on one mesh, or move the field with `jax.device_put`",
+    ),
+    (
+        lambda d: dops.FFT3D(d, shape=(8, 8, 8), real=True) @ spectral.Poisson(_real(d)),
+        r"the grids differ, \(8, 16, 32\) and \(8, 8, 8\). Interpolate with `spectral.Resample\(fft, shape\)`",
+    ),
+    (lambda d: _real(d) @ dops.FFT3D(d).inverse, "real numbers are wanted, not complex ones. .* `jnp.real`"),
+    (
+        lambda d: _real(d) @ (lambda u: jax.lax.complex(u, u)) @ spectral.Poisson(_real(d)),
+        "but `<lambda>` returns c.*real numbers",
+    ),
+    (
+        lambda d: spectral.Gradient(_real(d)) @ spectral.Gradient(_real(d)),
+        r"a scalar field is wanted, not one with components \(3,\). .* `eqx.filter_vmap\(operator\)`",
+    ),
+    (
+        lambda d: spectral.Divergence(_real(d)) @ dops.HaloExchange(d, 0) @ spectral.Divergence(_real(d)),
+        r"`Divergence` must get .*, but `HaloExchange` returns .*: a field with components \(3,\) .* is wanted",
+    ),
+    (
+        lambda d: spectral.Poisson(_real(d), dops.Box(1.0)) @ spectral.Poisson(_real(d), dops.Box(2.0)),
+        r"the boxes differ, Box\(2.0\) and Box\(1.0\). Build both operators with one `Box`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), MISFITS)
+def test_misfits_are_errors_when_a_pipeline_is_built(dec, make, text):
+    with pytest.raises(ValueError, match=text):
+        make(dec)
+
+
+def test_what_fits_is_joined_and_right(mesh, dec):
+    fft = _real(dec)
+    laplacian = spectral.Divergence(fft, dops.Box(1.0)) @ spectral.Gradient(fft, dops.Box((1.0, 1.0, 1.0)))
+    assert laplacian.out_structure.components == ()
+    hessian = eqx.filter_vmap(spectral.Gradient(fft)) @ spectral.Gradient(fft)
+    assert hessian.in_structure.shape == {"x": 8, "y": 16, "z": 32}
+    rotated = dops.Transpose(dec, "x", "z") @ dops.Transpose(mesh, "z", "x") @ spectral.Poisson(fft)
+    u = random_field(SHAPE)
+    assert_close(rotated(u), spectral.Poisson(fft)(u))
+    assert rotated.out_structure.shape == {"x": 8, "y": 16, "z": 32}
+    abstract = dops.FFT3D(AbstractMesh((2, 4), ("x", "y")), real=True, shape=SHAPE)
+    assert (abstract.inverse @ fft).out_structure.space == "field"
+
+
+def test_a_plain_function_that_changes_the_grid_ends_what_is_known(dec):
+    halved = dops.FFT3D(dec, shape=(8, 16, 16)) @ (lambda u: u[..., ::2]) @ spectral.Poisson(_real(dec))
+    u = random_field(SHAPE)
+    assert_close(halved(u), np.fft.fftn(np.asarray(spectral.Poisson(_real(dec))(u))[..., ::2]))
+
+
+def test_traced_boxes_are_left_to_the_user(dec):
+    def energy(length):
+        fft = _real(dec)
+        both = spectral.Poisson(fft, dops.Box(length)) @ spectral.Poisson(fft, dops.Box(2 * length))
+        return jnp.sum(both(np.ones(SHAPE)) ** 2)
+
+    assert float(jax.jit(energy)(1.0)) == pytest.approx(0)
