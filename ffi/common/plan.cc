@@ -43,8 +43,7 @@ class Reader {
     stage.axis = -1;
     switch (stage.kind) {
       case Stage::Kind::move:
-      case Stage::Kind::clear:
-        break;
+      case Stage::Kind::clear: break;
       case Stage::Kind::fourier:
         stage.transform = static_cast<Transform>(number("a transform", 0, static_cast<Index>(Transform::c2r)));
         stage.sign = static_cast<int>(number("a sign", -1, 1));
@@ -59,9 +58,7 @@ class Reader {
         stage.periodic = number("`periodic`", 0, 1);
         stage.transposed = number("`transposed`", 0, 1);
         break;
-      case Stage::Kind::crop:
-        stage.transposed = number("`transposed`", 0, 1);
-        break;
+      case Stage::Kind::crop: stage.transposed = number("`transposed`", 0, 1); break;
     }
     stage.before = before;
     stage.after = blocks();

@@ -32,7 +32,8 @@ std::int64_t guarded(const Body& body) {
 
 template <class Fields>
 Fields from_numbers(const std::int32_t* numbers, std::int64_t count) {
-  if (count * sizeof(*numbers) != sizeof(Fields)) throw Failure("Python describes a grid in another way than the kernels do");
+  if (count * sizeof(*numbers) != sizeof(Fields))
+    throw Failure("Python describes a grid in another way than the kernels do");
   Fields fields;
   std::memcpy(&fields, numbers, sizeof(fields));
   return fields;

@@ -89,7 +89,8 @@ std::int64_t add_grid(std::int64_t handle, const Division& division) {
 }
 
 Choice choose(std::int64_t handle_index, const Search& search) {
-  const cudecompDataType_t dtypes[] = {CUDECOMP_FLOAT, CUDECOMP_DOUBLE, CUDECOMP_FLOAT_COMPLEX, CUDECOMP_DOUBLE_COMPLEX};
+  const cudecompDataType_t dtypes[] = {CUDECOMP_FLOAT, CUDECOMP_DOUBLE, CUDECOMP_FLOAT_COMPLEX,
+                                       CUDECOMP_DOUBLE_COMPLEX};
   const cudecompHandle_t handle = handle_at(handle_index);
   auto config = configuration(search.lengths, search.parts, search.order);
   cudecompGridDescAutotuneOptions_t options;
@@ -126,7 +127,8 @@ void reserve(std::int64_t index, std::int64_t bytes) {
     kept.bytes = bytes;
   }
   if (grid.workspace) {
-    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // what has been started may still work in the old one
+    // What has been started may still work in the old one.
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
   }
 }

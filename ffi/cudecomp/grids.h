@@ -47,7 +47,9 @@ struct Choice {
 // second axis.
 struct Halo {
   std::int32_t axis, extents[3] = {0, 0, 0};
-  Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) { extents[axis] = static_cast<std::int32_t>(width); }
+  Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) {
+    extents[axis] = static_cast<std::int32_t>(width);
+  }
 };
 
 // Throws `Failure` with what cuDecomp's result means.

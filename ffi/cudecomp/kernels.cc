@@ -43,28 +43,30 @@ ffi::Error for_each(std::string_view label, const Buffer& input, Result& result,
 
 }  // namespace
 
-ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t index, bool forward,
-                     std::string_view label) {
+ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t index,
+                     bool forward, std::string_view label) {
   return for_each(label, input, result, [&](std::byte* from, std::byte* to) {
     const Grid grid = find(index);
     void* work = grid.workspace ? grid.workspace : workspace->untyped_data();
     const auto run = grid.along == 0 ? (forward ? cudecompTransposeXToY : cudecompTransposeYToX)
                                      : (forward ? cudecompTransposeYToZ : cudecompTransposeZToY);
     check(run(grid.handle, grid.descriptor, from, to, work, type_of(input.element_type()), nullptr, nullptr, nullptr,
-              nullptr, stream), "cudecompTranspose");
+              nullptr, stream),
+          "cudecompTranspose");
   });
 }
 
-ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t index, std::int64_t width,
-                bool periodic, std::string_view label) {
+ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t index,
+                std::int64_t width, bool periodic, std::string_view label) {
   return for_each(label, input, result, [&](std::byte* from, std::byte* to) {
     if (from != to) throw Failure("XLA has not aliased the result to the input");
     const Grid grid = find(index);
     void* work = grid.workspace ? grid.workspace : workspace->untyped_data();
     const bool periods[3] = {false, periodic, periodic};
     const Halo halo(grid, width);
-    check(cudecompUpdateHalosX(grid.handle, grid.descriptor, to, work, type_of(input.element_type()), halo.extents, periods,
-                               halo.axis, nullptr, stream), "cudecompUpdateHalosX");
+    check(cudecompUpdateHalosX(grid.handle, grid.descriptor, to, work, type_of(input.element_type()), halo.extents,
+                               periods, halo.axis, nullptr, stream),
+          "cudecompUpdateHalosX");
   });
 }
 

@@ -22,7 +22,11 @@ xla::ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result wo
 // What the handlers take but for the stream.
 template <class Binding>
 auto bind_buffers(Binding&& binding) {
-  return std::move(binding).template Arg<Buffer>().template Ret<Buffer>().template Ret<Buffer>().template Attr<std::int64_t>("grid");
+  return std::move(binding)
+      .template Arg<Buffer>()
+      .template Ret<Buffer>()
+      .template Ret<Buffer>()
+      .template Attr<std::int64_t>("grid");
 }
 
 template <class Binding>

@@ -42,7 +42,7 @@ struct Times {
   }
 };
 
-constexpr Index kBlock = 8;  // cells that are transposed at a time, in both directions
+constexpr Index kBlock = 8;                // cells that are transposed at a time, in both directions
 constexpr Index kLine = 64, kPage = 4096;  // bytes; rows a page apart share a set of the cache
 
 void stream_row(void* to_start, const void* from_start, Index bytes) {
@@ -204,7 +204,8 @@ struct Half {
   float wide() const {
     const std::uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
     if (rest < 0x0400u) return std::copysign(static_cast<float>(rest) * 0x1p-24f, from_bits(sign));
-    const std::uint32_t bias = rest < 0x7c00u ? 112 : 224;  // the exponents' difference; from the largest to the largest
+    // The difference of the exponents: the largest one becomes the largest one.
+    const std::uint32_t bias = rest < 0x7c00u ? 112 : 224;
     return from_bits(sign | ((rest << 13) + (bias << 23)));
   }
   static std::uint16_t narrow(float value) {
@@ -241,12 +242,14 @@ void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const std::arra
   for_each(axes.data(), std::max(count - 1, 0), 0, 0, row);
 }
 
-bool has_none(const Strides& counts) { return std::any_of(counts.begin(), counts.end(), [](Index n) { return n <= 0; }); }
+bool has_none(const Strides& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](Index n) { return n <= 0; });
+}
 
 }  // namespace
 
-void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts,
-          Index element, Access access, const Scale& scale) {
+void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element,
+          Access access, const Scale& scale) {
   if (has_none(counts)) return;
   if (to == from && to_stride == from_stride && scale.factor == 1) return;
   std::array<Axis, 4> axes{};

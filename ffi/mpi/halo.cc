@@ -92,7 +92,8 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
       return Message{peer, flat(buffer, from, (to - from) / element)};
     };
     if (halo.send_bytes > sent) halo.exchange.sends.push_back(message(kSend, sent, halo.send_bytes));
-    if (halo.receive_bytes > received) halo.exchange.receives.push_back(message(kReceive, received, halo.receive_bytes));
+    if (halo.receive_bytes > received)
+      halo.exchange.receives.push_back(message(kReceive, received, halo.receive_bytes));
   }
   return halo;
 }

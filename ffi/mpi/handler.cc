@@ -18,10 +18,14 @@ Number number_of(ffi::DataType type) {
     case ffi::F64: return Number::f64;
     case ffi::C64: return Number::c64;
     case ffi::C128: return Number::c128;
-    case ffi::S8: case ffi::U8: return Number::i8;
-    case ffi::S16: case ffi::U16: return Number::i16;
-    case ffi::S32: case ffi::U32: return Number::i32;
-    case ffi::S64: case ffi::U64: return Number::i64;
+    case ffi::S8:
+    case ffi::U8: return Number::i8;
+    case ffi::S16:
+    case ffi::U16: return Number::i16;
+    case ffi::S32:
+    case ffi::U32: return Number::i32;
+    case ffi::S64:
+    case ffi::U64: return Number::i64;
     default: return Number::other;  // can be moved, but not added
   }
 }
@@ -56,10 +60,10 @@ ffi::TypeId Site::id = {};
 ffi::TypeInfo Site::info = ffi::MakeTypeInfo<Site>();
 
 ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> numbers,
-                                                ffi::Span<const std::int64_t> mesh,
-                                                ffi::Span<const std::int64_t> ranks, double scale,
-                                                std::string_view label, std::string_view details, std::string_view thread,
-                                                std::int64_t communicator, std::int64_t planning, std::int64_t threads) {
+                                                ffi::Span<const std::int64_t> mesh, ffi::Span<const std::int64_t> ranks,
+                                                double scale, std::string_view label, std::string_view details,
+                                                std::string_view thread, std::int64_t communicator,
+                                                std::int64_t planning, std::int64_t threads) {
   try {
     auto site = std::make_unique<Site>();
     site->plan = decode(numbers.begin(), numbers.size(), mesh.size());
@@ -87,7 +91,8 @@ Index element_of(const ffi::AnyBuffer& buffer) {
 
 std::string rank_text() { return "decompops: rank " + std::to_string(Registry::get().rank()) + ": "; }
 
-ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result, ffi::Dictionary) {
+ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result,
+                    ffi::Dictionary) {
   ffi::Promise promise;
   ffi::Future future(promise);
   const char* label = site->plan.label.c_str();
@@ -150,13 +155,9 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
                            .Attr<std::int64_t>("planning")
                            .Attr<std::int64_t>("threads"));
 
-XLA_FFI_DEFINE_HANDLER(kExecute, execute,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::State<Site>>()
-                           .Ctx<ffi::RunId>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Ret<ffi::AnyBuffer>()
-                           .Attrs());
+XLA_FFI_DEFINE_HANDLER(
+    kExecute, execute,
+    ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Ctx<ffi::RunId>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());
 
 }  // namespace
 

@@ -77,12 +77,12 @@ class Tile {
                                 sign, planning);
         break;
       case Transform::r2c:
-        plan_ = Fftw<Real>::r2c(1, &n, many, real(input()), nullptr, 1, from, complex(output()), nullptr, 1, to,
-                                planning);
+        plan_ =
+            Fftw<Real>::r2c(1, &n, many, real(input()), nullptr, 1, from, complex(output()), nullptr, 1, to, planning);
         break;
       case Transform::c2r:
-        plan_ = Fftw<Real>::c2r(1, &n, many, complex(input()), nullptr, 1, from, real(output()), nullptr, 1, to,
-                                planning);
+        plan_ =
+            Fftw<Real>::c2r(1, &n, many, complex(input()), nullptr, 1, from, real(output()), nullptr, 1, to, planning);
         break;
     }
     if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(length) + " cells");
@@ -141,7 +141,8 @@ Tile<Real>& tile_for(const Lines& lines, unsigned planning) {
 
 // Multiplies (or divides) the modes of half spectra by how often they stand in the full one; conjugates.
 template <class Real>
-void modify_spectra(std::byte* first, Index count, Index pitch, Index cells, const Lines& lines, bool conjugate, bool divide) {
+void modify_spectra(std::byte* first, Index count, Index pitch, Index cells, const Lines& lines, bool conjugate,
+                    bool divide) {
   const Real sign = conjugate ? Real(-1) : Real(1);
   for (Index i = 0; i < count; ++i) {
     Real* line = reinterpret_cast<Real*>(first) + 2 * i * pitch;
@@ -169,7 +170,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
-  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element, bool load) {
+  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element,
+                  bool load) {
     Strides stride{};
     stride[along] = 1;
     stride[across] = pitch;
@@ -202,7 +204,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
         }
         tile.run();
         if (modify_out) {
-          modify_spectra<Real>(tile.output(), end - v, tile.out_pitch(), lines.cells_out(), lines, conjugate_out, false);
+          modify_spectra<Real>(tile.output(), end - v, tile.out_pitch(), lines.cells_out(), lines, conjugate_out,
+                               false);
         }
         move(to, lines_here.with(along, 0, lines.cells_out()), tile.output(), tile.out_pitch(), out_bytes, false);
       }
@@ -212,8 +215,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 
 }  // namespace
 
-void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Index real_bytes,
-                     unsigned planning, const Memory& memory) {
+void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
+                     Index real_bytes, unsigned planning, const Memory& memory) {
   if (real_bytes == 4) {
     run<float>(lines, from, to, region, stream, planning, memory);
   } else {

@@ -23,8 +23,8 @@ struct Lines {
 
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them
 // and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `planning` is FFTW's flag.
-void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Index real_bytes,
-                     unsigned planning, const Memory& memory);
+void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
+                     Index real_bytes, unsigned planning, const Memory& memory);
 
 // FFTW's flag for "estimate", "measure", "patient", "exhaustive", by number.
 unsigned planning_flag(int effort);

@@ -1,10 +1,10 @@
 #include "mpi/notices.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-
-#include <unistd.h>
 
 #include "mpi/messages.h"
 #include "mpi/patience.h"
@@ -22,7 +22,8 @@ bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin
 
 std::string different_programs(const std::string& how) {
   return "the ranks run different programs: " + how +
-         ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same programs.";
+         ". All ranks must call the same operators on the same shapes, dtypes and meshes, and compile the same "
+         "programs.";
 }
 
 Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
@@ -68,8 +69,9 @@ void Notices::look() {
     int length = 0;
     MPI_Get_count(&status, MPI_CHAR, &length);
     std::string text(length, ' ');
-    mpi::check(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, communicator_, MPI_STATUS_IGNORE),
-               "MPI_Recv");
+    mpi::check(
+        MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, communicator_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
     if (status.MPI_TAG == kLeft) {
       left_.emplace(status.MPI_SOURCE, Clock::now());
       continue;
@@ -108,7 +110,8 @@ void Notices::check_waiting(const std::vector<int>& needed) {
     const auto& [rank, mesh] = origin;
     if (has(needed, rank) && calls_[mesh] == 0) {
       const std::string other = std::to_string(rank);
-      throw Failure(different_programs("this one waits for rank " + other + ", and rank " + other + " for this one in " + label));
+      throw Failure(
+          different_programs("this one waits for rank " + other + ", and rank " + other + " for this one in " + label));
     }
   }
 }

@@ -61,7 +61,7 @@ class Notices {
   std::vector<GivenUp> given_up_;
   std::map<int, Clock::time_point> left_;
   std::map<std::pair<int, std::uint64_t>, std::string> waiting_;  // what others wait in for this rank, by rank and mesh
-  std::mutex calls_mutex_;  // of its own: nobody who begins a call waits for MPI
+  std::mutex calls_mutex_;                                        // of its own: nobody who begins a call waits for MPI
   std::map<std::uint64_t, int> calls_;
 };
 

@@ -14,7 +14,12 @@ constexpr Index kPlaneBytes = Index{1} << 20;
 class Compiler {
  public:
   Compiler(const Plan& plan, Index batch, Index element, Number number, int place)
-      : plan_(plan), batch_(batch), element_(element), number_(number), place_(plan.mesh, place), order_(plan.source.order) {
+      : plan_(plan),
+        batch_(batch),
+        element_(element),
+        number_(number),
+        place_(plan.mesh, place),
+        order_(plan.source.order) {
     current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
   }
 
@@ -259,7 +264,8 @@ class Compiler {
       const int peer = place_.moved(line, part);
       if (!leaving.empty()) {
         const bool direct = sends_from(leaving);
-        const Piece piece = direct ? placed(current_.pieces[0], leaving, element_) : dense(kSend, sent, leaving, order_);
+        const Piece piece =
+            direct ? placed(current_.pieces[0], leaving, element_) : dense(kSend, sent, leaving, order_);
         if (!direct) {
           packed.pieces.push_back(piece);
           sent += round_up(leaving.volume() * element_);

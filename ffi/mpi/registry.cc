@@ -1,7 +1,8 @@
 #include "mpi/registry.h"
 
-#include <algorithm>
 #include <unistd.h>
+
+#include <algorithm>
 
 namespace decompops::mpi {
 namespace {
@@ -47,8 +48,9 @@ void Registry::add_communicator(int key, MPI_Comm communicator) {
 
 std::shared_ptr<Mesh> Registry::mesh_of(int key, const std::vector<int>& ranks) {
   if (is_forked()) {
-    throw Failure("this process was forked from one that uses MPI, and cannot use it itself: start it anew "
-                  "(multiprocessing.set_start_method(\"spawn\"))");
+    throw Failure(
+        "this process was forked from one that uses MPI, and cannot use it itself: start it anew "
+        "(multiprocessing.set_start_method(\"spawn\"))");
   }
   std::lock_guard<std::mutex> lock(mutex_);
   const auto communicator = communicators_.find(key);
@@ -77,8 +79,9 @@ void Registry::enter(std::uint64_t thread, std::int64_t run) {
   Runs& runs = runs_[thread];
   if (runs.current == run) return;
   if (std::find(runs.ended.begin(), runs.ended.end(), run) != runs.ended.end()) {
-    throw Failure("several Python threads run compiled programs of the same thread. Compile them in the thread that calls "
-                  "them, inside `with dops.MPI.thread(name):`");
+    throw Failure(
+        "several Python threads run compiled programs of the same thread. Compile them in the thread that calls "
+        "them, inside `with dops.MPI.thread(name):`");
   }
   if (runs.ended.size() == kRuns) runs.ended.erase(runs.ended.begin());
   if (runs.current) runs.ended.push_back(*runs.current);

@@ -1,10 +1,11 @@
 #include "mpi/signals.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
 
 namespace decompops::mpi {
 namespace {
@@ -15,7 +16,9 @@ char name[64];
 int process = 0;
 struct sigaction previous;
 
-void write_text(const char* text) { [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text)); }
+void write_text(const char* text) {
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text));
+}
 
 void on_signal(int signal, siginfo_t*, void*) {
   const char* label = current;
@@ -42,7 +45,7 @@ void clear_current(const char* label) { current.compare_exchange_strong(label, n
 void watch_signals(int rank) {
   std::snprintf(name, sizeof(name), "decompops: rank %d was terminated in ", rank);
   process = getpid();
-  struct sigaction action {}, other {};
+  struct sigaction action{}, other{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGTERM, &action, &previous);

@@ -149,7 +149,8 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
     const bool hopeless = same != waiting_.end() && !is_compiled_(wanted.fingerprint);
     const double timeout = limits().timeout;
     if (seconds_since(next_since_) > (hopeless ? std::min(kUnknownSeconds, timeout) : timeout)) {
-      throw Failure(different_programs(both_sides(announcement_of(same != waiting_.end() ? **same : *waiting_.front()))));
+      throw Failure(
+          different_programs(both_sides(announcement_of(same != waiting_.end() ? **same : *waiting_.front()))));
     }
     return nullptr;
   }
@@ -170,7 +171,9 @@ std::string Team::both_sides(const Announcement& mine) const {
   };
   if (next_->label != label) return sides("", "");
   if (next_->details != details) return sides(next_->details, details);
-  auto compiled = [](const Identity& identity) { return "compiled as number " + std::to_string(identity.occurrence + 1); };
+  auto compiled = [](const Identity& identity) {
+    return "compiled as number " + std::to_string(identity.occurrence + 1);
+  };
   return sides(compiled(next_->identity), compiled(mine.identity));
 }
 

@@ -91,7 +91,8 @@ class Team {
   void fail(const std::string& reason, bool own) noexcept;
   // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, fails, withdraws them and throws.
   // The first `receives` of them are receives. If `ready`, this rank itself may not fail any more.
-  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives, bool ready = false);
+  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives,
+            bool ready = false);
   void listen();
   void watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
              std::vector<int>& told);

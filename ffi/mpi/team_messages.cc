@@ -1,10 +1,11 @@
 // What the ranks of a mesh send each other, and how they wait for it.
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <sched.h>
-#include <unistd.h>
 
 #include "mpi/team.h"
 
@@ -58,7 +59,8 @@ void Team::meet(int tag, bool ready) {
       MPI_Request& request = requests.emplace_back();
       peers.push_back(other);
       check(receive ? MPI_Irecv(nullptr, 0, MPI_CHAR, rank, tag, base_, &request)
-                    : MPI_Isend(nullptr, 0, MPI_CHAR, rank, tag, base_, &request), "the meeting of a mesh's ranks");
+                    : MPI_Isend(nullptr, 0, MPI_CHAR, rank, tag, base_, &request),
+            "the meeting of a mesh's ranks");
     }
   }
   wait(requests, peers, static_cast<std::size_t>(size_ - 1), ready);
@@ -68,7 +70,8 @@ void Team::announce(const Call& call) {
   while (!sent_.empty()) {
     int all = 0;
     check(MPI_Testall(static_cast<int>(sent_.front().requests.size()), sent_.front().requests.data(), &all,
-                      MPI_STATUSES_IGNORE), "MPI_Testall");
+                      MPI_STATUSES_IGNORE),
+          "MPI_Testall");
     if (!all) break;
     sent_.pop_front();
   }
@@ -76,8 +79,9 @@ void Team::announce(const Call& call) {
   sent.announcement = announcement_of(call);
   sent.requests.reserve(size_);
   for (int other = 1; other < size_; ++other) {
-    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement,
-                    communicator_, &sent.requests.emplace_back()), "MPI_Isend");
+    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement, communicator_,
+                    &sent.requests.emplace_back()),
+          "MPI_Isend");
   }
 }
 
@@ -85,7 +89,8 @@ Team::Announcement Team::receive_announcement() {
   Announcement announcement;
   std::vector<MPI_Request> requests(1);
   const std::vector<int> peers{0};
-  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &requests[0]), "MPI_Irecv");
+  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &requests[0]),
+        "MPI_Irecv");
   wait(requests, peers, 1);
   return announcement;
 }
@@ -188,8 +193,8 @@ void Team::watch(const std::vector<MPI_Request>& requests, const std::vector<int
   notices_->check_waiting(needed);
   const std::string seconds = std::to_string(std::lround(patience.seconds())) + " s";
   if (patience.reports()) {
-    report("rank " + std::to_string(ranks_[rank_]) + " has waited " + seconds + " in " + here_ + " for " + named(needed) +
-           (before_.empty() ? " (not seen yet)" : " (last seen in " + before_ + ")"));
+    report("rank " + std::to_string(ranks_[rank_]) + " has waited " + seconds + " in " + here_ + " for " +
+           named(needed) + (before_.empty() ? " (not seen yet)" : " (last seen in " + before_ + ")"));
   }
   if (patience.has_reached_limit()) throw Failure("gave up after " + seconds + " of waiting for " + named(needed));
 }

@@ -30,7 +30,9 @@ __attribute__((noinline)) void* operator new(std::size_t size) {
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
+                                                                     const pthread_attr_t* attributes,
+                                                                     void* (*start)(void*), void* argument) {
   if (threads_fail) return EAGAIN;
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
@@ -47,7 +49,8 @@ constexpr Index kCells = 4;
 // A transpose from blocks along x to blocks along y.
 Plan transpose(int size) {
   const Index n = kCells * size;
-  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}}, after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
+  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}},
+      after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
   Plan plan;
   plan.source = before;
   plan.target = after;

@@ -89,8 +89,9 @@ void test_scaled_copies() {
         right[at(cell, to_stride) * reals + i] = from[at(cell, from_stride) * reals + i] * Real(0.25);
       }
     });
-    copy(reinterpret_cast<std::byte*>(to.data()), to_stride, reinterpret_cast<const std::byte*>(from.data()), from_stride,
-         counts, reals * static_cast<Index>(sizeof(Real)), static_cast<Access>(trial % 3), {0.25, sizeof(Real)});
+    copy(reinterpret_cast<std::byte*>(to.data()), to_stride, reinterpret_cast<const std::byte*>(from.data()),
+         from_stride, counts, reals * static_cast<Index>(sizeof(Real)), static_cast<Access>(trial % 3),
+         {0.25, sizeof(Real)});
     finish_streams();
     expect(to == right, "scaled copy " + std::to_string(trial));
   }
@@ -209,12 +210,14 @@ void test_lines() {
     const int axis = static_cast<int>(random(1, 3));
     Region region{{0, 0, 0, 0}, {random(1, 2), random(1, 9), random(1, 40), random(2, 40)}};
     const Index length = region.count(axis), half = random(1, length - (length > 1));
-    const Region first = region.with(axis, 0, std::min(half, length)), second = region.with(axis, first.hi[axis], length);
+    const Region first = region.with(axis, 0, std::min(half, length)),
+                 second = region.with(axis, first.hi[axis], length);
     using Cell = std::complex<double>;
     const Index element = sizeof(Cell);
     std::vector<Cell> input(2 * region.volume() + 4096), output(region.volume());
     for (auto& cell : input) cell = {random(-9, 9) / 9.0, random(-9, 9) / 9.0};
-    const Piece piece = spaced(kInput, 0, first, element), other = spaced(kInput, span(piece, element), second, element);
+    const Piece piece = spaced(kInput, 0, first, element),
+                other = spaced(kInput, span(piece, element), second, element);
     input.resize((span(piece, element) + span(other, element)) / element + 1);
     const Field from{region, {piece, other}}, to{region, {dense(kResult, 0, region, {2, 0, 1})}};
     Memory memory{};

@@ -101,7 +101,8 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
   const size_t bytes = bytes_of(type);
   const bool nvshmem = grid->config.transpose_comm_backend >= CUDECOMP_TRANSPOSE_COMM_NVSHMEM;
   if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
-  const int along = std::min(from_axis, to_axis);  // X and Y go over to each other along the first axis, Y and Z the second
+  // X and Y go over to each other along the first axis, Y and Z along the second.
+  const int along = std::min(from_axis, to_axis);
   const int parts = grid->config.pdims[along];
   auto place_of = [&](int part) {
     std::array<int, 2> place = grid->place;
@@ -116,7 +117,8 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
   for (int part = 0; part < parts; ++part) {
     const std::array<int, 2> place = place_of(part);
     send_starts.push_back(static_cast<int>(sending * bytes));
-    sending += copy_common(from, pencil(*grid, to_axis, place), static_cast<char*>(input), sent + sending * bytes, true, bytes);
+    sending += copy_common(from, pencil(*grid, to_axis, place), static_cast<char*>(input), sent + sending * bytes, true,
+                           bytes);
     send_counts.push_back(static_cast<int>(sending * bytes) - send_starts.back());
     const Pencil theirs = pencil(*grid, from_axis, place);
     size_t count = 1;
@@ -151,16 +153,22 @@ bool agree(const cudecompHandle& handle, const T& arguments) {
 }
 
 // Chooses, as cuDecomp does, among what is allowed: without timing anything, the first grid and the last backend.
-cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOptions_t& options, cudecompGridDescConfig_t* config) {
+cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOptions_t& options,
+                          cudecompGridDescConfig_t* config) {
   const bool halo = options.grid_mode == CUDECOMP_AUTOTUNE_GRID_HALO;
-  if (options.initialized != 1 || options.n_trials < 1 || !bytes_of(options.dtype)) return CUDECOMP_RESULT_INVALID_USAGE;
-  const bool disabled[] = {options.disable_mpi_backends, options.disable_nccl_backends, options.disable_nvshmem_backends};
-  const int last_transpose[] = {CUDECOMP_TRANSPOSE_COMM_MPI_A2A, CUDECOMP_TRANSPOSE_COMM_NCCL_PL, CUDECOMP_TRANSPOSE_COMM_NVSHMEM_SM};
-  const int last_halo[] = {CUDECOMP_HALO_COMM_MPI_BLOCKING, CUDECOMP_HALO_COMM_NCCL, CUDECOMP_HALO_COMM_NVSHMEM_BLOCKING};
+  if (options.initialized != 1 || options.n_trials < 1 || !bytes_of(options.dtype))
+    return CUDECOMP_RESULT_INVALID_USAGE;
+  const bool disabled[] = {options.disable_mpi_backends, options.disable_nccl_backends,
+                           options.disable_nvshmem_backends};
+  const int last_transpose[] = {CUDECOMP_TRANSPOSE_COMM_MPI_A2A, CUDECOMP_TRANSPOSE_COMM_NCCL_PL,
+                                CUDECOMP_TRANSPOSE_COMM_NVSHMEM_SM};
+  const int last_halo[] = {CUDECOMP_HALO_COMM_MPI_BLOCKING, CUDECOMP_HALO_COMM_NCCL,
+                           CUDECOMP_HALO_COMM_NVSHMEM_BLOCKING};
   int backend = 0;
   for (int i = 0; i < 3; ++i) backend = disabled[i] ? backend : (halo ? last_halo : last_transpose)[i];
   if (!backend) return CUDECOMP_RESULT_INVALID_USAGE;
-  if (options.autotune_transpose_backend) config->transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(backend);
+  if (options.autotune_transpose_backend)
+    config->transpose_comm_backend = static_cast<cudecompTransposeCommBackend_t>(backend);
   if (options.autotune_halo_backend) config->halo_comm_backend = static_cast<cudecompHaloCommBackend_t>(backend);
   const int32_t* n = config->gdims;
   for (int rows = ranks; config->pdims[0] == 0; --rows) {
@@ -174,8 +182,9 @@ cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOpt
   if (rank == 0) {
     const auto& order = config->transpose_mem_order;
     std::fprintf(stderr, "double: tuned %s of %d x %d x %d, type %d, %d trials, orders %d%d%d %d%d%d %d%d%d\n",
-                 halo ? "halos" : "transposes", n[0], n[1], n[2], -options.dtype, options.n_trials, order[0][0], order[0][1],
-                 order[0][2], order[1][0], order[1][1], order[1][2], order[2][0], order[2][1], order[2][2]);
+                 halo ? "halos" : "transposes", n[0], n[1], n[2], -options.dtype, options.n_trials, order[0][0],
+                 order[0][1], order[0][2], order[1][0], order[1][1], order[1][2], order[2][0], order[2][1],
+                 order[2][2]);
   }
   return CUDECOMP_RESULT_SUCCESS;
 }
@@ -217,7 +226,8 @@ cudecompResult_t cudecompGridDescAutotuneOptionsSetDefaults(cudecompGridDescAuto
 }
 
 cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDesc_t* result,
-                                        cudecompGridDescConfig_t* config, const cudecompGridDescAutotuneOptions_t* options) {
+                                        cudecompGridDescConfig_t* config,
+                                        const cudecompGridDescAutotuneOptions_t* options) {
   if (!handle || config->initialized != 1 || !agree(*handle, *config)) return CUDECOMP_RESULT_INVALID_USAGE;
   if (options) {
     if (!agree(*handle, *options)) return CUDECOMP_RESULT_INVALID_USAGE;
@@ -270,11 +280,11 @@ cudecompResult_t cudecompFree(cudecompHandle_t, cudecompGridDesc_t grid, void* b
   return CUDECOMP_RESULT_SUCCESS;
 }
 
-#define TRANSPOSE(NAME, FROM, TO)                                                                                     \
-  cudecompResult_t NAME(cudecompHandle_t handle, cudecompGridDesc_t grid, void* input, void* output, void* work,      \
-                        cudecompDataType_t type, const int32_t*, const int32_t*, const int32_t*, const int32_t*,      \
-                        cudaStream_t) {                                                                               \
-    return transpose(handle, grid, FROM, TO, input, output, work, type);                                              \
+#define TRANSPOSE(NAME, FROM, TO)                                                                                \
+  cudecompResult_t NAME(cudecompHandle_t handle, cudecompGridDesc_t grid, void* input, void* output, void* work, \
+                        cudecompDataType_t type, const int32_t*, const int32_t*, const int32_t*, const int32_t*, \
+                        cudaStream_t) {                                                                          \
+    return transpose(handle, grid, FROM, TO, input, output, work, type);                                         \
   }
 TRANSPOSE(cudecompTransposeXToY, 0, 1)
 TRANSPOSE(cudecompTransposeYToX, 1, 0)
@@ -293,9 +303,11 @@ cudecompResult_t cudecompGetHaloWorkspaceSize(cudecompHandle_t, cudecompGridDesc
 cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_t grid, void* input, void* work,
                                       cudecompDataType_t type, const int32_t halo_extents[], const bool halo_periods[],
                                       int32_t dim, const int32_t padding[], cudaStream_t) {
-  if (!handle || !grid || grid->handle != handle || !input || !work || !bytes_of(type)) return CUDECOMP_RESULT_INVALID_USAGE;
+  if (!handle || !grid || grid->handle != handle || !input || !work || !bytes_of(type))
+    return CUDECOMP_RESULT_INVALID_USAGE;
   const bool along_one = dim == 1 || dim == 2;
-  if (!along_one || halo_extents[0] || halo_extents[3 - dim] || padding) return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
+  if (!along_one || halo_extents[0] || halo_extents[3 - dim] || padding)
+    return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
   int64_t elements;
   cudecompGetHaloWorkspaceSize(handle, grid, 0, halo_extents, &elements);
   const size_t bytes = bytes_of(type);

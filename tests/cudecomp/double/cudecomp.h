@@ -93,9 +93,9 @@ cudecompResult_t cudecompGetHaloWorkspaceSize(cudecompHandle_t, cudecompGridDesc
 cudecompResult_t cudecompMalloc(cudecompHandle_t, cudecompGridDesc_t, void**, size_t);
 cudecompResult_t cudecompFree(cudecompHandle_t, cudecompGridDesc_t, void*);
 
-#define TRANSPOSE(NAME)                                                                                                \
-  cudecompResult_t NAME(cudecompHandle_t, cudecompGridDesc_t, void* input, void* output, void* work, cudecompDataType_t, \
-                        const int32_t input_halo_extents[], const int32_t output_halo_extents[],                       \
+#define TRANSPOSE(NAME)                                                                                              \
+  cudecompResult_t NAME(cudecompHandle_t, cudecompGridDesc_t, void* input, void* output, void* work,                 \
+                        cudecompDataType_t, const int32_t input_halo_extents[], const int32_t output_halo_extents[], \
                         const int32_t input_padding[], const int32_t output_padding[], cudaStream_t)
 TRANSPOSE(cudecompTransposeXToY);
 TRANSPOSE(cudecompTransposeYToX);
