@@ -89,7 +89,8 @@ def _block_map(x: Array, *, call: Call) -> Array:
     """
     # A surrounding, partly manual `shard_map` has made some axes manual already.
     names = frozenset(call.mesh.axis_names) - manual_axes()
-    batch = batch_of(x, call.mesh, call.plan.mesh_axes, call.batch, names)
+    lead = x.ndim - call.plan.source.ndim
+    batch = batch_of(x, lead, call.mesh, call.plan.mesh_axes, call.batch, names)
     specs = PartitionSpec(*batch, *call.plan.source.spec), PartitionSpec(*batch, *call.plan.target.spec)
     return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
 
@@ -99,7 +100,7 @@ def _evaluate(x: Array, *, call: Call) -> Array:
     if isinstance(call.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
         x = _place(call, x)
-    batch = batch_of_concrete(x, call.mesh, call.plan.mesh_axes, call.batch)
+    batch = batch_of_concrete(x, x.ndim - call.plan.source.ndim, call.mesh, call.plan.mesh_axes, call.batch)
     return _compiled(replace(call, batch=batch))(x)
 
 

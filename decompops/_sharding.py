@@ -154,32 +154,34 @@ def place_field(
     x: Array,
     mesh: Mesh | AbstractMesh,
     grid_axes: Collection[str | None],
-    grid_spec: Iterable[BatchEntry],
+    grid_spec: PartitionSpec,
     batch: tuple[BatchEntry, ...],
 ) -> Array:
-    """Shard the last three axes of a field over `mesh` as `grid_spec` says. They alone may use mesh axes `grid_axes`.
+    """Shard the axes of the grid, which come last, over `mesh` as `grid_spec` says.
 
-    The leading axes stay as they are where that is known; otherwise `batch_of` says how they are sharded.
+    They alone may use mesh axes `grid_axes`. The leading axes stay as they are where that is known; otherwise
+    `batch_of` says how they are sharded.
     """
+    lead = x.ndim - len(grid_spec)
     if not isinstance(x, Tracer):
-        return _put(x, mesh, (*batch_of_concrete(x, mesh, grid_axes, batch), *grid_spec))
+        return _put(x, mesh, (*batch_of_concrete(x, lead, mesh, grid_axes, batch), *grid_spec))
     own = jax.typeof(x).sharding.mesh
     if own.empty and AxisType.Explicit not in mesh.axis_types:
         return _constrain(x, mesh, grid_spec)
     if own != mesh.abstract_mesh and not manual_axes():
         x = _put(x, mesh, ())
     sharding = jax.typeof(x).sharding
-    spec = explicit_spec(mesh, (*_lead(sharding, x.ndim, grid_axes), *grid_spec))
+    spec = explicit_spec(mesh, (*_lead(sharding, lead, grid_axes), *grid_spec))
     own = mesh.abstract_mesh if sharding.mesh.empty else sharding.mesh
     return x if sharding.spec == spec else jax.sharding.reshard(x, NamedSharding(own, spec))
 
 
-def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: Iterable[BatchEntry]) -> Array:
+def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) -> Array:
     """Tell a surrounding `jit` which devices it is for, as an ambient mesh does by itself: it does not look inside our
     primitive, and inputs without a sharding would leave it on one device."""
     if not (isinstance(mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
         return x
-    batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 3)
+    batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(grid_spec))
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*batch, *grid_spec)))
 
 
@@ -208,7 +210,7 @@ def is_placed(x: Array, mesh: Mesh | AbstractMesh, grid_axes: tuple[str, ...], g
 def _stays(
     sharding: NamedSharding, typed: PartitionSpec, ndim: int, grid_axes: tuple[str, ...], grid_spec: PartitionSpec
 ) -> bool:
-    mesh, entries = sharding.mesh, (*_lead(sharding, ndim, grid_axes), *grid_spec)
+    mesh, entries = sharding.mesh, (*_lead(sharding, ndim - len(grid_spec), grid_axes), *grid_spec)
     return typed == explicit_spec(mesh, entries) and sharding.is_equivalent_to(
         NamedSharding(mesh, array_spec(mesh, entries)), ndim
     )
@@ -323,42 +325,45 @@ def _restricted(entries: Iterable[BatchEntry], names: set[str]) -> PartitionSpec
 
 def batch_of(
     x: Array,
+    lead: int,
     mesh: Mesh | AbstractMesh,
     grid_axes: Collection[str | None],
     batch: tuple[BatchEntry, ...],
     names: Collection[str],
 ) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each leading axis of a field.
+    """The mesh axes that shard each of the first `lead` axes of a field, those that are not of the grid.
 
     Explicit axes are those in the type of `x`, others those in `batch`, which `jax.vmap` was told. The rest of the mesh
     axes `names` that the grid does not need shard the leading axes that they divide.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)
-    lead = _lead(sharding, x.ndim, grid_axes)
     entries = []
-    for typed, given in zip_longest(lead, batch, fillvalue=PartitionSpec.UNCONSTRAINED):
+    for typed, given in zip_longest(_lead(sharding, lead, grid_axes), batch, fillvalue=PartitionSpec.UNCONSTRAINED):
         if given is not PartitionSpec.UNCONSTRAINED:
             given = spec_entry(name for name in axis_names(given) if name not in explicit)
         entries.append(typed or given)
     free = set(names).difference(grid_axes, explicit)
-    return batch_spec(x.shape[:-3], {n: size for n, size in mesh.shape.items() if n in free}, tuple(entries))
+    return batch_spec(x.shape[:lead], {n: size for n, size in mesh.shape.items() if n in free}, tuple(entries))
 
 
 def batch_of_concrete(
-    x: Array, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
+    x: Array, lead: int, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
 ) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each leading axis of an array: its own if it is on `mesh`, else as `batch_of` says."""
+    """The mesh axes that shard each of the first `lead` axes of an array: its own, if it is on `mesh`.
+
+    Else as `batch_of` says.
+    """
     sharding = getattr(x, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
-        return _lead(sharding, x.ndim, grid_axes)
-    return batch_of(x, mesh, grid_axes, batch, mesh.axis_names)
+        return _lead(sharding, lead, grid_axes)
+    return batch_of(x, lead, mesh, grid_axes, batch, mesh.axis_names)
 
 
 @functools.lru_cache(maxsize=1024)
-def _lead(sharding: NamedSharding, ndim: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each leading axis, without those that the grid needs."""
-    entries = entries_of(sharding, ndim)[: ndim - 3]
+def _lead(sharding: NamedSharding, lead: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
+    """The mesh axes that shard each of the first `lead` axes, without those that the grid needs."""
+    entries = entries_of(sharding, lead)[:lead]
     return tuple(spec_entry(name for name in axis_names(entry) if name not in grid_axes) for entry in entries)
 
 
