@@ -47,6 +47,9 @@ class Blocks:
             raise ValueError(f"`order` must have each of the {ndim} grid axes once; got {self.order}.")
         if min((*self.lengths, *self.parts)) < 1 or min(min(pair) for pair in self.halo) < 0:
             raise ValueError(f"`lengths` and `parts` must be positive and `halo` not negative; got {self}.")
+        divided = [name for name, parts in zip(self.names, self.parts) if name is not None or parts > 1]
+        if None in divided or len(set(divided)) < len(divided):
+            raise ValueError(f"`names` must have a mesh axis of its own for each axis of several parts; got {self}.")
 
     @property
     def ndim(self) -> int:

@@ -5,6 +5,7 @@ has a transpose, a conjugate and, where there is one, an inverse, which are stag
 """
 
 import abc
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,13 @@ def _check(valid: bool, rule: str, stage: AbstractStage) -> None:
         raise ValueError(f"`{type(stage).__name__}` {rule}; got {stage.before} -> {stage.after}.")
 
 
+def _check_axes(axes: tuple[int, ...], stage: AbstractStage) -> None:
+    ndim = stage.before.ndim
+    if not axes or len(set(axes)) < len(axes) or not set(axes) <= set(range(ndim)):
+        rule = f"`axes` of `{type(stage).__name__}` must be different axes of the grid, numbered from 0 to {ndim - 1}"
+        raise ValueError(f"{rule}; got {axes}.")
+
+
 @dataclass(frozen=True)
 class Move(AbstractStage):
     """Rearrange: at most one mesh axis goes over from one grid axis to another, and the storage order may change."""
@@ -73,9 +81,11 @@ class Move(AbstractStage):
     def __post_init__(self):
         b, a = self.before, self.after
         _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "moves a field without halos", self)
-        divided = [{axis: x.names[axis] for axis in range(x.ndim) if x.parts[axis] > 1} for x in (b, a)]
-        left, arrived = (one.items() - other.items() for one, other in (divided, divided[::-1]))
-        valid = [name for _, name in left] == [name for _, name in arrived] and len(left) <= 1
+        divided = [
+            {(axis, x.names[axis], x.parts[axis]) for axis in range(x.ndim) if x.parts[axis] > 1} for x in (b, a)
+        ]
+        left, arrived = divided[0] - divided[1], divided[1] - divided[0]
+        valid = [mesh_axis for _, *mesh_axis in left] == [mesh_axis for _, *mesh_axis in arrived] and len(left) <= 1
         _check(valid, "takes one mesh axis from one grid axis to another at most", self)
 
     @property
@@ -110,6 +120,7 @@ class LocalTransform(AbstractStage):
 
     def __post_init__(self):
         b, a = self.before, self.after
+        _check_axes(self.axes, self)
         same = (b.parts, b.names, b.order) == (a.parts, a.names, a.order) and not b.has_halo and not a.has_halo
         _check(same, "keeps how a field without halos is cut and stored", self)
         kept = all(b.lengths[axis] == a.lengths[axis] for axis in range(b.ndim) if axis not in self.axes)
@@ -127,7 +138,9 @@ class LocalTransform(AbstractStage):
     def conjugate(self) -> "LocalTransform":
         return replace(self, transform=self.transform.conjugate())
 
-    def inverse(self) -> "tuple[LocalTransform, float]":
+    def inverse(self) -> "tuple[LocalTransform, float] | None":
+        if self.scale == 0:
+            return None
         factor = self.transform.inverse_scale(self.points) / self.scale
         return LocalTransform(self.after, self.before, self.axes, self.transform.inverse()), factor
 
@@ -154,6 +167,7 @@ class Extend(AbstractStage):
 
     def __post_init__(self):
         short, long = (self.after, self.before) if self.transposed else (self.before, self.after)
+        _check_axes((self.axis,), self)
         halo = tuple(long.halo[i] if i == self.axis else short.halo[i] for i in range(short.ndim))
         _check(long == replace(short, halo=halo) and not any(short.halo[self.axis]), "adds a halo to one axis", self)
 
@@ -183,6 +197,9 @@ class Clear(AbstractStage):
 
     before: Blocks
 
+    def __post_init__(self):
+        _check(not self.before.has_halo, "takes a field without halos", self)
+
     @property
     def after(self) -> Blocks:
         return self.before
@@ -196,10 +213,14 @@ class Clear(AbstractStage):
 
 @dataclass(frozen=True)
 class Scale(AbstractStage):
-    """Multiply by a number."""
+    """Multiply by a real number."""
 
     before: Blocks
     factor: float
+
+    def __post_init__(self):
+        if not math.isfinite(self.factor):
+            raise ValueError(f"`factor` of `Scale` must be finite; got {self.factor}.")
 
     @property
     def after(self) -> Blocks:
@@ -208,8 +229,15 @@ class Scale(AbstractStage):
     def transpose(self) -> "Scale":
         return self
 
-    def inverse(self) -> "tuple[Scale, float]":
-        return Scale(self.before, 1 / self.factor), 1.0
+    def inverse(self) -> "tuple[Scale, float] | None":
+        return (Scale(self.before, 1 / self.factor), 1.0) if self.factor else None
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        if dtype.kind in "biu":
+            raise TypeError(
+                f"`x` must hold floating-point or complex numbers to be multiplied by {self.factor}; got {dtype}."
+            )
+        return dtype
 
 
 @dataclass(frozen=True)
@@ -217,8 +245,9 @@ class Resize(AbstractStage):
     """Copy coefficients of a spectrum along undivided axes: drop the highest ones, or put zeros in their place.
 
     `runs` say for each of `axes` which go where, and times what; what nothing is copied to is zero. Coefficients that
-    are copied to one place are added. `fused` and `arrived` are hints of the lowering: whether to copy in the form that
-    XLA fuses with other steps, and which axis an all-to-all has just put together.
+    are copied to one place are added. Two runs have all cells in common, or none. `fused` and `arrived` are hints of
+    the lowering: whether to copy in the form that XLA fuses with other steps, and which axis an all-to-all has just put
+    together.
     """
 
     before: Blocks
@@ -233,6 +262,16 @@ class Resize(AbstractStage):
         lengths = tuple(a.lengths[axis] if axis in self.axes else b.lengths[axis] for axis in range(b.ndim))
         whole = all(b.parts[axis] == 1 for axis in self.axes) and len(self.axes) == len(self.runs)
         _check(whole and a == replace(b, lengths=lengths), "changes the length of undivided axes only", self)
+        _check_axes(self.axes, self)
+        for axis, runs in zip(self.axes, self.runs):
+            valid = all(run.length > 0 and run.factor for run in runs)
+            valid &= _is_cut(b.lengths[axis], [(run.source, run.length) for run in runs])
+            valid &= _is_cut(a.lengths[axis], [(run.target, run.length) for run in runs])
+            if not valid:
+                raise ValueError(
+                    f"`runs` of `Resize` must lie within the {b.lengths[axis]} -> {a.lengths[axis]} coefficients along "
+                    f"axis {axis}, overlap nowhere but as a whole, and multiply by other numbers than 0; got {runs}."
+                )
 
     @property
     def only_copies(self) -> bool:
@@ -250,6 +289,16 @@ class Resize(AbstractStage):
     def inverse(self) -> "tuple[Resize, float]":
         """The inverse on spectra that have no more coefficients than the shorter side."""
         return Resize(self.after, self.before, self.axes, tuple(map(_inverted, self.runs))), 1.0
+
+
+def _is_cut(length: int, pieces: list[tuple[int, int]]) -> bool:
+    """Whether all different pieces, each a start and a length, fit side by side into `length` cells."""
+    ends = [0]
+    for start, count in sorted(set(pieces)):
+        if start < ends[-1]:
+            return False
+        ends.append(start + count)
+    return ends[-1] <= length
 
 
 def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:

@@ -1,0 +1,159 @@
+"""What each stage is by its mathematical definition: a matrix for each axis of the grid, made with NumPy alone."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from decompops._basis.base import Run
+from decompops._basis.fourier import DFT
+from decompops._blocks import Blocks
+from decompops._plan.plan import Plan
+from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+
+from cosine import DCT
+
+
+def along(u: np.ndarray, axis: int, matrix: np.ndarray) -> np.ndarray:
+    return np.moveaxis(np.tensordot(matrix, u, (1, axis)), 0, axis)
+
+
+def dft(n: int, sign: int) -> np.ndarray:
+    j = np.arange(n)
+    return np.exp(sign * 2j * np.pi * np.outer(j, j) / n)
+
+
+def weights(n: int) -> np.ndarray:
+    """How often each mode of a half spectrum stands in the full one."""
+    return np.bincount([min(k, n - k) for k in range(n)])
+
+
+def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence[int]) -> np.ndarray:
+    *others, last = axes
+    n, stored = points[-1], points[-1] // 2 + 1
+    if transform.kind == "c2r" and transform.weighted:
+        u = along(u, last, np.diag(1 / weights(n)))
+    for axis, length in zip(others, points):
+        u = along(u, axis, dft(length, transform.sign))
+    full = dft(n, transform.sign)
+    if transform.kind == "c2r":
+        u = along(u, last, full[:, :stored] * weights(n)).real
+    else:
+        u = along(u, last, full if transform.kind == "c2c" else full[:stored])
+    if transform.kind == "r2c" and transform.weighted:
+        u = along(u, last, np.diag(weights(n)))
+    return u / math.prod(points) if transform.normalised else u
+
+
+def halo_matrix(blocks: Blocks, axis: int, halo: tuple[int, int], periodic: bool) -> np.ndarray:
+    """Cell `i` of extended block `b` is field cell `b * m - before + i`."""
+    n, m, (before, after) = blocks.lengths[axis], blocks.core(axis), halo
+    extent = before + m + after
+    matrix = np.zeros((blocks.parts[axis] * extent, blocks.parts[axis] * m))
+    for b in range(blocks.parts[axis]):
+        for i in range(extent):
+            g = b * m - before + i
+            if (-before <= g < n + after) if periodic else (0 <= g < n):
+                matrix[b * extent + i, g % n] = 1
+    return matrix
+
+
+def crop_matrix(blocks: Blocks, axis: int) -> np.ndarray:
+    before, m, extent = blocks.halo[axis][0], blocks.core(axis), blocks.extent(axis)
+    return np.kron(np.eye(blocks.parts[axis]), np.eye(extent)[before : before + m])
+
+
+def run_matrix(runs: Sequence[Run], before: int, after: int) -> np.ndarray:
+    matrix = np.zeros((after, before))
+    for run in runs:
+        for i in range(run.length):
+            matrix[run.target + i, run.source + i] += run.factor
+    return matrix
+
+
+def true_cells(blocks: Blocks, axis: int) -> np.ndarray:
+    """The matrix that keeps the true cells of a padded axis."""
+    return np.eye(blocks.lengths[axis], blocks.parts[axis] * blocks.core(axis))
+
+
+def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
+    before, lead = stage.before, u.ndim - stage.before.ndim
+    g = [lead + axis for axis in range(before.ndim)]  # where each axis of the grid is now
+    u = u.transpose(*range(lead), *(lead + before.order.index(axis) for axis in range(before.ndim)))
+    match stage:
+        case Move():
+            for axis in range(before.ndim):
+                if before.parts[axis] != stage.after.parts[axis]:
+                    u = along(u, g[axis], true_cells(stage.after, axis).T @ true_cells(before, axis))
+        case LocalTransform(transform=DFT() as transform):
+            u = stage.scale * fourier(u, transform, [g[axis] for axis in stage.axes], stage.points)
+        case LocalTransform(transform=DCT() as transform):
+            for axis, n in zip(stage.axes, stage.points):
+                u = along(u, g[axis], transform.matrix(n))
+            u = stage.scale * u
+        case Extend(transposed=True):
+            halo = before.halo[stage.axis]
+            u = along(u, g[stage.axis], halo_matrix(stage.after, stage.axis, halo, stage.periodic).T)
+        case Extend():
+            halo = stage.after.halo[stage.axis]
+            u = along(u, g[stage.axis], halo_matrix(before, stage.axis, halo, stage.periodic))
+        case Crop():
+            for axis in range(before.ndim):
+                matrix = crop_matrix(stage.after, axis).T if stage.transposed else crop_matrix(before, axis)
+                u = along(u, g[axis], matrix)
+        case Clear():
+            for axis in range(before.ndim):
+                u = along(u, g[axis], true_cells(before, axis).T @ true_cells(before, axis))
+        case Scale():
+            u = u * stage.factor
+        case Resize():
+            for axis, runs in zip(stage.axes, stage.runs):
+                u = along(u, g[axis], run_matrix(runs, before.lengths[axis], stage.after.lengths[axis]))
+        case _:
+            raise AssertionError(stage)
+    return u
+
+
+def apply_stage(stage: AbstractStage, u: np.ndarray) -> np.ndarray:
+    """`stage` on arrays `(*batch, *stage.before.shape)`, padding included."""
+    lead = u.ndim - stage.before.ndim
+    u = in_grid_order(u, stage)
+    u = u.transpose(*range(lead), *(lead + axis for axis in stage.after.order))
+    assert u.shape[lead:] == stage.after.shape
+    return u
+
+
+def apply_plan(plan: Plan, u: np.ndarray) -> np.ndarray:
+    for stage in plan.stages:
+        u = apply_stage(stage, u)
+    return plan.scale * u
+
+
+def units(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
+    """Each cell of the array set to 1, and each to 1j if the dtype is complex."""
+    size = math.prod(blocks.shape)
+    unit = np.eye(size).reshape(size, *blocks.shape)
+    return np.concatenate([unit, 1j * unit]).astype(dtype) if np.dtype(dtype).kind == "c" else unit.astype(dtype)
+
+
+def as_matrix(results: np.ndarray) -> np.ndarray:
+    """The real matrix of a real-linear map, of what it makes of `units`: real parts first, then imaginary ones."""
+    rows = np.asarray(results).reshape(len(results), -1)
+    return (np.concatenate([rows.real, rows.imag], axis=1) if rows.dtype.kind == "c" else rows).T
+
+
+def conjugated(matrix: np.ndarray, rows: np.dtype, columns: np.dtype) -> np.ndarray:
+    """The matrix in between complex conjugations of results and of inputs, where these are complex."""
+
+    def signs(size: int, dtype: np.dtype) -> np.ndarray:
+        return np.repeat([1, -1], size // 2) if np.dtype(dtype).kind == "c" else np.ones(size)
+
+    return signs(matrix.shape[0], rows)[:, None] * matrix * signs(matrix.shape[1], columns)
+
+
+def true_subspace(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
+    """1 for what is a cell of the field, 0 for padding: in the order of `units`. For blocks without halos."""
+    mask = np.ones(blocks.shape)
+    for axis in range(blocks.ndim):
+        shape = [-1 if stored == axis else 1 for stored in blocks.order]
+        mask = mask * (np.arange(blocks.shape[blocks.order.index(axis)]) < blocks.lengths[axis]).reshape(shape)
+    return np.tile(mask.ravel(), 2 if np.dtype(dtype).kind == "c" else 1)
