@@ -159,7 +159,7 @@ def resize_fused(stage: Resize, block: Array) -> Array:
             return jnp.zeros_like(block, shape=(*block.shape[:at], length, *block.shape[at + 1 :]))
 
         pieces, end = [], 0
-        for run in runs:
+        for run in sorted(runs, key=lambda run: run.target):
             piece = lax.slice_in_dim(block, run.source, run.source + run.length, axis=at)
             pieces += [zeros(run.target - end), piece]
             end = run.target + run.length

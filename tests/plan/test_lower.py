@@ -1,0 +1,222 @@
+"""The passes of the lowering, each by itself: what they return, and that what the steps compute is kept."""
+
+import functools
+import re
+from dataclasses import dataclass, field, replace
+
+import decompops as dops
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._backend.base import AbstractBackend, Call
+from decompops._backend.xla import run_stage
+from decompops._basis.fourier import DFT, Fourier
+from decompops._blocks import Blocks
+from decompops._plan.lower import Segment, Step, computed, fused, scaled, schedule, split
+from decompops._plan.plan import Plan
+from decompops._plan.stage import Clear, LocalTransform, Move, Resize, Scale
+from decompops._primitive import apply
+
+from dense import apply_plan, apply_stage
+from helpers import make_mesh, random_field
+
+
+Z = Blocks((4, 3, 5), (2, 1, 1), ("x", None, None))
+Y = Blocks((4, 3, 5), (1, 2, 1), (None, "x", None))
+SHORT = replace(Y, lengths=(2, 3, 5))
+FORWARD, BACK = LocalTransform(Z, Z, (1, 2), DFT("c2c", -1)), LocalTransform(Y, Y, (0,), DFT("c2c", 1))
+MOVE, CUT = Move(Z, Y), Resize(Y, SHORT, (0,), (Fourier().truncation(4, 2, nyquist=False),))
+ADD = Resize(Y, SHORT, (0,), (Fourier().truncation(4, 2, nyquist=True),))
+CLEAR = Clear(Z)
+STAGES = (CLEAR, FORWARD, MOVE, BACK, CUT)
+PLAN = Plan("Thing", Z, STAGES, 0.5)
+WEIGHTED = LocalTransform(Y, replace(Y, lengths=(3, 3, 5)), (0,), DFT("r2c", 1, weighted=True))
+
+
+def xla(stages):
+    return 0
+
+
+def every(stages):
+    return len(stages)
+
+
+def moves(stages):
+    return int(isinstance(stages[0], Move))
+
+
+def transforms_with_their_moves(stages):
+    """As cuFFTMp would: from one transform to the next."""
+    kinds = tuple(type(stage) for stage in stages[:3])
+    return 3 if kinds == (LocalTransform, Move, LocalTransform) else 0
+
+
+def steps(*stages, kernel=None):
+    return tuple(Step(stage, kernel) for stage in stages)
+
+
+def product(steps, scale=1.0):
+    """What the steps compute, of a random input."""
+    u = random_field(Z.shape, np.complex128)
+    return scale * functools.reduce(lambda u, step: apply_stage(step.stage, u), steps, u)
+
+
+@pytest.mark.parametrize(
+    ("takes", "kernels"),
+    [
+        (xla, (None,) * 5),
+        (every, (0,) * 5),
+        (moves, (None, None, 2, None, None)),
+        (transforms_with_their_moves, (None, 1, 1, 1, None)),
+    ],
+)
+def test_split(takes, kernels):
+    assert split(PLAN, takes) == tuple(map(Step, STAGES, kernels))
+
+
+@pytest.mark.parametrize("count", [6, -1])
+def test_takes_must_return_how_many_stages_it_takes(count):
+    with pytest.raises(ValueError, match=f"`takes` must return how many of 5 stages a kernel runs; got {count}"):
+        split(PLAN, lambda stages: count)
+
+
+def test_computed():
+    """XLA's inverse transforms divide by the number of points; kernels do not."""
+    before = steps(*STAGES)
+    after, factor = computed(before, "cpu")
+    divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
+    assert after == steps(CLEAR, FORWARD, MOVE, divided, CUT)
+    assert factor == 4.0
+    np.testing.assert_allclose(product(after, factor), product(before), atol=1e-12)
+    assert computed(steps(*STAGES, kernel=0), "cpu") == (steps(*STAGES, kernel=0), 1.0)
+    assert computed((), "cpu") == ((), 1.0)
+
+
+def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
+    half = replace(Z, lengths=(4, 3, 3))
+    one = LocalTransform(half, Z, (2,), DFT("c2r", 1))
+    two = LocalTransform(half, Z, (1, 2), DFT("c2r", 1))
+    for stage, clean in ((one, True), (two, False)):
+        ((step,), factor) = computed(steps(stage), "gpu")
+        assert step.stage.transform == DFT("c2r", 1, normalised=True, clean=clean)
+        assert factor == np.prod(stage.points)
+    # Clean or not, on CPUs it is the same, of an odd and of an even number of points.
+    for points in (4, 5):
+        block = jnp.asarray(random_field((2, points // 2 + 1), np.complex128))
+        values = [DFT("c2r", 1, clean=clean).apply(block, (-1,), (points,)) for clean in (False, True)]
+        np.testing.assert_allclose(*values, atol=1e-12)
+
+
+def test_fused():
+    assert fused(steps(*STAGES), "cpu") == steps(*STAGES)
+    copied = replace(CUT, fused=True)
+    assert fused(steps(*STAGES), "gpu") == steps(*STAGES[:-1], copied)
+    assert fused(steps(MOVE, CUT), "gpu") == steps(MOVE, replace(copied, arrived=0))
+    assert fused(steps(CUT), "gpu") == steps(copied)
+    assert fused(steps(MOVE, ADD), "gpu") == steps(MOVE, ADD)  # sums are no copies
+    assert fused(steps(MOVE, CUT, kernel=0), "gpu") == steps(MOVE, CUT, kernel=0)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("after_a_move", [False, True])
+def test_what_is_fused_is_the_same(mirrored, after_a_move):
+    stages = (MOVE.transpose(), MOVE, CUT) if after_a_move else (CUT,)
+    plan = Plan("Cut", Y, stages)
+    plan = plan.transpose() if mirrored else plan
+    # A `Resize` that runs in any order of its targets.
+    plan = replace(plan, stages=tuple(backwards(s) if isinstance(s, Resize) else s for s in plan.stages))
+    lowered = Plan("Cut", plan.source, tuple(s.stage for s in fused(steps(*plan.stages), "gpu")))
+    u = random_field(plan.source.shape, np.complex128)
+    got = apply(Call(lowered, make_mesh((2,)), dops.XLA()), jnp.asarray(u))
+    np.testing.assert_array_equal(got, apply_plan(plan, u))
+
+
+def backwards(stage):
+    return replace(stage, runs=tuple(runs[::-1] for runs in stage.runs))
+
+
+def test_scaled():
+    """One multiplication in all: in a transform, a weighted one if there is any, or else at the end."""
+    assert scaled(steps(*STAGES), 1.0, SHORT) == steps(*STAGES)
+    assert scaled(steps(*STAGES), 3 * (1 / 3) + 1e-16, SHORT) == steps(*STAGES)
+    twice = replace(FORWARD, scale=2.0)
+    assert scaled(steps(*STAGES), 2.0, SHORT) == steps(CLEAR, twice, *STAGES[2:])
+    assert scaled(steps(twice), 3.0, Z) == steps(replace(FORWARD, scale=6.0))
+    weighted = scaled(steps(FORWARD, MOVE, WEIGHTED, kernel=4), 2.0, WEIGHTED.after)
+    assert weighted == steps(FORWARD, MOVE, replace(WEIGHTED, scale=2.0), kernel=4)
+    assert scaled(steps(MOVE, kernel=0), 2.0, Y) == (*steps(MOVE, kernel=0), Step(Scale(Y, 2.0)))
+    assert scaled((), 2.0, Z) == steps(Scale(Z, 2.0))
+    for before in (steps(*STAGES), steps(CLEAR, MOVE)):
+        after = scaled(before, 2.0, before[-1].stage.after)
+        np.testing.assert_allclose(product(after), product(before, 2.0), atol=1e-12)
+
+
+def test_schedule():
+    divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
+    twice = replace(FORWARD, scale=2.0)  # 0.5, and the 4 points that XLA divides by
+
+    def segment(native, *stages):
+        return Segment(Plan("Thing", stages[0].before, stages), native)
+
+    assert schedule(PLAN, xla, "cpu") == (segment(False, CLEAR, twice, MOVE, divided, CUT),)
+    middle = segment(True, MOVE)
+    assert schedule(PLAN, moves, "cpu") == (segment(False, CLEAR, twice), middle, segment(False, divided, CUT))
+    whole = segment(True, replace(FORWARD, scale=0.5), MOVE, BACK)
+    assert schedule(PLAN, transforms_with_their_moves, "cpu") == (segment(False, CLEAR), whole, segment(False, CUT))
+    # Each kernel is called by itself.
+    two = Plan("Thing", Z, (MOVE, MOVE.transpose()))
+    assert schedule(two, moves, "cpu") == (segment(True, MOVE), segment(True, MOVE.transpose()))
+    assert schedule(two, every, "cpu") == (segment(True, *two.stages),)
+    assert schedule(Plan("Thing", Z, ()), every, "cpu") == ()
+    for takes in (xla, moves, transforms_with_their_moves, every):
+        for platform in ("cpu", "gpu"):
+            found = [stage for part in schedule(PLAN, takes, platform) for stage in part.plan.stages]
+            np.testing.assert_allclose(product(steps(*found)), product(steps(*STAGES), 0.5), atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Kernels(AbstractBackend):
+    """Runs what a function says that it takes with XLA, and notes which plans it ran."""
+
+    function: object
+    ran: list = field(default_factory=list, compare=False)
+    broken: bool = False
+
+    def problem(self):
+        return None
+
+    def check(self, mesh):
+        pass
+
+    def takes(self, stages):
+        return self.function(stages)
+
+    def run(self, plan, block, call):
+        self.ran.append((plan, call.plan))
+        for stage in plan.stages:
+            block = run_stage(stage, block, call.platform)
+        return block.real if self.broken else block
+
+
+@dataclass(frozen=True)
+class Unfinished(Kernels):
+    run = AbstractBackend.run
+
+
+@pytest.mark.parametrize("takes", [xla, moves, transforms_with_their_moves, every])
+def test_a_backend_runs_what_it_takes(takes):
+    u = random_field(Z.shape, np.complex128)
+    backend = Kernels(takes)
+    got = apply(Call(PLAN, make_mesh((2,)), backend), jnp.asarray(u))
+    np.testing.assert_allclose(got, apply_plan(PLAN, u), atol=1e-12)
+    native = [part.plan for part in schedule(PLAN, takes, "cpu") if part.native]
+    assert backend.ran == [(plan, PLAN) for plan in native]
+
+
+def test_a_backend_must_return_what_the_stages_say():
+    u = jnp.asarray(random_field(Z.shape, np.complex128))
+    text = "`Kernels.run` must return a block complex128(2, 2, 5); got float64(2, 2, 5)."
+    with pytest.raises(ValueError, match=re.escape(text)):
+        apply(Call(PLAN, make_mesh((2,)), Kernels(every, broken=True)), u)
+    with pytest.raises(NotImplementedError, match="`Unfinished` takes stages, and must have a method `run`"):
+        apply(Call(PLAN, make_mesh((2,)), Unfinished(every)), u)
