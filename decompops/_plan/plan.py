@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._blocks import Blocks
-from .stage import AbstractStage
+from .stage import AbstractStage, Scale
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Plan:
     scale: float = 1.0
 
     def __post_init__(self):
-        ends = (self.source, *(stage.after for stage in self.stages))
-        for number, (end, stage) in enumerate(zip(ends, self.stages)):
+        end = self.source
+        for number, stage in enumerate(self.stages):
             if not isinstance(stage, AbstractStage):
                 raise TypeError(f"`stages` of `{self.name}` must be stages; got {stage!r} at {number}.")
             if stage.before != end:
@@ -36,6 +36,7 @@ class Plan:
                     f"`stages` of `{self.name}` must each start where the one before ends: stage {number} starts from "
                     f"{stage.before}, but the field is then cut as {end}."
                 )
+            end = stage.after
         if not math.isfinite(self.scale):
             raise ValueError(f"`scale` of `{self.name}` must be finite; got {self.scale}.")
 
@@ -66,11 +67,13 @@ class Plan:
 
     @property
     def is_invertible(self) -> bool:
-        """Whether every stage has an inverse."""
-        return all(stage.inverse() is not None for stage in self.stages)
+        """Whether every stage has an inverse, and the number is not zero."""
+        return self.scale != 0 and all(stage.inverse() is not None for stage in self.stages)
 
     def inverse(self) -> "Plan":
         """The plan of the inverse. Raises `ValueError` where there is none."""
+        if self.scale == 0:
+            raise ValueError(f"`{self.name}` has no inverse, because it multiplies by 0.")
         stages, scale = [], self.scale
         for stage in reversed(self.stages):
             inverse = stage.inverse()
@@ -86,12 +89,17 @@ class Plan:
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
         """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
-        current = dtype
-        for stage in self.stages:
+        current, number = dtype, () if self.scale == 1 else (Scale(self.target, self.scale),)
+        for stage in (*self.stages, *number):
             wanted = stage.input_dtype(current)
-            if wanted != current:  # The stages before this one keep the dtype.
-                return wanted
-            current = stage.result_dtype(wanted)
+            if wanted != current:
+                if current != dtype:
+                    raise TypeError(
+                        f"`{self.name}` cannot take {dtype}: its `{type(stage).__name__}` needs {wanted}, but the "
+                        f"stages before it make {current} of it."
+                    )
+                return self.input_dtype(wanted)  # The stages before this one keep the dtype.
+            current = stage.result_dtype(current)
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:

@@ -1,0 +1,277 @@
+"""Plans: what they refuse, how they compare, and random ones with all that follows from them against dense matrices."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._backend.base import Call
+from decompops._basis.fourier import DFT, Fourier
+from decompops._blocks import Blocks
+from decompops._plan.plan import Plan
+from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+from decompops._primitive import apply
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from cosine import DCT
+from dense import apply_plan, as_matrix, conjugated, units
+from helpers import make_mesh
+
+
+C64, C128, F32, F64 = (np.dtype(name) for name in ("complex64", "complex128", "float32", "float64"))
+BLOCKS = Blocks((4, 6, 6), (2, 1, 1), ("x", None, None))
+HALF = replace(BLOCKS, lengths=(4, 6, 4))
+WIDE = replace(BLOCKS, halo=((1, 1), (0, 0), (0, 0)))
+C2C, R2C = LocalTransform(BLOCKS, BLOCKS, (1,), DFT("c2c", -1)), LocalTransform(BLOCKS, HALF, (2,), DFT("r2c", -1))
+C2R = R2C.transpose()
+EXTEND = Extend(BLOCKS, WIDE, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [
+        ("`stages` of `Thing` must each start where the one before ends: stage 0 starts from", (C2R,)),
+        ("`stages` of `Thing` must each start where the one before ends: stage 1 starts from", (R2C, C2C)),
+        (f"but the field is then cut as {WIDE}.", (C2C, EXTEND, C2C)),
+    ],
+)
+def test_stages_that_do_not_fit_are_refused(text, stages):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Plan("Thing", BLOCKS, stages)
+
+
+def test_what_is_no_stage_is_refused(plain):
+    make, clear = plain._plan.plan.Plan, plain._plan.stage.Clear(BLOCKS)
+    with pytest.raises(TypeError, match="`stages` of `Thing` must be stages; got 3 at 1"):
+        make("Thing", BLOCKS, (clear, 3))
+    with pytest.raises(TypeError, match=r"`stages` of `Thing` must be stages; got <class .*Clear'> at 0"):
+        make("Thing", BLOCKS, (type(clear),))
+
+
+@pytest.mark.parametrize("scale", [math.inf, -math.inf, math.nan])
+def test_the_scale_must_be_finite(scale):
+    with pytest.raises(ValueError, match=f"`scale` of `Thing` must be finite; got {scale}"):
+        Plan("Thing", BLOCKS, (), scale)
+
+
+def test_plans_are_compared_by_all_that_they_are():
+    plan = Plan("Thing", BLOCKS, (C2C,), 2.0)
+    same = Plan("Thing", replace(BLOCKS), (replace(C2C),), 2.0)
+    assert plan == same
+    assert hash(plan) == hash(same)
+    others = [replace(plan, name="Other"), replace(plan, scale=1.0), plan.conjugate(), replace(plan, stages=())]
+    assert len({plan, same, *others}) == 5
+    assert plan.source == plan.target == BLOCKS
+    assert Plan("Thing", BLOCKS, (R2C,)).target == HALF
+    assert plan.mesh_axes == ("x",)
+
+
+def test_one_plan_after_another():
+    forward, back = Plan("F", BLOCKS, (R2C,), 2.0), Plan("B", HALF, (C2R,), 3.0)
+    assert forward.then(back, "Both") == Plan("Both", BLOCKS, (R2C, C2R), 6.0)
+    with pytest.raises(ValueError, match="`stages` of `Twice` must each start where the one before ends: stage 1"):
+        forward.then(forward, "Twice")
+
+
+def test_what_has_no_inverse():
+    plan = Plan("Thing", BLOCKS, (C2C, EXTEND))
+    assert not plan.is_invertible
+    with pytest.raises(ValueError, match="`Thing` has no inverse, because `Extend` has none"):
+        plan.inverse()
+    plan = Plan("Zero", BLOCKS, (C2C,), 0.0)
+    assert not plan.is_invertible
+    with pytest.raises(ValueError, match="`Zero` has no inverse, because it multiplies by 0"):
+        plan.inverse()
+
+
+def test_dtypes():
+    """The input is cast to what the first stage that minds the dtype needs."""
+    complex_, real = Plan("C", BLOCKS, (Clear(BLOCKS), C2C)), Plan("R", BLOCKS, (Clear(BLOCKS), R2C, C2R))
+    assert [complex_.input_dtype(np.dtype(d)) for d in ("float32", "int64", "complex128")] == [C64, C128, C128]
+    assert [real.input_dtype(np.dtype(d)) for d in ("float32", "int64")] == [F32, F64]
+    assert [complex_.result_dtype(C64), real.result_dtype(F32)] == [C64, F32]
+    with pytest.raises(TypeError, match="`x` must be real"):
+        real.input_dtype(C64)
+    # A transform that keeps numbers real leaves room for another one that needs complex numbers.
+    cosine = LocalTransform(BLOCKS, BLOCKS, (2,), DCT())
+    mixed = Plan("Mixed", BLOCKS, (cosine, C2C))
+    assert [mixed.input_dtype(np.dtype(d)) for d in ("float32", "int8", "complex64")] == [C64, C128, C64]
+    # Without a transform, integers can be moved but not scaled.
+    move = Plan("Moved", BLOCKS, (Clear(BLOCKS),))
+    assert move.input_dtype(np.dtype("int8")) == np.dtype("int8")
+    with pytest.raises(TypeError, match=re.escape("to be multiplied by 0.5; got int8")):
+        replace(move, scale=0.5).input_dtype(np.dtype("int8"))
+    assert replace(real, scale=0.5).input_dtype(np.dtype("int64")) == F64
+
+
+@pytest.mark.parametrize("dtype", [F64, C128])
+def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
+    # What was made real must not silently become complex again: its transpose would take complex numbers for real ones.
+    plan = Plan("Back", HALF, (C2R, C2C))
+    text = "`Back` cannot take complex128: its `LocalTransform` needs complex128, but the stages before it make float64"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        plan.input_dtype(dtype)
+    with pytest.raises(TypeError, match="`x` must be real for a real transform"):
+        Plan("Twice", BLOCKS, (C2C, R2C)).input_dtype(dtype)
+
+
+@dataclass(frozen=True)
+class Reverse(AbstractStage):
+    """Put each line of every block in reverse: a stage as another package would write it."""
+
+    before: Blocks
+    result: str = "right"
+
+    @property
+    def after(self):
+        return self.before
+
+    def transpose(self):
+        return self
+
+    def apply(self, block):
+        return {"right": block[..., ::-1], "short": block[..., 1:], "real": block.real}[self.result]
+
+
+@dataclass(frozen=True)
+class Nothing(AbstractStage):
+    """A stage that nobody knows how to run."""
+
+    before: Blocks
+
+    @property
+    def after(self):
+        return self.before
+
+    def transpose(self):
+        return self
+
+
+def run(plan, x):
+    return apply(Call(plan, make_mesh((2,)), dops.XLA()), jnp.asarray(x))
+
+
+def test_stages_of_others():
+    x = np.random.default_rng(0).standard_normal((4, 6, 6)) + 1j
+    plan = Plan("Mirror", BLOCKS, (Reverse(BLOCKS), C2C), 2.0)
+    np.testing.assert_allclose(run(plan, x), 2 * np.fft.fft(x[..., ::-1], axis=1), atol=1e-12)
+    with pytest.raises(TypeError, match="the stage `Nothing` is unknown to this backend, and must have a method `app"):
+        run(Plan("Thing", BLOCKS, (Nothing(BLOCKS),)), x)
+    for result, got in (("short", "complex128(2, 6, 5)"), ("real", "float64(2, 6, 6)")):
+        text = f"the stage `Reverse` of `Mirror` must return a block complex128(2, 6, 6); got {got}."
+        with pytest.raises(ValueError, match=re.escape(text)):
+            run(Plan("Mirror", BLOCKS, (Reverse(BLOCKS, result),)), x)
+    with pytest.raises(ValueError, match="`Mirror` has no inverse, because `Reverse` has none"):
+        plan.inverse()
+
+
+def moves_from(blocks):
+    """The moves of one mesh axis to an undivided axis."""
+    for giver in (axis for axis in range(blocks.ndim) if blocks.parts[axis] > 1):
+        for taker in (axis for axis in range(blocks.ndim) if blocks.parts[axis] == 1):
+            there = dict(zip((giver, taker), (taker, giver)))
+            parts, names = (
+                tuple(values[there.get(axis, axis)] for axis in range(blocks.ndim))
+                for values in (blocks.parts, blocks.names)
+            )
+            yield replace(blocks, parts=parts, names=names)
+
+
+def random_plan(draw):
+    """A chain of stages that fit, on a mesh of up to eight devices, and the dtype of its input."""
+    ndim = draw(st.sampled_from([3, 4, 2]))
+    sizes = draw(st.sampled_from([(2,), (3,), (2, 2), (4, 2), (2, 2, 2)]).filter(lambda sizes: len(sizes) < ndim))
+    names = ("c", "x", "y") if len(sizes) == 3 else ("x", "y")[: len(sizes)]
+    lengths = tuple(draw(st.integers(1, {2: 5, 3: 3, 4: 2}[ndim])) for _ in range(ndim))
+    rest = ndim - len(sizes)
+    order = tuple(draw(st.permutations(range(ndim))))
+    blocks = Blocks(lengths, (*sizes, *[1] * rest), (*names, *[None] * rest), order)
+    source, dtype, stages = blocks, draw(st.sampled_from([F64, C128])), []
+    current = dtype
+    for _ in range(draw(st.integers(3, 5))):
+        whole = [axis for axis in range(ndim) if blocks.parts[axis] == 1]
+        kinds = ["extend", "clear", "scale"] if blocks.has_halo else ["extend", "move", "transform", "resize", "clear"]
+        match draw(st.sampled_from([*kinds, "crop"] if blocks.has_halo else kinds)):
+            case "move":
+                found = list(moves_from(blocks))
+                target = draw(st.sampled_from(found)) if found else blocks
+                stage = Move(blocks, replace(target, order=tuple(draw(st.permutations(range(ndim))))))
+            case "transform" if current == C128:
+                axes = tuple(draw(st.lists(st.sampled_from(whole), min_size=1, unique=True)))
+                stage = LocalTransform(blocks, blocks, axes, DFT("c2c", draw(st.sampled_from([-1, 1]))), 0.5)
+            case "transform":
+                axis = draw(st.sampled_from(whole))
+                if draw(st.booleans()):
+                    stage = LocalTransform(blocks, blocks, (axis,), DCT())
+                else:
+                    stored = tuple(n // 2 + 1 if i == axis else n for i, n in enumerate(blocks.lengths))
+                    stage = LocalTransform(blocks, replace(blocks, lengths=stored), (axis,), DFT("r2c", -1))
+            case "resize":
+                axis = draw(st.sampled_from(whole))
+                n = blocks.lengths[axis]
+                kept = draw(st.integers(1, n))
+                runs = Fourier().truncation(n, kept, nyquist=draw(st.booleans()))
+                after = replace(blocks, lengths=tuple(kept if i == axis else m for i, m in enumerate(blocks.lengths)))
+                stage = Resize(blocks, after, (axis,), (runs,))
+            case "extend":
+                axis = draw(st.sampled_from(range(ndim)))
+                if any(blocks.halo[axis]):
+                    continue
+                pair = draw(st.tuples(st.integers(0, 2), st.integers(0, 1)))
+                halo = tuple(pair if i == axis else own for i, own in enumerate(blocks.halo))
+                stage = Extend(blocks, replace(blocks, halo=halo), axis, draw(st.booleans()))
+            case "crop":
+                stage = Crop(blocks, replace(blocks, halo=((0, 0),) * ndim))
+            case "clear" if not blocks.has_halo:
+                stage = Clear(blocks)
+            case _:
+                stage = Scale(blocks, -2.0)
+        stages.append(stage)
+        blocks, current = stage.after, stage.result_dtype(current)
+    return make_mesh(sizes), Plan("Random", source, tuple(stages), draw(st.sampled_from([1.0, 3.0]))), dtype
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_plans(data):
+    mesh, plan, dtype = random_plan(data.draw)
+    result = plan.result_dtype(dtype)
+    assert plan.input_dtype(dtype) == dtype
+    x, y = units(plan.source, dtype), units(plan.target, result)
+
+    def apply_to(plan, x):
+        return apply(Call(plan, mesh, dops.XLA()), x)
+
+    def programs(x, y):
+        found = {
+            "itself": apply_to(plan, x),
+            "transpose": apply_to(plan.transpose(), y),
+            "conjugate": apply_to(plan.conjugate(), x),
+            # Linearised anywhere, the plan is itself; of a batch, each member by itself.
+            "jvp": jax.jvp(lambda x: apply_to(plan, x), (0 * x,), (x,))[1],
+            "vjp": jax.vmap(lambda y: jax.vjp(lambda x: apply_to(plan, x), 0 * x[0])[1](y)[0])(y),
+        }
+        return found | ({"inverse": apply_to(plan.inverse(), y)} if plan.is_invertible else {})
+
+    found = {name: as_matrix(value) for name, value in jax.jit(programs)(x, y).items()}
+    matrix = as_matrix(apply_plan(plan, x))
+    transpose = conjugated(matrix.T, dtype, result)
+    expected = {
+        "itself": matrix,
+        "transpose": transpose,
+        "conjugate": conjugated(matrix, result, dtype),
+        "jvp": matrix,
+        "vjp": transpose,
+    }
+    inverse = found.pop("inverse", None)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12 * abs(matrix).max(initial=1), err_msg=name)
+    if inverse is not None and not any(isinstance(stage, Resize) for stage in plan.stages):
+        # It undoes the plan on what the plan returns, which has no padding where the plan took it away.
+        np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=0, atol=1e-10 * abs(matrix).max(initial=1))
+    assert plan.transpose().transpose() == plan
+    assert plan.conjugate().conjugate() == plan
