@@ -4,12 +4,14 @@ Compiled kernels tell calls apart by it, and errors say it.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import equinox as eqx
 import jax
@@ -69,19 +71,27 @@ def current_thread() -> str:
 
 def current() -> Caller:
     """Who calls an operator just now. Raises `RuntimeError` in a thread that has no name, or in a forked child."""
-    places: list[str] = []
-    line = ""
+    thread, places = current_thread(), []
     frame = sys._getframe(1)
     while frame is not None:
-        code, lineno = frame.f_code, frame.f_lineno
-        # beartype and jaxtyping make functions of their own, with an address in the name.
-        if not code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
-            file = os.path.basename(code.co_filename)
-            line = line or f"{file}:{lineno}"
-            column = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))[2]
-            places.append(f"{file}:{lineno}:{column}")
+        place = _place(frame.f_code, frame.f_lasti)
+        if place is not None:
+            places.append(place)
         elif places:
             # In a function that JAX traces, also what has called it there: the same wherever that function is called.
-            return Caller(line, " < ".join(places), current_thread())
+            break
         frame = frame.f_back
-    return Caller(line, "".join(places[:1]), current_thread())
+    else:
+        del places[1:]
+    line = places[0].rpartition(":")[0] if places else ""
+    return Caller(line, " < ".join(places), thread)
+
+
+@functools.lru_cache(maxsize=4096)  # An eager call asks for some twenty places.
+def _place(code: CodeType, instruction: int) -> str | None:
+    """The file, line and column of an instruction; `None` in a library."""
+    # beartype and jaxtyping make functions of their own, with an address in the name.
+    if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
+        return None
+    line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))
+    return f"{os.path.basename(code.co_filename)}:{line}:{column}"
