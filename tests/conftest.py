@@ -1,10 +1,21 @@
 """Eight virtual CPU devices, float64 available, strict dtype promotion, and annotations checked at run time."""
 
+import atexit
+import os
+import shutil
 import sys
+import tempfile
 
 import jax
 
 
+# Tests compile many programs twice: what one worker of a run has compiled, it or another one loads from here.
+if "DECOMPOPS_TEST_PROGRAMS" not in os.environ:
+    os.environ["DECOMPOPS_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="decompops-programs-")
+    atexit.register(shutil.rmtree, os.environ["DECOMPOPS_TEST_PROGRAMS"], ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", os.environ["DECOMPOPS_TEST_PROGRAMS"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
