@@ -32,7 +32,11 @@ def transform_plan(
 
     Later axes are transformed first. The axes of one transform lie last and next to each other, so that it is one
     contiguous multi-axis FFT.
+
+    Raises `ValueError` for `kept` that are not from one to the points, and for a basis of real fields along an axis
+    that is transformed after coefficients have become complex.
     """
+    _check(source, bases, kept)
     last, lengths = source.ndim - 1, source.lengths
     stages: list[AbstractStage] = []
     here = source
@@ -54,15 +58,32 @@ def transform_plan(
     return Plan(name, source, tuple(stages), scale)
 
 
+def _check(source: Blocks, bases: Sequence[AbstractBasis], kept: Sequence[int]) -> None:
+    if not len(bases) == len(kept) == source.ndim:
+        raise ValueError(f"`bases` and `kept` must have one entry for each of {source.ndim} axes; got {bases}, {kept}.")
+    if not all(1 <= k <= n for k, n in zip(kept, source.lengths)):
+        raise ValueError(f"`kept` must be from 1 to the points along each axis, {source.lengths}; got {kept}.")
+    for axis, basis in enumerate(bases):
+        for later in range(axis + 1, source.ndim):
+            if (basis.kinds[0], bases[later].kinds[1]) == ("real", "complex"):
+                raise ValueError(
+                    f"`bases` must not have {basis} along axis {axis}: it needs real fields, and {bases[later]} along "
+                    f"axis {later} is transformed before it and makes them complex. Only the last Fourier axis may be "
+                    "halved."
+                )
+
+
 def _phases(source: Blocks, bases: Sequence[AbstractBasis], nyquist: bool) -> list[list[int]]:
     """The axes that are transformed between one communication and the next, later axes first."""
     last = source.ndim - 1
-    halved = bases[last].stored(source.lengths[last]) < source.lengths[last]
+    halved = next(
+        (axis for axis in range(last + 1) if bases[axis].stored(source.lengths[axis]) < source.lengths[axis]), 0
+    )
     phases = [[last]]
     for axis in reversed(range(last)):
-        # An axis joins the phase before it, unless a mesh axis must first move off it. A halved one stays alone with
-        # `nyquist`, because the sum of two modes of a half spectrum is known only where no other axis is transformed.
-        if source.parts[axis] > 1 or (nyquist and halved and phases[-1] == [last]):
+        # An axis joins the phase before it, unless a mesh axis must first move off it. With `nyquist`, none joins a
+        # halved one: the sum of two modes of a half spectrum is known only where no earlier axis is transformed.
+        if source.parts[axis] > 1 or (nyquist and axis + 1 == halved):
             phases.append([axis])
         else:
             phases[-1].append(axis)
@@ -77,9 +98,13 @@ def _groups(phase: list[int], bases: Sequence[AbstractBasis], last: int) -> list
             groups[-1].append(axis)
         else:
             groups.append([axis])
+
     # The first axis of a group may be halved, and must then be stored last. Else the order that ends with the first
     # axis of the grid is nearer to that of x-pencils.
-    return [tuple(group) if last not in group and len(groups) == 1 else tuple(group[::-1]) for group in groups]
+    def ends_with_first(group: list[int]) -> bool:
+        return last not in group and len(groups) == 1 and len({bases[axis] for axis in group}) == 1
+
+    return [tuple(group if ends_with_first(group) else group[::-1]) for group in groups]
 
 
 def _transforms(
@@ -91,9 +116,8 @@ def _transforms(
     nyquist: bool,
 ) -> list[AbstractStage]:
     """Transform the axes of a group at once, and cut their coefficients."""
-    transform = bases[group[-1]].forward
-    for axis in group[:-1]:
-        transform = bases[axis].joined(bases[group[-1]]) or transform
+    joined = bases[group[0]].joined(bases[group[-1]]) if len(group) > 1 else None
+    transform = joined or bases[group[-1]].forward
     spectrum = _with_lengths(here, {axis: bases[axis].stored(points[axis]) for axis in group})
     stages: list[AbstractStage] = [LocalTransform(here, spectrum, group, transform)]
     cut = tuple(axis for axis in group if kept[axis] != points[axis])
