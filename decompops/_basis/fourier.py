@@ -60,7 +60,7 @@ class Fourier(AbstractBasis):
         return tuple(runs)
 
     def derivative(self, order: int) -> complex:
-        return (1, 1j, -1, -1j)[order % 4]
+        return (1 + 0j, 1j, -1 + 0j, -1j)[order % 4]
 
 
 @dataclass(frozen=True)
