@@ -1,0 +1,106 @@
+"""Plans as numbers, read by a decoder of its own: what ffi/common/plan.cc must find there."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decompops._backend.encode import FORMAT, encoded
+from decompops._basis.fourier import DFT
+from decompops._blocks import Blocks
+from decompops._plan.plan import Plan
+from decompops._plan.stage import Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+
+from cosine import DCT
+
+
+AXES = ("c", "x", "y")
+KINDS = [[], ["kind", "sign", "weighted", "count"], ["axis", "periodic", "transposed"], ["transposed"], []]
+
+
+def decoded(numbers):
+    """The format, how the field is cut, and each stage: its number, what belongs to it, and how it is cut then."""
+    rest = iter(numbers.tolist())
+    take = lambda count: tuple(itertools.islice(rest, count))
+    version, ndim = take(2)
+
+    def blocks():
+        lengths, parts, names, order = (take(ndim) for _ in range(4))
+        halo = tuple(take(2) for _ in range(ndim))
+        return Blocks(lengths, parts, tuple(None if i < 0 else AXES[i] for i in names), order, halo)
+
+    source, stages = blocks(), []
+    for number in rest:
+        fields = dict(zip(KINDS[number], take(len(KINDS[number]))))
+        fields["axes"] = take(fields.pop("count", 0))
+        stages.append((number, fields, blocks()))
+    return version, source, stages
+
+
+Z = Blocks((4, 6, 5), (2, 3, 1), ("y", "x", None), (0, 2, 1))
+Y = Blocks((4, 6, 5), (2, 1, 3), ("y", None, "x"))
+HALF = replace(Z, lengths=(4, 6, 3))
+WIDE = replace(Y, halo=((0, 0), (1, 2), (0, 0)))
+R2C = LocalTransform(Z, HALF, (2,), DFT("r2c", 1, weighted=True), 3.0)
+C2R = LocalTransform(HALF, Z, (2,), DFT("c2r", -1))
+C2C = LocalTransform(Y, Y, (1,), DFT("c2c", -1))
+EXTEND = Extend(Y, WIDE, 1, True)
+CROP = Crop(WIDE, Y)
+
+
+def fields(**known):
+    return {"axes": (), **known}
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ((), []),
+        ((Move(Z, Y), Clear(Y)), [(0, fields()), (4, fields())]),
+        (
+            (R2C, C2R),
+            [
+                (1, {"kind": 1, "sign": 1, "weighted": 1, "axes": (2,)}),
+                (1, {"kind": 2, "sign": -1, "weighted": 0, "axes": (2,)}),
+            ],
+        ),
+        ((C2C,), [(1, {"kind": 0, "sign": -1, "weighted": 0, "axes": (1,)})]),
+        (
+            (replace(C2C, before=replace(Z, parts=(1, 3, 1)), after=replace(Z, parts=(1, 3, 1)), axes=(2, 0)),),
+            [(1, {"kind": 0, "sign": -1, "weighted": 0, "axes": (2, 0)})],
+        ),
+        ((EXTEND, CROP), [(2, fields(axis=1, periodic=1, transposed=0)), (3, fields(transposed=0))]),
+        (
+            (CROP.transpose(), replace(EXTEND, periodic=False).transpose()),
+            [(3, fields(transposed=1)), (2, fields(axis=1, periodic=0, transposed=1))],
+        ),
+    ],
+)
+def test_numbers(stages, expected):
+    source = stages[0].before if stages else Z
+    numbers = encoded(Plan("Thing", source, stages), AXES)
+    assert numbers.dtype == np.int64
+    version, first, found = decoded(numbers)
+    assert (version, first) == (FORMAT, source)
+    assert [(number, fields) for number, fields, _ in found] == expected
+    assert [after for *_, after in found] == [stage.after for stage in stages]
+
+
+def test_any_number_of_axes():
+    blocks = Blocks((4, 2), (2, 1), ("x", None))
+    assert decoded(encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES)) == (FORMAT, blocks, [(4, fields(), blocks)])
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        Scale(Z, 2.0),
+        Resize(Z, Z, (2,), ((),)),
+        LocalTransform(Z, Z, (2,), DCT()),
+        LocalTransform(Z, Z, (2,), DFT("c2c", 1, normalised=True)),
+    ],
+    ids=lambda stage: type(stage).__name__,
+)
+def test_what_the_kernels_do_not_know_is_refused(stage):
+    with pytest.raises(ValueError, match=rf"the kernels do not know the stage {type(stage).__name__}\(before="):
+        encoded(Plan("Thing", Z, (stage,)), AXES)
