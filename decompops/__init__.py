@@ -11,6 +11,7 @@ from ._backend.xla import XLA as XLA
 from ._box import Box as Box
 from ._config import config as config
 from ._decomposition import Decomposition as Decomposition
+from ._layout import Layout as Layout
 from ._operator.base import AbstractOperator as AbstractOperator, Compose as Compose
 from ._operator.fft import FFT3D as FFT3D
 from ._operator.halo import HaloExchange as HaloExchange

@@ -140,3 +140,8 @@ def pencil_blocks(
         tuple(dividing[axis][0] if axis in dividing else None for axis in range(ndim)),
         order,
     )
+
+
+def mesh_sizes(devices: int) -> list[tuple[int, int]]:
+    """The sizes `(rows, columns)` of all meshes of so many devices."""
+    return [(rows, devices // rows) for rows in range(1, devices + 1) if devices % rows == 0]

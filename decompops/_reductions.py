@@ -1,6 +1,6 @@
 """Sums over the cells of a field. What stands in its padding never counts, not even in a derivative.
 
-The functions take a field `(*batch, ...)` as it is stored and the true lengths of its last three axes. They are
+The functions take a field `(*batch, ...)` as it is stored and the true lengths of its stored grid axes. They are
 compiled as a whole, so that an eager call makes no copy of the field; the only communication is an all-reduce.
 """
 
@@ -14,18 +14,15 @@ import numpy as np
 from jax import Array
 
 
-_GRID = (-3, -2, -1)
-
-
 @functools.partial(jax.jit, static_argnames="lengths")
 def total(field: Array, lengths: tuple[int, ...]) -> Array:
-    return jnp.sum(_cleared(field, lengths), _GRID)
+    return jnp.sum(_cleared(field, lengths), _grid(lengths))
 
 
 @functools.partial(jax.jit, static_argnames="lengths")
 def mean(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
-    summed = jnp.sum(_cleared(field, lengths).astype(_wide(dtype)), _GRID)
+    summed = jnp.sum(_cleared(field, lengths).astype(_wide(dtype)), _grid(lengths))
     return (summed / float(math.prod(lengths))).astype(dtype)
 
 
@@ -33,7 +30,7 @@ def mean(field: Array, lengths: tuple[int, ...]) -> Array:
 def norm(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
     cells = _cleared(field, lengths).astype(_wide(dtype))
-    square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _GRID)
+    square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _grid(lengths))
     # The derivative of the root must not be infinite where a field of a batch is zero.
     root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
     return root.astype(jnp.finfo(dtype).dtype)
@@ -44,14 +41,19 @@ def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
     # Both factors are cleared, not their product: zero times an infinite padding would be NaN in a derivative.
     u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
-    return jnp.sum(jnp.conj(u) * v, _GRID).astype(dtype)
+    return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
+
+
+def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """The array axes that hold the grid."""
+    return tuple(range(-len(lengths), 0))
 
 
 def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
     """`field` with zeros in its padding."""
-    for axis, length in zip(_GRID, lengths):
+    for axis, length in zip(_grid(lengths), lengths):
         if field.shape[axis] != length:
-            shape = [-1 if other == axis else 1 for other in _GRID]
+            shape = [-1 if other == axis else 1 for other in _grid(lengths)]
             inside = jnp.arange(field.shape[axis], dtype=np.int32).reshape(shape) < length
             field = jnp.where(inside, field, jnp.zeros((), field.dtype))
     return field

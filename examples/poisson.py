@@ -27,7 +27,7 @@ def manufactured(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def solve(mesh: jax.sharding.Mesh, f: np.ndarray) -> np.ndarray:
     """The zero-mean solution u of ∇²u = f."""
-    fft = dops.FFT3D(mesh, shape=f.shape, real=True)
+    fft = dops.FFT3D(mesh, shape=f.shape, pad=True, real=True)
     poisson = Poisson(fft, dops.Box(LENGTHS))
     return fft.decomposition.gather(jax.jit(poisson)(fft.decomposition.shard(f)))
 

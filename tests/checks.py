@@ -78,7 +78,7 @@ def operators(backend) -> None:
         move = [dops.Transpose(meshes()[-1], "z", "x", backend=b) for b in (backend, XLA)]
         assert_same(move[0](u), move[1](u))
     for dtype in (np.int16, np.float16, jnp.bfloat16, np.float32, np.complex64):
-        h = [dops.HaloExchange(meshes()[-1], 1, shape=EVEN, backend=b) for b in (backend, XLA)]
+        h = [dops.HaloExchange(meshes()[-1], 1, shape=EVEN, pad=True, backend=b) for b in (backend, XLA)]
         plan = h[0].plan(EVEN)
         u = np.round(8 * random_field(plan.target.shape)).astype(dtype)  # sums are exact
         u = distributed(u, meshes()[-1], plan.target.spec, u.shape)
@@ -123,7 +123,7 @@ def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs:
 def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
     for width, periodic in ((1, True), (((2, 1), (0, 3), (1, 1)), (True, False, False)), ((9, 0, 4), True)):
         ours, theirs = (
-            dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, backend=b) for b in (backend, XLA)
+            dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, pad=True, backend=b) for b in (backend, XLA)
         )
         u = ours.decomposition.shard(random_field(shape))
         h = ours(u)
@@ -146,7 +146,7 @@ def matrix(backend, *, everything: bool) -> None:
     turn = itertools.cycle(dtypes)
     for mesh in meshes()[1:]:
         for pair, contiguous in itertools.product(ALL_PAIRS, (False, True)):
-            transpose = dops.Transpose(mesh, *pair, shape=UNEVEN, axis_contiguous=contiguous, backend=backend)
+            transpose = dops.Transpose(mesh, *pair, shape=UNEVEN, pad=True, axis_contiguous=contiguous, backend=backend)
             plan = transpose.plan(UNEVEN)
             source, target = plan.source, plan.target
             for dtype in dtypes if everything else (next(turn),):
@@ -155,7 +155,9 @@ def matrix(backend, *, everything: bool) -> None:
                 assert_exact(transpose(field), u.transpose(target.order))
         for periodic in (True, False):
             for dtype in dtypes if everything else (next(turn),):
-                exchange = dops.HaloExchange(mesh, (1, 3, 2), periodic=periodic, shape=UNEVEN, backend=backend)
+                exchange = dops.HaloExchange(
+                    mesh, (1, 3, 2), periodic=periodic, shape=UNEVEN, pad=True, backend=backend
+                )
                 u = random_field(UNEVEN, dtype)
                 widths = ((1, 1), (3, 3), (2, 2))
                 expected = extended(u, (*exchange.decomposition.sizes, 1), widths, (periodic,) * 3)
@@ -165,8 +167,8 @@ def matrix(backend, *, everything: bool) -> None:
 def stress(backend) -> None:
     """Many operators under way at once, of several programs, in an order that is the same on all ranks."""
     mesh = meshes()[-1]
-    fft = dops.FFT3D(mesh, shape=UNEVEN, backend=backend)
-    exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, backend=backend)
+    fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, backend=backend)
+    exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
     fields = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
     blocks = [fft.decomposition.shard(u) for u in fields]
     # A factor for each mode in between: without it, two wrong transforms could be one right result.
@@ -196,7 +198,7 @@ def transformations(backend) -> None:
         field = distributed(u, groups, spec, u.shape)
         assert_block(jax.jit(jax.vmap(fft))(field), np.fft.fftn(u, axes=(1, 2, 3)))
     backwards = Mesh(np.array(jax.devices())[::-1], ("x",))  # ranks in another order than the mesh
-    fft = dops.FFT3D(backwards, shape=PRIMES, backend=backend)
+    fft = dops.FFT3D(backwards, shape=PRIMES, pad=True, backend=backend)
     u = random_field(PRIMES, np.complex128)
     assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
 
@@ -207,7 +209,7 @@ def spectral(backend, *, everything: bool = False) -> None:
 
     def results(backend) -> list[jax.Array]:
         mesh = meshes()[-1]
-        fft = dops.FFT3D(mesh, shape=UNEVEN, real=True, backend=backend)
+        fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=backend)
         some = fft.replace(modes=(5, 4, 7), axis_contiguous=True)
         equation = dops.pde.NavierStokes(fft, 0.1)
         field = fft.decomposition.shard(u)
@@ -252,7 +254,7 @@ def check_derivatives(backend, mesh: Mesh) -> None:
     shape = (10, 14, 9)
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(m) / m for m in shape), indexing="ij")
     u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
-    fft = dops.FFT3D(mesh, shape=shape, real=True, backend=backend)
+    fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True, backend=backend)
     with jax.set_mesh(mesh):
 
         def loss(v):  # sum (du/dx)^2 / 2, whose gradient is -d^2u/dx^2 = 4 u

@@ -44,7 +44,7 @@ def test_sequential_of_equinox():
 
 def test_transposes_of_a_composition():
     mesh = make_mesh((2, 4))
-    dec = dops.Decomposition(mesh, shape=(5, 6, 7))
+    dec = dops.Decomposition(mesh, shape=(5, 6, 7), pad=True)
     fft, rotate = dops.FFT3D(dec), dops.Transpose(dec, "x", "y")
     product = rotate @ fft
     x = np.asarray(dec.shard(random_field((5, 6, 7), np.complex128)))

@@ -34,7 +34,7 @@ def test_auto_axes_without_jit(ambient):
     mesh = make_mesh((2, 2), "explicit")
     dec = dops.Decomposition(mesh, shape=SHAPE)
     fft = dops.FFT3D(dec, real=True)
-    padded = dops.Stencil(mesh, forward_difference, (1, 0, 0), shape=(3, 4, 4))
+    padded = dops.Stencil(mesh, forward_difference, (1, 0, 0), shape=(3, 4, 4), pad=True)
     u = random_field(SHAPE)
     conv = nn.HaloConv3D(dec, 1, 1, 3, key=KEY)
     field = spectral.GaussianRandomField(fft, lambda k: 1 / k)

@@ -11,7 +11,7 @@ from helpers import make_mesh, put, random_field, spec_of
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_specs_are_the_three_pencils(kind):
-    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=(9, 10, 11))
+    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=(9, 10, 11), pad=True)
     assert dec.spec("z") == P("x", "y", None)
     assert dec.spec("y") == P("x", None, "y")
     assert dec.spec("x") == P(None, "x", "y")
@@ -42,7 +42,7 @@ def test_options_change_on_a_copy():
 @pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (1, 2, 3)])
 @pytest.mark.parametrize("sizes", [(2, 4), (8,), (2, 2, 2)])
 def test_shard_and_gather(sizes, shape, pencil):
-    dec = dops.Decomposition(make_mesh(sizes), shape=shape)
+    dec = dops.Decomposition(make_mesh(sizes), shape=shape, pad=True)
     u = random_field((4, *shape))
     x = dec.shard(u, pencil)
     assert x.shape == (4, *dec.padded_shape(pencil))
@@ -58,7 +58,7 @@ def test_shard_and_gather(sizes, shape, pencil):
 def test_crop_in_jit_and_its_gradient(kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
-        dec = dops.Decomposition(mesh, shape=(9, 8, 11))
+        dec = dops.Decomposition(mesh, shape=(9, 8, 11), pad=True)
         u = random_field((9, 8, 11))
         x = dec.shard(u)
         np.testing.assert_array_equal(jax.jit(dec.crop)(x), u)
@@ -68,7 +68,7 @@ def test_crop_in_jit_and_its_gradient(kind):
 
 
 def test_local_shape_covers_fewer_cells_than_devices():
-    dec = dops.Decomposition(make_mesh((8, 1)), shape=(3, 4, 5))
+    dec = dops.Decomposition(make_mesh((8, 1)), shape=(3, 4, 5), pad=True)
     assert dec.padded_shape("z") == (8, 4, 5)
     np.testing.assert_array_equal(dec.gather(dec.shard(np.ones((3, 4, 5)))), np.ones((3, 4, 5)))
 
@@ -94,7 +94,11 @@ BAD = [
         r"`shape` must be three positive integers .*; got \(8, 8\)",
     ),
     (lambda d, m: d.Decomposition(m, shape=(8, 8, 0)), ValueError, r"`shape` must be .*; got \(8, 8, 0\)"),
-    (lambda d, m: d.Decomposition(m, shape=(8, 8, 2.5)), ValueError, r"`shape` must be .*; got \(8, 8, 2.5\)"),
+    (
+        lambda d, m: d.Decomposition(m, shape=(8, 8, 2.5)),
+        ValueError,
+        r"`shape` must be .*; got \(8, 8, 2.5\)",
+    ),
     (lambda d, m: d.Decomposition(m, shape=8), ValueError, "`shape` must be .*; got 8"),
     (
         lambda d, m: d.Decomposition(m, axes=("x", "z")),
@@ -110,12 +114,12 @@ BAD = [
     (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
     (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x", "y" or "z"; got \'w\''),
     (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be given to the decomposition"),
-    (lambda d, m: d.Decomposition(m).shard(np.ones((9, 8, 8))), ValueError, "`shape` must be given where the mesh"),
+    (lambda d, m: d.Decomposition(m, pad=True).shard(np.ones((9, 8, 8))), ValueError, "`shape` must be given where"),
     (lambda d, m: d.Decomposition(m).shard(np.ones((8, 8))), ValueError, r"`array` must have shape .*; got \(8, 8\)"),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).shard(np.ones((8, 8, 9))),
         ValueError,
-        r"`array` must have shape .* = \(8, 8, 8\); got \(8, 8, 9\)",
+        r"`array` must have shape \(\*batch, 8, 8, 8\), in the order x, y, z; got \(8, 8, 9\)",
     ),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).gather(put(m, np.ones((8, 8, 16)), "x", "y")),
@@ -133,7 +137,9 @@ BAD = [
         "`pencil` must be given for an axis-contiguous field; got None",
     ),
     (
-        lambda d, m: d.Decomposition(m, shape=(9, 8, 8)).gather(np.ones((9, 8, 8)), "x", axis_contiguous=True),
+        lambda d, m: d.Decomposition(m, shape=(9, 8, 8), pad=True).gather(
+            np.ones((9, 8, 8)), "x", axis_contiguous=True
+        ),
         ValueError,
         r"`field` must have shape .*, \(8, 8, 9\); got \(9, 8, 8\)",
     ),

@@ -29,23 +29,14 @@ def reference(u: np.ndarray, *, real: bool, norm: str = "backward") -> np.ndarra
     return (np.fft.rfftn if real else np.fft.fftn)(u, axes=AXES, norm=norm)
 
 
-def natural(k: np.ndarray, axis_contiguous: bool) -> np.ndarray:
-    """A spectrum in (x, y, z) order, whichever way it is stored."""
-    return np.moveaxis(k, -1, -3) if axis_contiguous else k
-
-
 def field_for(real: bool, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return random_field(shape, np.float64 if real else np.complex128, seed)
 
 
 def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
     """Random values on the true modes of the spectrum; its padding stays zero."""
-    stored = fft.spectral
-    k = random_field(stored.shape, np.complex128, seed)
-    pencil = "z" if fft.axis_contiguous else "x"
-    padded = np.zeros(stored.padded_shape(pencil), np.complex128)
-    padded[tuple(slice(n) for n in stored.shape)] = k
-    return padded
+    layout = fft.out_layout
+    return np.asarray(layout.shard(random_field(layout.true_shape, np.complex128, seed)))
 
 
 @pytest.mark.parametrize("real", [False, True])
@@ -53,13 +44,14 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("sizes", MESHES)
 def test_forward_and_round_trip(sizes, shape, real):
     axis_contiguous = (sum(sizes) + sum(shape) + real) % 2 == 0  # spread over the matrix
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, axis_contiguous=axis_contiguous)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, axis_contiguous=axis_contiguous)
     u = field_for(real, shape)
     k = fft(u)
-    assert_close(natural(fft.spectral.gather(k), axis_contiguous), reference(u, real=real))
+    assert_close(fft.out_layout.gather(k), reference(u, real=real))
     assert spec_of(k) == fft.out_spec
     padding = np.asarray(k).copy()
-    padding[tuple(slice(n) for n in fft.spectral.shape)] = 0
+    x, y, z = fft.out_layout.true_shape
+    padding[tuple(slice(n) for n in ((y, z, x) if axis_contiguous else (x, y, z)))] = 0
     assert not padding.any()
     back = fft.inverse(k)
     assert back.dtype == u.dtype
@@ -95,12 +87,12 @@ def test_primes_times_eight_in_float32(sizes, axis_contiguous, shape, kind):
 @pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (1, 1)])
 def test_norms(sizes, real, norm):
     shape = (6, 7, 9)
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, norm=norm)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm)
     u = field_for(real, shape)
     k = fft(u)
-    assert_close(fft.spectral.gather(k), reference(u, real=real, norm=norm))
+    assert_close(fft.out_layout.gather(k), reference(u, real=real, norm=norm))
     inverse = np.fft.irfftn if real else np.fft.ifftn
-    expected = inverse(fft.spectral.gather(k), s=shape, axes=AXES, norm=norm)
+    expected = inverse(fft.out_layout.gather(k), s=shape, axes=AXES, norm=norm)
     assert_close(fft.decomposition.gather(fft.inverse(k)), expected)
 
 
@@ -126,7 +118,7 @@ def test_dtypes_are_those_of_jnp_fft(dtype):
     if not jnp.issubdtype(u.dtype, jnp.complexfloating):
         rfft = dops.FFT3D(mesh, shape=u.shape, real=True)
         assert rfft(u).dtype == k.dtype
-        assert_close(rfft.spectral.gather(rfft(u)), expected[..., :5], rtol=rtol)
+        assert_close(rfft.out_layout.gather(rfft(u)), expected[..., :5], rtol=rtol)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
@@ -138,10 +130,10 @@ def test_batch_axes(real, axis_contiguous, kind):
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
         u = field_for(real, (3, 2, *shape))
-        got = natural(fft.spectral.gather(fft(u)), axis_contiguous)
+        got = fft.out_layout.gather(fft(u))
         assert_close(got, reference(u, real=real))
         mapped = jax.vmap(jax.vmap(fft), in_axes=1, out_axes=1)(fft.decomposition.shard(u))
-        assert_close(natural(fft.spectral.gather(mapped), axis_contiguous), reference(u, real=real))
+        assert_close(fft.out_layout.gather(mapped), reference(u, real=real))
         assert_close(fft.decomposition.gather(fft.inverse(mapped)), u)
 
 
@@ -150,7 +142,7 @@ def test_batch_axes(real, axis_contiguous, kind):
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8,)])
 def test_transposes_by_dot_products(sizes, shape, real, norm):
     axis_contiguous = (len(sizes) + sum(shape) + len(norm)) % 2 == 0  # spread over the matrix
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real, norm=norm, axis_contiguous=axis_contiguous)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm, axis_contiguous=axis_contiguous)
     x = fft.decomposition.shard(field_for(real, shape, seed=1))
     y = spectrum_for(fft, seed=2)
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
@@ -184,7 +176,7 @@ def test_gradient_of_power(real, sizes, axis_contiguous):
         u = random_field(shape)
         weights = np.ones(1)
         if real:
-            stored = fft.spectral.padded_shape("z" if axis_contiguous else "x")
+            stored = fft.out_layout.shape
             weights = np.pad([1.0, 2.0, 2.0, 2.0, 1.0], (0, stored[1 if axis_contiguous else 2] - 5))
             weights = weights[:, None] if axis_contiguous else weights
         loss = lambda v: jnp.sum(weights * jnp.abs(fft(v)) ** 2)
@@ -219,7 +211,7 @@ def test_spectral_derivative_and_its_gradient(real):
 def test_wavenumbers(real, axis_contiguous, kind):
     mesh, shape, lengths = make_mesh((2, 4), kind), (6, 9, 10), (1.0, 2.0, 4.0)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
+        fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, axis_contiguous=axis_contiguous)
         expected = [np.fft.fftfreq(n, L / n) * 2 * np.pi for n, L in zip(shape, lengths)]
         if real:
             expected[2] = np.fft.rfftfreq(10, 4 / 10) * 2 * np.pi
@@ -248,7 +240,7 @@ def test_wavenumbers_take_a_shape_and_one_length():
 def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(8, 6, 7))
+        fft = dops.FFT3D(mesh, shape=(8, 6, 7), pad=True)
         power = lambda lengths: sum(jnp.sum(k**2) for k in fft.wavenumbers(box=dops.Box(lengths)))
         lengths = np.array([1.0, 2.0, 3.0])
         g = jax.jit(jax.grad(power))(jnp.asarray(lengths))
@@ -273,13 +265,13 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
         shape = (nx, 7, nz)  # another one, so that it is compiled again
         k = random_field((2, nx, 7, nz // 2 + 1), np.complex128)
         monkeypatch.setattr(Call, "platform", platform)
-        fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, real=True)
-        got = fft.decomposition.gather(fft.inverse(fft.spectral.shard(k, "x")))
+        fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True)
+        got = fft.decomposition.gather(fft.inverse(fft.out_layout.shard(k)))
         assert np.allclose(got, np.fft.irfftn(k, s=shape, axes=AXES)) == right
 
 
 def test_garbage_in_padding_does_not_leak():
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7))
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), pad=True)
     dec = fft.decomposition
     u = random_field((5, 6, 7), np.complex128)
     dirty = np.full(dec.padded_shape("z"), np.nan, np.complex128)
@@ -314,7 +306,7 @@ def test_ambient_mesh():
 BAD = [
     (lambda d, m: d.FFT3D(m, norm="none"), "`norm` must be one of .*; got 'none'"),
     (lambda d, m: d.FFT3D(m)(np.ones((8, 8))), r"`x` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
-    (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be given .* does not divide"),
+    (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be divided by the mesh, unless `pad=True`: 2 devices"),
     (lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))), "`shape` must be given .* 4 devices along z, 9 cells"),
     (lambda d, m: d.FFT3D(m, real=True)(np.ones((8, 8, 8))), "`shape` must be given"),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 8))(np.ones((8, 8, 9))), r"got \(8, 8, 9\)"),
@@ -324,7 +316,7 @@ BAD = [
     ),
     (lambda d, m: d.FFT3D(m, real=True).inverse(np.ones((8, 8, 8))), "`shape` must be given .* half spectrum; got"),
     (lambda d, m: d.FFT3D(m).wavenumbers(), "`shape` must be given"),
-    (lambda d, m: d.FFT3D(m).spectral, "`shape` must be given"),
+    (lambda d, m: d.FFT3D(m).out_layout, "`shape` must be given"),
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), box=1.0), "`box` must be a `Box`.*; got 1.0"),
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), box=d.Box((1, 2))), "`box` has 2 lengths, but the grid has 3 axes"),
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),

@@ -35,7 +35,9 @@ PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
 def test_every_cell_and_the_adjoint(sizes, shape, halo):
     turn = sum(sizes) + sum(shape) + WIDTHS.index(halo)  # all periodicities and kinds of mesh, spread over the matrix
     periodic = PERIODIC[turn % 3]
-    exchange = dops.HaloExchange(make_mesh(sizes, ("auto", "explicit")[turn % 2]), halo, periodic=periodic, shape=shape)
+    exchange = dops.HaloExchange(
+        make_mesh(sizes, ("auto", "explicit")[turn % 2]), halo, periodic=periodic, shape=shape, pad=True
+    )
     parts = (*exchange.decomposition.sizes, 1)
     u = random_field(shape)
     h = exchange(u)

@@ -91,9 +91,9 @@ def make_mesh(kind, sizes=(2, 2, 2)):
 @functools.cache
 def everything(kind):
     mesh = make_mesh(kind)
-    dec = dops.Decomposition(mesh, shape=GRID)
+    dec = dops.Decomposition(mesh, shape=GRID, pad=True)
     fft, halo = dops.FFT3D(dec, real=True), dops.HaloExchange(dec, 1)
-    padded = dops.Decomposition(mesh, shape=PADDED)
+    padded = dops.Decomposition(mesh, shape=PADDED, pad=True)
     return {
         "FFT3D": dops.FFT3D(dec),
         "FFT3D real": fft,
@@ -125,7 +125,7 @@ CONTEXTS = [(True, True), (False, False), (True, False), (False, True)]  # insid
 
 
 def field_for(name, mesh, lead=2):
-    dec = dops.Decomposition(mesh, shape=PADDED if "padded" in name else GRID)
+    dec = dops.Decomposition(mesh, shape=PADDED if "padded" in name else GRID, pad=True)
     components = (3,) if name in VECTORS | CHANNELS else ()
     dtype = np.complex128 if name == "FFT3D" else np.float64
     x = random_field((lead, *components, *dec.shape), dtype)

@@ -138,8 +138,8 @@ def test_an_array_on_other_devices_is_refused(plain, kind):
     ("make", "shape"),
     [
         (dops.FFT3D, (8, 8, 8)),
-        (lambda mesh, shape: dops.HaloExchange(mesh, 1, shape=shape), (7, 8, 5)),
-        (lambda mesh, shape: dops.spectral.Laplacian(dops.FFT3D(mesh, shape=shape)), (8, 8, 8)),
+        (lambda mesh, shape: dops.HaloExchange(mesh, 1, shape=shape, pad=True), (7, 8, 5)),
+        (lambda mesh, shape: dops.spectral.Laplacian(dops.FFT3D(mesh, shape=shape, pad=True)), (8, 8, 8)),
     ],
     ids=["fft", "padded-halo", "laplacian"],
 )
@@ -188,7 +188,7 @@ def test_an_ambient_mesh_with_other_axis_types_is_the_one_that_counts(own, ambie
         np.testing.assert_allclose(np.ravel(kx), np.fft.fftfreq(8, 1 / 8))
         assert kx.sharding.mesh == mesh
         odd = random_field((7, 9, 5))
-        stencil = dops.Stencil(fft.decomposition, lambda h: h[..., 2:, 1:-1, :], (1, 1, 0), shape=odd.shape)
+        stencil = dops.Stencil(fft.decomposition, lambda h: h[..., 2:, 1:-1, :], (1, 1, 0), shape=odd.shape, pad=True)
         assert_close(stencil.decomposition.gather(stencil(odd)), np.roll(odd, -1, 0))
         assert_close(fft(put(make_mesh((2, 4), own), u, "x", "y", None)), np.fft.fftn(u))
 

@@ -60,13 +60,12 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
     monkeypatch.setattr(Call, "platform", platform)
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.FFT3D(mesh, shape=shape, modes=modes, **options)
+        fft = dops.FFT3D(mesh, shape=shape, pad=True, modes=modes, **options)
         real, norm, contiguous = fft.real, fft.norm, fft.axis_contiguous
-        dec, pencil = fft.decomposition, "z" if contiguous else "x"
-        natural = lambda k: np.moveaxis(k, -1, -3) if contiguous else k
+        dec, layout = fft.decomposition, fft.out_layout
         u = random_field((2, *shape), np.float64 if real else np.complex128)
-        spectrum = random_field((2, *fft.spectral.shape), np.complex128, seed=1)  # also where zeros will be put
-        x, k = dec.shard(u), fft.spectral.shard(spectrum, pencil)
+        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # also where zeros will be put
+        x, k = dec.shard(u), layout.shard(spectrum)
 
         @jax.jit
         def everything(x, k):
@@ -77,14 +76,15 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 
         there, back, again, expanded, transposed, adjoint, waves, multiplicity = everything(x, k)
         expected = forward(u, modes, norm, real=real)
-        assert_close(natural(fft.spectral.gather(there)), expected)
+        assert_close(layout.gather(there), expected)
         assert there.sharding.is_equivalent_to(jax.NamedSharding(mesh, P(None, *fft.out_spec)), 4)
         padding = np.array(there)
-        padding[..., *map(slice, fft.spectral.shape)] = 0
+        mx, my, mz = layout.true_shape
+        padding[..., *map(slice, (my, mz, mx) if contiguous else (mx, my, mz))] = 0
         assert not padding.any()
         assert_close(dec.gather(back), inverse(expected, shape, modes, norm, real=real))
         assert_close(again, there)
-        values = natural(fft.spectral.gather(k))
+        values = layout.gather(k)
         assert_close(dec.gather(expanded), inverse(values, shape, modes, norm, real=real))
 
         x, k = np.asarray(x), np.asarray(k)
@@ -135,7 +135,7 @@ def test_replace_keeps_what_it_is_not_told():
 @pytest.mark.parametrize("real", [True, False])
 @pytest.mark.parametrize("shape", [(8, 6, 4), (5, 7, 9)])
 def test_multiplicity_counts_the_whole_spectrum(shape, real):
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=real)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     counts = np.broadcast_to(fft.multiplicity(dtype="float32"), fft.plan(shape).target.shape)
     assert counts.dtype == np.float32
     assert counts.sum() == np.prod(shape)
@@ -147,18 +147,21 @@ def test_multiplicity_counts_the_whole_spectrum(shape, real):
 BAD = [
     (lambda d, m: d.FFT3D(m, modes=(4, 4, 4)), r"`shape` must be given with `modes`; got None and \(4, 4, 4\)"),
     (
-        lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=(4, 4, 5)),
-        r"`modes` must be one to \(8, 6, 4\) .*; got \(4, 4, 5\)",
+        lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(4, 4, 5)),
+        r"`modes` must be one to \(8, 8, 4\) .*; got \(4, 4, 5\)",
     ),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=5), r"`modes` must be .*; got 5"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=(0, 1, 1)), r"`modes` must be .*; got \(0, 1, 1\)"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=(4, 4)), r"`modes` must be .*; got \(4, 4\)"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=(4, 2.5, 4)), r"`modes` must be .*; got \(4, 2.5, 4\)"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes="few"), "`modes` must be .*; got 'few'"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4)).replace(shape=(4, 4, 4), modes=8), "`modes` must be .*; got 8"),
-    (lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=3)(np.ones((3, 3, 3))), r"`x` must have shape .*; got \(3, 3, 3\)"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=5), r"`modes` must be .*; got 5"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(0, 1, 1)), r"`modes` must be .*; got \(0, 1, 1\)"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(4, 4)), r"`modes` must be .*; got \(4, 4\)"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(4, 2.5, 4)), r"`modes` must be .*; got \(4, 2.5, 4\)"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes="few"), "`modes` must be .*; got 'few'"),
+    (lambda d, m: d.FFT3D(m, shape=(8, 8, 4)).replace(shape=(4, 4, 4), modes=8), "`modes` must be .*; got 8"),
     (
-        lambda d, m: d.FFT3D(m, shape=(8, 6, 4), modes=3).inverse(np.ones((8, 6, 4))),
+        lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=3)(np.ones((3, 3, 3))),
+        r"`x` must have shape .*; got \(3, 3, 3\)",
+    ),
+    (
+        lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=3).inverse(np.ones((8, 6, 4))),
         r"`x` must have .*; got \(8, 6, 4\)",
     ),
     (lambda d, m: d.FFT3D(m).multiplicity(), "`shape` must be given to the operator, or here; got None"),

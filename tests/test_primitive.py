@@ -17,7 +17,7 @@ SHAPE = (6, 5, 7)
 
 
 def operators(mesh):
-    dec = dops.Decomposition(mesh, shape=SHAPE)
+    dec = dops.Decomposition(mesh, shape=SHAPE, pad=True)
     fft, rfft = dops.FFT3D(dec), dops.FFT3D(dec, real=True, axis_contiguous=True, norm="ortho")
     halo = dops.HaloExchange(dec, ((1, 2), 1, 0), periodic=(True, False, True))
     return {

@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "FFT3D", "HaloExchange", "MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
+    *("Box", "FFT3D", "HaloExchange", "Layout", "MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
     dops.spectral: {

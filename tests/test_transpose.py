@@ -20,7 +20,7 @@ STORED = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 @pytest.mark.parametrize("sizes", [(2, 4), (3, 2), (8,)])
 def test_all_pairs_exactly(sizes, source, target):
     mesh, shape = make_mesh(sizes, "auto" if source < target else "explicit"), (9, 10, 11)
-    transpose = dops.Transpose(mesh, source, target, shape=shape)
+    transpose = dops.Transpose(mesh, source, target, shape=shape, pad=True)
     dec = transpose.decomposition
     u = random_field(shape)
     x = dec.shard(u, source)
@@ -38,7 +38,7 @@ def test_all_pairs_exactly(sizes, source, target):
 @pytest.mark.parametrize("sizes", MESHES)
 def test_shapes_and_meshes(sizes, shape):
     source, target = [("z", "x"), ("x", "y"), ("y", "z")][(sum(sizes) + sum(shape)) % 3]  # spread over the matrix
-    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape)
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, pad=True)
     u = random_field(shape, np.complex64)
     np.testing.assert_array_equal(transpose.decomposition.gather(transpose(u)), u)
 
@@ -47,7 +47,7 @@ def test_shapes_and_meshes(sizes, shape):
 @pytest.mark.parametrize("sizes", [(2, 4), (8,)])
 def test_padding_of_a_result_is_zero(sizes, source, target):
     shape = (5, 6, 7)
-    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape)
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, pad=True)
     dec = transpose.decomposition
     dirty = np.full(dec.padded_shape(source), np.nan)
     dirty[:5, :6, :7] = random_field(shape)
@@ -71,7 +71,7 @@ def test_axis_contiguous_order(source, target):
 @pytest.mark.parametrize(("source", "target"), [("x", "z"), ("y", "z"), ("z", "x")])
 @pytest.mark.parametrize(("sizes", "shape"), [((2,), (1, 3, 2)), ((1, 2), (2, 1, 3))])
 def test_devices_without_cells(sizes, shape, source, target):
-    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, axis_contiguous=True)
+    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, pad=True, axis_contiguous=True)
     before, after = (layout.shape for layout in (transpose.plan(shape).source, transpose.plan(shape).target))
     stored = [np.transpose(random_field(shape), STORED[pencil]) for pencil in (source, target)]
     u, v = (np.pad(w, [(0, p - n) for p, n in zip(padded, w.shape)]) for w, padded in zip(stored, (before, after)))
@@ -84,12 +84,14 @@ def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
     """In (63, 64, 64) a padded y-pencil, stored as (z, x, y), looks like a field in natural order."""
     mesh = make_mesh((2, 4))
     u = random_field(shape)
-    for dec in (dops.Decomposition(mesh, shape=shape), *[dops.Decomposition(mesh)] * (shape == (8, 16, 24))):
+    for dec in (dops.Decomposition(mesh, shape=shape, pad=True), *[dops.Decomposition(mesh)] * (shape == (8, 16, 24))):
         v = dops.Transpose(dec, "z", target, axis_contiguous=True)(u)
         np.testing.assert_array_equal(dec.gather(v, target, axis_contiguous=True), u)
         np.testing.assert_array_equal(dec.crop(v, target, axis_contiguous=True), np.transpose(u, STORED[target]))
-    spectrum = dops.FFT3D(mesh, shape=shape, axis_contiguous=True)(u)
-    assert_close(dops.Decomposition(mesh, shape=shape).gather(spectrum, "x", axis_contiguous=True), np.fft.fftn(u))
+    spectrum = dops.FFT3D(mesh, shape=shape, pad=True, axis_contiguous=True)(u)
+    assert_close(
+        dops.Decomposition(mesh, shape=shape, pad=True).gather(spectrum, "x", axis_contiguous=True), np.fft.fftn(u)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "int8", "uint32", "bool"])

@@ -70,7 +70,7 @@ def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
     failures = []
     meshes = list(dict.fromkeys(candidate.mesh for candidate in candidates))
     for mesh in meshes:
-        dec = Decomposition(mesh, shape=task.shape, backend=XLA())
+        dec = Decomposition(mesh, shape=task.shape, pad=task.pad, backend=XLA())
         try:
             field = jax.ShapeDtypeStruct(dec.padded_shape("z"), task.dtype, sharding=dec.sharding("z"))
             texts.append(jax.jit(operator(dec)).lower(field).as_text())

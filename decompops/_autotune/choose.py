@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend
-from .._check import check_count, check_shape
+from .._check import check_count, check_flag, check_shape
 from .._decomposition import Decomposition
 from .._registry import all_backends, make_backend
 from .._sharding import AUTO, AxisTypes
@@ -28,6 +28,7 @@ def autotune(
     backends: Sequence[AbstractBackend | AbstractTuner | str] | None = None,
     axes: tuple[str, str] = ("x", "y"),
     axis_types: AxisTypes = AUTO,
+    pad: bool = False,
     repeats: int = 5,
     on_trial: Callable[[Trial], None] | None = None,
     cache: str | os.PathLike | None = None,
@@ -56,16 +57,17 @@ def autotune(
         tried with several values of them: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
         registered backend that works here.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
-        meshes `(rows, columns)` of the devices are tried; `(n, 1)` and `(1, n)` are slabs.
+        meshes `(rows, columns)` of the devices that divide the grid are tried; `(n, 1)` and `(1, n)` are slabs.
+    - `pad`: whether to try the other meshes, too, on which fields are padded with zeros.
     - `repeats`: how many timed calls of each candidate there are; their median counts.
     - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
     - `cache`: a JSON file where choices are kept. A choice is taken from there if everything that it depends on is the
         same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
         all meshes. An operator that depends on the backend must say so where it is printed.
 
-    **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend.
+    **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `cache` with an operator that calls Python
+    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `shape` that no mesh divides without `pad`, for a `cache` with an operator that calls Python
     functions from its program, and for a `cache` with a tuner, which does not know its candidates before it has
     measured; `RuntimeError` if no candidate works.
     """
@@ -77,7 +79,13 @@ def autotune(
         axis_types,
         check_count("repeats", repeats),
         on_trial,
+        check_flag("pad", pad),
     )
+    if not task.sizes:
+        raise ValueError(
+            f"`shape` must be divided by a mesh of the {len(task.devices)} devices, unless `pad=True`; got {task.shape}, "
+            "which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
+        )
     operator = there_and_back(task.real) if operator is None else operator
     entries = _working(task.mesh(task.sizes[0])) if backends is None else list(backends)
     if not entries:

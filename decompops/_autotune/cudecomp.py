@@ -114,6 +114,8 @@ class CuDecompTuner(AbstractTuner):
         first: Kind = self.grid_mode
         second: Kind = "transpose" if first == "halo" else "halo"
         sizes, name = choose(first, task.sizes)
+        if sizes not in task.sizes:  # Of what divides the grid, cuDecomp knows nothing.
+            sizes, name = self._by_trials(task, first, task.sizes, libraries)
         chosen = {first: name}
         if second == "transpose" or max(x, y) > 0:
             _, chosen[second] = choose(second, [sizes])
@@ -157,7 +159,7 @@ class CuDecompTuner(AbstractTuner):
 
 def _transposed(task: Task) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """The lengths of what Fourier transforms move, and how they store its x-, y- and z-pencils."""
-    any_grid = Decomposition(AbstractMesh((2, 2), ("x", "y")), shape=task.shape, backend=XLA())
+    any_grid = Decomposition(AbstractMesh((2, 2), ("x", "y")), shape=task.shape, pad=True, backend=XLA())
     moves = [stage for stage in FFT3D(any_grid, real=task.real).plan(task.shape).stages if isinstance(stage, Move)]
     z_to_y, y_to_x = (move for move in moves if move.gathered is not None)
     layouts = y_to_x.after, y_to_x.before, z_to_y.before

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import AbstractBackend
-from .._blocks import Triple
+from .._blocks import Triple, mesh_sizes
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._sharding import AxisTypes
@@ -44,6 +44,7 @@ class Task:
     axis_types: AxisTypes
     repeats: int
     on_trial: Callable[[Trial], None] | None
+    pad: bool = False
 
     @property
     def real(self) -> bool:
@@ -56,15 +57,19 @@ class Task:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """The sizes `(rows, columns)` of all meshes."""
-        return mesh_sizes(len(self.devices))
+        """The sizes `(rows, columns)` of all meshes; without `pad`, of those that divide the grid."""
+        return [sizes for sizes in mesh_sizes(len(self.devices)) if self.pad or self.is_divided_by(sizes)]
+
+    def is_divided_by(self, sizes: tuple[int, int]) -> bool:
+        """Whether a mesh divides the grid in z-pencils."""
+        return not any(cells % parts for cells, parts in zip(self.shape, sizes))
 
     def mesh(self, sizes: tuple[int, int]) -> Mesh:
         return Mesh(np.array(self.devices).reshape(sizes), self.axes, axis_types=self.axis_types)
 
     def decompose(self, sizes: tuple[int, int], backend: AbstractBackend) -> Decomposition:
         """The candidate with one mesh and one backend."""
-        return Decomposition(self.mesh(sizes), shape=self.shape, backend=backend)
+        return Decomposition(self.mesh(sizes), shape=self.shape, pad=self.pad, backend=backend)
 
     def gathered(self, value: float | int) -> np.ndarray:
         """The values that all processes pass, one for each device. Only processes that own a device take part."""
@@ -79,11 +84,6 @@ class Task:
     def agreed(self, choice: int) -> int:
         """The choice of the process that leads: the others have other times, and may not see the same file."""
         return int(self.gathered(choice)[0])
-
-
-def mesh_sizes(n: int) -> list[tuple[int, int]]:
-    """All meshes `(rows, columns)` of `n` devices."""
-    return [(rows, n // rows) for rows in range(1, n + 1) if n % rows == 0]
 
 
 def there_and_back(real: bool) -> Operator:

@@ -124,7 +124,7 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
 
 def problem_of(case: Case, devices: list, backend: AbstractBackend) -> Problem:
     mesh, dtype = make_mesh(case.mesh, devices), np.dtype(case.dtype)
-    dec = Decomposition(mesh, shape=case.shape, backend=backend)
+    dec = Decomposition(mesh, shape=case.shape, pad=True, backend=backend)
     if case.operator in SOLVERS:
         return SOLVERS[case.operator](dec, dtype)
     return operator_problem(Task(case.operator, case.shape, mesh, dtype, bool(case.axis_contiguous)), dec)

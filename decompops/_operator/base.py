@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
+from .._layout import Layout
 from .._structure import Structure
 
 
@@ -77,6 +78,21 @@ class AbstractOperator(AbstractTyped):
     @abc.abstractmethod
     def H(self) -> "AbstractOperator":
         """The conjugate transpose."""
+
+    @property
+    def in_layout(self) -> Layout:
+        """How the array of an input holds the field. Raises `ValueError` for an operator without a known shape."""
+        return self._known_layout(self.in_structure)
+
+    @property
+    def out_layout(self) -> Layout:
+        """How the array of a result holds the field. Raises `ValueError` for an operator without a known shape."""
+        return self._known_layout(self.out_structure)
+
+    def _known_layout(self, structure: Structure) -> Layout:
+        if structure.lengths is None:
+            raise ValueError(f"`shape` must be given to `{self.title}` for its layouts; got None.")
+        return structure.layout
 
     @property
     def in_spec(self) -> PartitionSpec:

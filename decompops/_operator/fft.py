@@ -41,6 +41,7 @@ class FFT3D(AbstractTransform):
         *,
         shape: Any = None,
         axes: Any = None,
+        pad: bool | None = None,
         real: bool = False,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
@@ -49,7 +50,7 @@ class FFT3D(AbstractTransform):
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
+        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `real`: transform real fields to the half spectrum, `nz // 2 + 1` modes along z. The inverse needs `shape`.
         - `norm`: which direction is scaled by `1 / (nx ny nz)`, as in `jnp.fft`; "ortho" scales both by its root.
             `None` is "backward".
@@ -66,7 +67,7 @@ class FFT3D(AbstractTransform):
         norm = "backward" if norm is None else norm
         if norm not in get_args(Norm):
             raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
         self.real = check_flag("real", real)
         self.norm = norm
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)

@@ -46,15 +46,16 @@ class HaloExchange(AbstractPlanned):
         periodic: Any = True,
         shape: Any = None,
         axes: Any = None,
+        pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
+        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `halo`: the width in cells: an int, one per axis (x, y, z), or a pair `(before, after)` per axis.
         - `periodic`: whether the grid is periodic: a bool, or one per axis.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
         self.halo = _halo(halo)
         self.periodic = _periodic(periodic)
 

@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 from .._backend.base import AbstractBackend
 from .._blocks import Blocks
 from .._decomposition import Decomposition
+from .._layout import Layout
 from .._sharding import manual_axes, place, reshape_behind
 from .._structure import Structure
 from .derived import UNCHANGED, AbstractDerivable, Form
@@ -49,19 +50,20 @@ class Stencil(AbstractDerivable):
         periodic: Any = True,
         shape: Any = None,
         axes: Any = None,
+        pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
         - `fn`: the function of one extended block.
-        - `mesh`, `halo`, `periodic`, `shape`, `axes`, `backend`: as of `decompops.HaloExchange`.
+        - `mesh`, `halo`, `periodic`, `shape`, `axes`, `pad`, `backend`: as of `decompops.HaloExchange`.
 
         **Raises:** as `decompops.HaloExchange`, and `TypeError` for an `fn` that cannot be called. Calls raise
         `TypeError` or `ValueError` where `fn` does not return a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")
-        self.exchange = HaloExchange(mesh, halo, periodic=periodic, shape=shape, axes=axes, backend=backend)
+        self.exchange = HaloExchange(mesh, halo, periodic=periodic, shape=shape, axes=axes, pad=pad, backend=backend)
         self.fn = fn
 
     @property
@@ -72,6 +74,14 @@ class Stencil(AbstractDerivable):
         del form  # Fields of one layout go in and come out.
         source, _ = self.exchange.structures(UNCHANGED, given)
         return source, source
+
+    @property
+    def in_layout(self) -> Layout:
+        return self.exchange.in_layout
+
+    @property
+    def out_layout(self) -> Layout:
+        return self.exchange.in_layout
 
     @property
     def is_invertible(self) -> bool:

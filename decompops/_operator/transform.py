@@ -17,8 +17,7 @@ from jaxtyping import Float
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks
 from .._box import Box, check_box
-from .._check import check_up_to
-from .._decomposition import Decomposition
+from .._check import check_shape, check_up_to
 from .._plan.plan import Plan
 from .._plan.transform import Norm, transform_plan
 from .._sharding import manual_axes, place
@@ -53,14 +52,6 @@ class AbstractTransform(AbstractPlanned):
         scale = {"backward": 1.0, "ortho": 1 / math.sqrt(size), "forward": 1 / size}[self.norm]
         source, target, kept = dec.blocks("z", shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.__name__, source, target, self.bases, kept, dec.pencil, scale=scale)
-
-    @property
-    def spectral(self) -> Decomposition:
-        """The decomposition of the spectrum: `fft.spectral.gather(k)`, `fft.spectral.crop(k)` know its true shape.
-
-        An axis-contiguous spectrum, stored as (y, z, x), is a z-pencil of that decomposition, else it is an x-pencil.
-        """
-        return Decomposition(self.decomposition, shape=self._spectrum(self._known_shape(None)).true_shape)
 
     def wavenumbers(
         self, shape: Any = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
@@ -115,11 +106,11 @@ class AbstractTransform(AbstractPlanned):
     def _spectrum(self, shape: tuple[int, ...]) -> Blocks:
         """How the spectrum is cut into blocks."""
         stored = tuple(basis.stored(n) for basis, n in zip(self.bases, self.modes or shape))
-        return self.decomposition.blocks("x", stored, axis_contiguous=self.axis_contiguous)
+        return self.decomposition.pencil(0, stored, axis_contiguous=self.axis_contiguous)
 
     def _known_shape(self, shape: Any) -> tuple[int, ...]:
         own = self.decomposition.shape
-        known = Decomposition(self.decomposition, shape=shape).shape
+        known = own if shape is None else check_shape("shape", shape)
         if known is None:
             raise ValueError("`shape` must be given to the operator, or here; got None.")
         if own not in (None, known):

@@ -42,28 +42,33 @@ class Transpose(AbstractPlanned):
         *,
         shape: Any = None,
         axes: Any = None,
+        pad: bool | None = None,
         axis_contiguous: bool = False,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `backend`: a decomposition, or what one is made of. See `decompops.Decomposition`.
+        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `source`, `target`: the pencils, "x", "y" or "z".
         - `axis_contiguous`: store each pencil with its local axis last: z-pencils as (x, y, z), y-pencils as
             (z, x, y), x-pencils as (y, z, x). Otherwise all are stored as (x, y, z).
         """
         check_pencil("source", source)
         check_pencil("target", target)
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, backend=backend)
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
         self.source = source
         self.target = target
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
+        if self.decomposition.shape is not None:
+            self.decomposition.check_divided(self.decomposition.shape, source, target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
+        # A pencil in between may be padded: nobody sees it.
+        self.decomposition.check_divided(shape, self.source, self.target)
         first, last = AXES.index(self.source), AXES.index(self.target)
         step = 1 if first <= last else -1
         pencils = [
-            self.decomposition.blocks(AXES[i], shape, axis_contiguous=self.axis_contiguous)
+            self.decomposition.pencil(i, shape, axis_contiguous=self.axis_contiguous)
             for i in range(first, last + step, step)
         ]
         moves = [Move(before, after) for before, after in pairwise(pencils) if before != after]

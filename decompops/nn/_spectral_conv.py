@@ -83,7 +83,7 @@ class SpectralConv3D(eqx.Module):
         shape = (2, self.out_channels, self.in_channels)
         transform = _transform(fft, self.modes)
         sharding = _sharding(transform)
-        self.weight = place(_drawing(shape, transform.spectral.blocks("z"), sharding, dtype)(key), sharding)
+        self.weight = place(_drawing(shape, transform.out_layout.blocks, sharding, dtype)(key), sharding)
 
     @property
     def transform(self) -> FFT3D:
@@ -106,7 +106,7 @@ class SpectralConv3D(eqx.Module):
         - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
         """
         transform = _transform(fft, _check_modes(fft, self.modes))
-        weight = pad(self.transform.spectral.crop(self.weight, "z"), transform.spectral.blocks("z"))
+        weight = pad(self.transform.out_layout.crop(self.weight), transform.out_layout.blocks)
         weight = jax.device_put(weight, _sharding(transform))
         return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
 
@@ -132,16 +132,16 @@ def _transform(fft: FFT3D, kept: Triple) -> FFT3D:
 
 
 @functools.lru_cache(maxsize=128)
-def _drawing(lead: Triple, layout: Blocks, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
+def _drawing(lead: Triple, blocks: Blocks, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
     """The program that draws weights: one, so that no device makes more than its own part."""
     deviation = 1 / math.sqrt(sum(lead[1:]))
 
     def draw(key: Array) -> Array:
-        return pad(deviation * jax.random.normal(key, (*lead, *layout.lengths), dtype), layout)
+        return pad(deviation * jax.random.normal(key, (*lead, *blocks.true_shape), dtype), blocks)
 
     return jax.jit(draw, out_shardings=sharding)
 
 
 def _sharding(fft: FFT3D) -> NamedSharding:
     """The sharding of the weights, which are divided like the spectrum of `fft`."""
-    return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_spec))
+    return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_layout.spec))

@@ -15,6 +15,7 @@ from jaxtyping import Complex, Shaped
 from .._box import Box
 from .._check import check_flag
 from .._decomposition import Decomposition
+from .._layout import Layout
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.fft import FFT3D
 from .._structure import Structure
@@ -76,6 +77,14 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
             for components in (self.components[::-1] if form.transposed else self.components)
         )
         return source, target
+
+    @property
+    def in_layout(self) -> Layout:
+        return self.fft.in_layout
+
+    @property
+    def out_layout(self) -> Layout:
+        return self.fft.in_layout
 
     def _adjoint_multiply(self, spectrum: Array) -> Array:
         source, target = self.components

@@ -34,13 +34,14 @@ class Resample(AbstractPlanned):
         - `shape`: the new grid `(nx, ny, nz)`, on the same mesh.
 
         **Raises:** `ValueError` for an `fft` without `shape`, or with `modes`, and for a `shape` that is not three
-        positive integers.
+        positive integers, or that the mesh does not divide where `fft` was built without `pad=True`.
         """
         check_fft(fft)
         self.fft = fft
         self.target = check_shape("shape", shape)
         if self.fft.modes is not None:
             raise ValueError(f"`fft` must keep all modes; got `modes={self.fft.modes}`.")
+        self.decomposition.check_divided(self.target, "z")
 
     @property
     def decomposition(self) -> Decomposition:
@@ -55,7 +56,7 @@ class Resample(AbstractPlanned):
         dec, bases = self.decomposition, self.fft.bases
         kept = tuple(map(min, shape, self.target))
         stored = tuple(basis.stored(n) for basis, n in zip(bases, kept))
-        spectrum = dec.blocks("x", stored, axis_contiguous=True)
+        spectrum = dec.pencil(0, stored, axis_contiguous=True)
 
         def transform(grid: tuple[int, ...]) -> Plan:
             source = dec.blocks("z", grid)

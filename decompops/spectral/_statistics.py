@@ -204,7 +204,7 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..
 
     **Returns:** real numbers of shape `(*batch,)`.
     """
-    cells, layout = math.prod(check_fft(fft)), fft.plan(check_fft(fft)).target
+    cells, layout = math.prod(check_fft(fft)), fft.out_layout.blocks
     if not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     if spectrum.shape[-3:] not in (layout.shape, layout.true_shape):

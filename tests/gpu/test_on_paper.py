@@ -112,14 +112,16 @@ def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
 @pytest.mark.parametrize("shape", [(9, 10, 11), (3, 5, 2)])
 def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
     mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y")[: len(sizes)])
-    fft = dops.FFT3D(mesh, shape=shape, real=True, modes=tuple(max(1, n - 1) for n in shape), norm="ortho")
-    exchange = dops.HaloExchange(mesh, ((2, 1), 1, 3), periodic=(True, False, True), shape=shape)
+    fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True, modes=tuple(max(1, n - 1) for n in shape), norm="ortho")
+    exchange = dops.HaloExchange(mesh, ((2, 1), 1, 3), periodic=(True, False, True), shape=shape, pad=True)
 
     def everything(u, k, h):
-        resampled = dops.spectral.Resample(dops.FFT3D(mesh, shape=shape, real=True), tuple(n + 3 for n in shape))(u)
+        resampled = dops.spectral.Resample(
+            dops.FFT3D(mesh, shape=shape, pad=True, real=True), tuple(n + 3 for n in shape)
+        )(u)
         spectra = fft(u), fft.inverse.T(u), fft.inverse.H(u)
         fields = fft.inverse(k), fft.T(k), exchange(u), exchange.T(h), exchange.crop(h), exchange.update(h)
-        return spectra, fields, dops.Transpose(mesh, "z", "x", shape=shape)(u), resampled
+        return spectra, fields, dops.Transpose(mesh, "z", "x", shape=shape, pad=True)(u), resampled
 
     def argument(layout, dtype):
         return jax.ShapeDtypeStruct(layout.shape, dtype, sharding=jax.NamedSharding(mesh, layout.spec))

@@ -63,9 +63,9 @@ def order() -> None:
     for i in range(24):
         shape = sizes[i % 4]
         kinds = (
-            (lambda s: dops.FFT3D(mesh, shape=s, backend=MPI), np.fft.fftn),
-            (lambda s: dops.FFT3D(mesh, shape=s, real=True, backend=MPI), np.fft.rfftn),
-            (lambda s: dops.Transpose(mesh, "z", "x", shape=s, backend=MPI), lambda u: u),
+            (lambda s: dops.FFT3D(mesh, shape=s, pad=True, backend=MPI), np.fft.fftn),
+            (lambda s: dops.FFT3D(mesh, shape=s, pad=True, real=True, backend=MPI), np.fft.rfftn),
+            (lambda s: dops.Transpose(mesh, "z", "x", shape=s, pad=True, backend=MPI), lambda u: u),
         )
         make, reference = kinds[i % 3]
         u = random_field(shape, seed=i)

@@ -21,7 +21,7 @@ OPTIONS = {"width": 4, "modes": (2, 3, 2), "depth": 2}
 
 
 def transform(sizes, kind="auto", shape=SHAPE):
-    return dops.FFT3D(make_mesh(sizes, kind), shape=shape, real=True)
+    return dops.FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True)
 
 
 def formula(model, x):
@@ -159,7 +159,7 @@ def test_bad_input(plain):
         ValueError, match=r"`x` must have shape \(\*batch, 1, nx, ny, nz\), with 1 channels; got \(2, 9"
     ):
         FNO3D(**usual, key=key)(np.zeros((2, *SHAPE)))
-    unchecked = {"fft": plain.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=True)}
+    unchecked = {"fft": plain.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)}
     with pytest.raises(TypeError, match="`activation` must be a function; got 'gelu'"):
         plain.nn.FNO3D(**usual | unchecked, activation="gelu", key=key)
     with pytest.raises(TypeError, match="`fft` must be an `FFT3D`; got None"):

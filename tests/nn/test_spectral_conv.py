@@ -20,7 +20,7 @@ SHAPE, MODES = (9, 10, 11), (3, 5, 2)
 
 
 def transform(mesh, shape=SHAPE, **options):
-    return dops.FFT3D(mesh, shape=shape, real=True, **options)
+    return dops.FFT3D(mesh, shape=shape, pad=True, real=True, **options)
 
 
 def true_weight(layer, weight):
@@ -151,7 +151,7 @@ def test_bad_input():
     mesh, key = make_mesh((2, 4)), jax.random.key(0)
     fft = transform(mesh)
     cases = {
-        "`fft` must be built with `real=True`": (dops.FFT3D(mesh, shape=SHAPE), 1, 1, 2),
+        "`fft` must be built with `real=True`": (dops.FFT3D(mesh, shape=SHAPE, pad=True), 1, 1, 2),
         "`fft` must be built with a `shape`": (dops.FFT3D(mesh, real=True), 1, 1, 2),
         "`in_channels` must be an integer of at least one; got 0": (fft, 0, 1, 2),
         "`out_channels` must be an integer of at least one; got -1": (fft, 1, -1, 2),

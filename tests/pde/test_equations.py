@@ -19,7 +19,7 @@ def grid(shape, lengths=(2 * np.pi,) * 3) -> list[np.ndarray]:
 
 
 def transform(shape, sizes=(1, 1), kind="auto", **options) -> dops.FFT3D:
-    return dops.FFT3D(make_mesh(sizes, kind), shape=shape, real=True, **options)
+    return dops.FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True, **options)
 
 
 def spectrum(equation, field: np.ndarray):

@@ -34,7 +34,7 @@ def wave(modes, shape, orders=(0, 0, 0), phases=(0.1, 0.7, -0.4), *, real=True):
 
 @pytest.mark.parametrize(("sizes", "shape", "real"), [((2, 4), (9, 10, 11), True), ((8, 1), (10, 7, 8), False)])
 def test_derivatives_of_any_order_are_exact(sizes, shape, real):
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, real=real)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     waves = [((3, -2, 1), 1.0), ((1, 3, 3), -2.0), ((-4, 0, 2), 0.5)]
     field = lambda orders: sum(a * wave(modes, shape, orders, real=real) for modes, a in waves)
     u = fft.decomposition.shard(field((0, 0, 0)))
@@ -47,7 +47,7 @@ def test_derivatives_of_any_order_are_exact(sizes, shape, real):
 def test_nyquist_modes_have_even_derivatives_only(axis, real):
     """cos(n/2 x) is sampled as (-1)^i; sin(n/2 x) is sampled as zero, and so is every odd derivative of the former."""
     shape = (8, 6, 4)
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=real)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     modes = [1, 1, 1]
     modes[axis] = shape[axis] // 2
     phases = np.array([0.1, 0.7, -0.4])
@@ -76,7 +76,7 @@ def test_nyquist_modes_have_even_derivatives_only(axis, real):
 def test_the_identities_of_vector_calculus():
     """For any field, Nyquist modes of even grids included; with batch axes and under `vmap`."""
     shape = (8, 6, 5)
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=True)
     dec = fft.decomposition
     grad, div, curl = (kind(fft, BOX) for kind in (spectral.Gradient, spectral.Divergence, spectral.Curl))
     u, v = random_field((2, 2, *shape)), random_field((2, 2, 3, *shape), seed=1)
@@ -106,7 +106,7 @@ def test_the_identities_of_vector_calculus():
 @pytest.mark.parametrize(("shape", "real"), [((8, 6, 10), True), ((5, 9, 8), False)])
 def test_translations(shape, real):
     """By whole cells, any symbol is right, Nyquist modes included; by part of a cell, all other modes are."""
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=real)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     u = random_field(shape, np.float64 if real else np.complex128)
     lengths, cells = (2.0, 1.0, 5.0), (1, -2, 3)
     steps = [n * length / size for n, length, size in zip(cells, lengths, shape)]

@@ -127,7 +127,7 @@ def apply_all(some, u, v):
 def test_every_operator_is_what_numpy_says_on_every_mesh(sizes, kind, real, shape):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.FFT3D(mesh, shape=shape, real=real)
+        fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real)
         dec = fft.decomposition
         u, v = inputs(fft)
         x, y = dec.shard(u), dec.shard(v)
@@ -183,7 +183,7 @@ class Mixing(spectral.AbstractSpectralOperator):
 def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(5, 6, 4), real=real)
+        fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
         symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # of no symmetry
         cases = {
             "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
@@ -207,7 +207,7 @@ def test_transposes_by_dot_products(real, kind):
 
 def test_blocks_inside_shard_map_are_those_of_the_global_call():
     mesh = make_mesh((2, 4))
-    fft = dops.FFT3D(mesh, shape=(5, 6, 7), real=True)
+    fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     scalar, vector = P("x", "y", None), P(None, "x", "y", None)
     some = operators(fft)
@@ -238,7 +238,7 @@ def test_blocks_inside_shard_map_are_those_of_the_global_call():
 )
 def test_wavenumbers_and_multiplicity_inside_shard_map_are_those_of_the_block(sizes, axis_contiguous, modes):
     mesh = make_mesh(sizes)
-    fft = dops.FFT3D(mesh, shape=(5, 6, 7), real=True, axis_contiguous=axis_contiguous, modes=modes)
+    fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True, axis_contiguous=axis_contiguous, modes=modes)
     everything = lambda: (*fft.wavenumbers(box=dops.Box(LENGTHS)), fft.multiplicity())
 
     def body(block):
@@ -266,7 +266,7 @@ class Learned(eqx.Module):
 def test_gradients_by_the_parameters_of_a_symbol():
     mesh = make_mesh((2, 4), "explicit")
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(5, 6, 4), real=True)
+        fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=True)
         u = fft.decomposition.shard(inputs(fft)[0])
         operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)), dops.Box(LENGTHS))
         loss = eqx.filter_jit(lambda operator, u: jnp.sum(jnp.sin(operator(u) + operator.T(2 * u))))
@@ -281,7 +281,7 @@ def test_gradients_by_the_parameters_of_a_symbol():
 
 def test_gradients_by_the_lengths_of_the_box():
     """No operator may divide by the zero wavenumbers of the mean and of padding."""
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     weights = {"poisson": 1.0, "helmholtz": 1.0, "isotropic": 2.0, "leray": 1.0}
 
@@ -299,7 +299,7 @@ def test_gradients_by_the_lengths_of_the_box():
 
 def test_hessians_by_the_lengths_of_the_box():
     """`jax.hessian` maps tangents over primal values that are not mapped."""
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
     loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)
     lengths, direction = np.array(LENGTHS), np.array([1.0, -2.0, 0.5])
@@ -310,7 +310,7 @@ def test_hessians_by_the_lengths_of_the_box():
 
 
 def test_single_precision_stays_single():
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     single = lambda array: jax.ShapeDtypeStruct(array.shape, np.float32)
     u, v = map(single, inputs(fft))
     some = operators(fft) | {

@@ -47,7 +47,7 @@ def histogram(u, lengths, edges):
 def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.FFT3D(mesh, shape=shape, real=real, norm="ortho")
+        fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, norm="ortho")
         u = random_field((2, 3, *shape), np.float64 if real else np.complex128)
         x = fft.decomposition.shard(u)
         edges = np.array([0.5, 4.0, 7.0, 7.01, 9.5, 30.0])  # the third shell is empty
@@ -117,7 +117,7 @@ def test_shells_by_default():
     mesh = make_mesh((1, 1))
 
     def count(shape, lengths):
-        fft = dops.FFT3D(mesh, shape=shape, real=True)
+        fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
         return jax.eval_shape(lambda u: spectral.power_spectrum(fft, u, dops.Box(lengths)), jnp.ones(shape)).k.shape[0]
 
     assert [count((6, 6, 6), length) for length in (1.0, 1000.0, 2 * np.pi)] == [3, 3, 3]
@@ -133,7 +133,7 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
     for sizes, kind in (((1, 1), "auto"), ((2, 4), "auto"), ((8, 1), "explicit"), ((2, 2, 2), "explicit")):
         mesh = make_mesh(sizes, kind)
         with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-            fft = dops.FFT3D(mesh, shape=shape, real=True)
+            fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
             dec = fft.decomposition
             field = spectral.GaussianRandomField(fft, lambda k: k**-1.5, BOX)
             if len(sizes) == 3:
@@ -227,7 +227,7 @@ def test_the_spectrum_of_many_realisations():
 
 def test_derivatives_of_random_fields():
     """By the parameters of the spectrum, zero at the mean and beyond a cutoff, and by the lengths of the box."""
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), pad=True, real=True)
 
     def loss(law, lengths, dtype=None):
         field = spectral.GaussianRandomField(fft, law, dops.Box(lengths))(jax.random.key(0), dtype=dtype)
@@ -254,7 +254,7 @@ def test_mean_square():
         ("forward", (5, 3, 4), True),
         ("ortho", None, False),
     ]
-    ffts = [dops.FFT3D(mesh, shape=shape, norm=norm, modes=modes, real=real) for norm, modes, real in options]
+    ffts = [dops.FFT3D(mesh, shape=shape, pad=True, norm=norm, modes=modes, real=real) for norm, modes, real in options]
     dec = ffts[0].decomposition
     both = lambda fft, k: (spectral.mean_square(fft, k), fft.inverse(k))
     results = jax.jit(lambda u: [both(fft, fft(u)) for fft in ffts])(dec.shard(u))

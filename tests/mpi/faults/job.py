@@ -46,7 +46,7 @@ def field_of(operator, dtype=complex) -> jax.Array:
 
 def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops.FFT3D:
     mesh = Mesh(np.array(jax.devices()[::step]), "x")
-    return dops.FFT3D(mesh, shape=shape, backend=dops.MPI(key, planning="estimate"), **options)
+    return dops.FFT3D(mesh, shape=shape, pad=True, backend=dops.MPI(key, planning="estimate"), **options)
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
