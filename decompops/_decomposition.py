@@ -25,9 +25,9 @@ class Decomposition(eqx.Module):
     mesh, or the only one. All other mesh axes are batch axes. A *z-pencil* `P(a, b, None)` has z whole on every device,
     a *y-pencil* is `P(a, None, b)`, an *x-pencil* `P(None, a, b)`.
 
-    A mesh that does not divide the grid is refused, unless `pad=True`. Then fields are zero-padded at the end of an axis
-    to the next multiple of its devices, and `shape` is needed, because an array's own shape no longer tells the true
-    one. Spectra are padded without asking: a half spectrum has an odd number of modes on most grids.
+    A grid that the mesh does not divide is refused, unless `pad=True`. Then fields are zero-padded at the end of an
+    axis to the next multiple of its devices, and `shape` is needed, because an array's own shape no longer tells the
+    true one. Spectra are padded without asking: most half spectra have to be.
 
     !!! example
 
@@ -65,7 +65,8 @@ class Decomposition(eqx.Module):
         - `backend`: what moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
 
         **Raises:** `ValueError` or `TypeError` for a mesh without axes, unknown or repeated axis names, a shape that is
-        not three positive integers, or that the mesh does not divide without `pad=True`; `ImportError` for a backend that is not available.
+        not three positive integers, or that the mesh does not divide without `pad=True`; `ImportError` for a backend
+        that is not available.
         """
         if isinstance(mesh, Decomposition):
             shape = mesh.shape if shape is None else shape
@@ -251,8 +252,8 @@ class Decomposition(eqx.Module):
         shapes = {shape for layout in candidates for shape in (layout.shape, layout.blocks.true_shape)}
         raise ValueError(
             f"`{name}` must have shape (*batch, ...) with the true shape of the grid or that padded for its pencil, "
-            f"{' or '.join(map(str, sorted(shapes)))}; got {np.shape(field)}. (Say `pencil` and `axis_contiguous` for a "
-            "field that is stored in another order. For the result of an operator, such as the spectrum of a real "
+            f"{' or '.join(map(str, sorted(shapes)))}; got {np.shape(field)}. (Say `pencil` and `axis_contiguous` for "
+            "a field that is stored in another order. For the result of an operator, such as the spectrum of a real "
             "transform, use its layout: `fft.out_layout`.)"
         )
 

@@ -67,9 +67,9 @@ def autotune(
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `shape` that no mesh divides without `pad`, for a `cache` with an operator that calls Python
-    functions from its program, and for a `cache` with a tuner, which does not know its candidates before it has
-    measured; `RuntimeError` if no candidate works.
+    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `shape` that no mesh divides without `pad`, for a
+    `cache` with an operator that calls Python functions from its program, and for a `cache` with a tuner, which does
+    not know its candidates before it has measured; `RuntimeError` if no candidate works.
     """
     task = Task(
         check_shape("shape", shape),
@@ -83,8 +83,8 @@ def autotune(
     )
     if not task.sizes:
         raise ValueError(
-            f"`shape` must be divided by a mesh of the {len(task.devices)} devices, unless `pad=True`; got {task.shape}, "
-            "which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
+            f"`shape` must be divided by a mesh (rows, columns) of {len(task.devices)} devices, unless `pad=True`; got "
+            f"{task.shape}, which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
         )
     operator = there_and_back(task.real) if operator is None else operator
     entries = _working(task.mesh(task.sizes[0])) if backends is None else list(backends)
