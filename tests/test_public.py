@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import inspect
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,12 +11,14 @@ from types import ModuleType
 
 import decompops as dops
 import pytest
+from decompops import extend
 
 
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "FFT3D", "HaloExchange", "Layout", "MPI", "Stencil", "Transpose", "Trial", "XLA", "autotune", "config"),
+    *("Box", "FFT3D", "HaloExchange", "Layout", "MPI", "Stencil"),
+    *("Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
     dops.spectral: {
@@ -44,6 +47,17 @@ SUBPACKAGES = {
         "RealSpace",
     },
 }
+# What others build on. Types and constants have no docstring of their own.
+EXTEND = {
+    *("AbstractBackend", "AbstractBasis", "AbstractDerivable", "AbstractEquation", "AbstractLineTransform"),
+    *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
+    *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
+    *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
+    *("check_box", "check_components", "check_count", "check_fft", "check_flag"),
+    *("check_number", "check_one_or_three", "check_pencil", "check_shape", "check_up_to", "move"),
+    *("plan_in_form", "register_backend", "run_stage", "transform_plan", "vector"),
+}
+EXTEND_TYPES = {"AXES", "Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
 # What the files of a room (a folder, or a file) may not import, besides what makes a circle.
 OUTER = ("_bench", "_selftest", "cli")
 APPLICATIONS = ("nn", "pde", "mpmd")
@@ -122,6 +136,13 @@ def test_public_names():
     for package, names in {dops: NAMES, **SUBPACKAGES}.items():
         values = vars(package).items()
         assert {n for n, value in values if not n.startswith("_") and not isinstance(value, ModuleType)} == names
+    assert {name for name in vars(extend) if not name.startswith("_")} == EXTEND | EXTEND_TYPES
+
+
+def test_nobody_inside_uses_the_door_for_others(graph):
+    assert [module for module, found in graph.items() if "extend" in found] == []
+    tree = ast.parse((PACKAGE / "extend.py").read_text())
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # it re-exports, and no more
 
 
 @pytest.fixture(scope="module")
@@ -265,15 +286,12 @@ def test_one_file_depends_on_the_version_of_jax():
 def test_public_docstrings():
     everything = [(dops, name) for name in NAMES - {"config"}]
     everything += [(package, name) for package, names in SUBPACKAGES.items() for name in names]
+    everything += [(extend, name) for name in EXTEND]
     for package, name in everything:
         public = getattr(package, name)
         assert public.__doc__
         for attribute, value in vars(public).items():
-            if (
-                attribute.startswith("_")
-                or attribute in ("decomposition", "components")
-                or not hasattr(public, "__mro__")
-            ):
+            if attribute.startswith("_") or attribute in ("decomposition", "components") or not inspect.isclass(public):
                 continue
             if callable(value) or isinstance(value, property):
                 inherited = [getattr(base, attribute, None) for base in public.__mro__[1:]]

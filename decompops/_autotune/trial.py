@@ -48,6 +48,7 @@ class Task:
 
     @property
     def real(self) -> bool:
+        """Whether the fields are real."""
         return not jnp.issubdtype(self.dtype, jnp.complexfloating)
 
     @property
@@ -65,6 +66,7 @@ class Task:
         return not any(cells % parts for cells, parts in zip(self.shape, sizes))
 
     def mesh(self, sizes: tuple[int, int]) -> Mesh:
+        """The mesh of `sizes` over all devices."""
         return Mesh(np.array(self.devices).reshape(sizes), self.axes, axis_types=self.axis_types)
 
     def decompose(self, sizes: tuple[int, int], backend: AbstractBackend) -> Decomposition:

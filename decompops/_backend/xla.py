@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,8 @@ from .xla_halo import Exchange, clear, crop, embed, extend, permute
 # 1.4 to 2 times faster at 256^3 (docs/performance.md). Bounded, so that the program stays small on long axes.
 _CHUNK = 8
 _MOST_CHUNKS = 64
+# Exchanges parts of blocks between the devices along a mesh axis: `(block, mesh_axis, axis) -> block`.
+AllToAll = Callable[[Array, str, int], Array]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,10 @@ class XLA(AbstractBackend):
 
 
 def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
-    """Apply one stage to one block with XLA."""
+    """Apply one stage to one block `(*batch, *stage.before.block_shape)` with XLA, inside a `shard_map` over the mesh.
+
+    `platform` is "cpu", "gpu" or "tpu". Raises `TypeError` for a stage of another package without a method `apply`.
+    """
     match stage:
         case Move():
             return move(stage, block, chunked=platform == "cpu")
@@ -67,8 +74,19 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
     return result
 
 
-def move(stage: Move, block: Array, chunked: bool) -> Array:
-    """Rearrange one block: one all-to-all if a grid axis changes hands, else a local transpose."""
+def all_to_all(block: Array, name: str, axis: int) -> Array:
+    """Send part number i of `block` along `axis` to device number i along mesh axis `name`; join what arrives there."""
+    return lax.all_to_all(block, name, axis, axis, tiled=True)
+
+
+def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll = all_to_all) -> Array:
+    """Rearrange one block: one all-to-all if a grid axis changes hands, else a local transpose.
+
+    - `block`: of shape `(*batch, *stage.before.block_shape)`, inside a `shard_map` over the mesh. The result has shape
+        `(*batch, *stage.after.block_shape)`.
+    - `chunked`: transpose a few cells at a time, which is faster on CPUs.
+    - `exchange`: a function `(block, mesh_axis, axis) -> block` that does what `all_to_all` does.
+    """
     before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
     order = tuple(range(lead)) + tuple(lead + before.order.index(axis) for axis in after.order)
     gathered, divided = stage.gathered, stage.divided
@@ -91,7 +109,7 @@ def move(stage: Move, block: Array, chunked: bool) -> Array:
         # XLA gives a piece that it knows to be zero another memory layout than the others, and then rejects its own
         # all-to-all ("operands with different shapes").
         block = lax.optimization_barrier(block)
-    block = lax.all_to_all(block, before.names[gathered], join, join, tiled=True)
+    block = exchange(block, cast(str, before.names[gathered]), join)
     return lax.slice_in_dim(block, 0, after.lengths[gathered], axis=join)
 
 

@@ -202,6 +202,7 @@ class Clear(AbstractStage):
 
     @property
     def after(self) -> Blocks:
+        """How the field is cut into blocks after the stage: as before."""
         return self.before
 
     def transpose(self) -> "Clear":
@@ -224,6 +225,7 @@ class Scale(AbstractStage):
 
     @property
     def after(self) -> Blocks:
+        """How the field is cut into blocks after the stage: as before."""
         return self.before
 
     def transpose(self) -> "Scale":
