@@ -8,6 +8,7 @@ from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI
 from ._backend.xla import XLA as XLA
+from ._basis.fourier import Fourier as Fourier
 from ._box import Box as Box
 from ._config import config as config
 from ._decomposition import Decomposition as Decomposition
@@ -16,6 +17,7 @@ from ._operator.base import AbstractOperator as AbstractOperator, Compose as Com
 from ._operator.fft import FFT3D as FFT3D
 from ._operator.halo import HaloExchange as HaloExchange
 from ._operator.stencil import Stencil as Stencil
+from ._operator.transform import Transform as Transform
 from ._operator.transpose import Transpose as Transpose
 
 

@@ -52,6 +52,9 @@ from ._operator.planned import AbstractPlanned as AbstractPlanned, plan_in_form 
 from ._operator.transform import (
     AbstractTransform as AbstractTransform,
     Wavenumbers as Wavenumbers,
+    check_bases as check_bases,
+    check_modes as check_modes,
+    check_norm as check_norm,
 )
 from ._plan.plan import Plan as Plan
 from ._plan.stage import (

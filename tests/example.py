@@ -13,10 +13,10 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def load(name: str) -> ModuleType:
-    """An example as a module, for what needs no process of its own."""
-    if str(EXAMPLES) not in sys.path:
-        sys.path.insert(0, str(EXAMPLES))
+def load(name: str, folder: str = "") -> ModuleType:
+    """An example as a module, for what needs no process of its own; `folder` is where it lies in `examples`."""
+    if (path := str(EXAMPLES / folder)) not in sys.path:
+        sys.path.insert(0, path)
     return importlib.import_module(name)
 
 

@@ -17,8 +17,8 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "FFT3D", "HaloExchange", "Layout", "MPI", "Stencil"),
-    *("Transpose", "Trial", "XLA", "autotune", "config"),
+    *("Box", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI"),
+    *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
     dops.spectral: {
@@ -53,8 +53,8 @@ EXTEND = {
     *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
     *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
-    *("check_box", "check_components", "check_count", "check_fft", "check_flag"),
-    *("check_number", "check_one_or_three", "check_pencil", "check_shape", "check_up_to", "move"),
+    *("check_bases", "check_box", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),
+    *("check_norm", "check_number", "check_one_or_three", "check_pencil", "check_shape", "check_up_to", "move"),
     *("plan_in_form", "register_backend", "run_stage", "transform_plan", "vector"),
 }
 EXTEND_TYPES = {"AXES", "Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}

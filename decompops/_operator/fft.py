@@ -1,6 +1,6 @@
 """`FFT3D`: the distributed fast Fourier transform."""
 
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
@@ -10,7 +10,7 @@ from .._basis.fourier import Fourier
 from .._check import check_flag
 from .._decomposition import Decomposition
 from .._plan.transform import Norm
-from .transform import AbstractTransform, check_modes
+from .transform import AbstractTransform, check_modes, check_norm
 
 
 class FFT3D(AbstractTransform):
@@ -64,12 +64,9 @@ class FFT3D(AbstractTransform):
         **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for an unknown `norm`, and for `modes`
         without `shape` or beyond it.
         """
-        norm = "backward" if norm is None else norm
-        if norm not in get_args(Norm):
-            raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
         self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
         self.real = check_flag("real", real)
-        self.norm = norm
+        self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
         self.modes = check_modes(modes, self.decomposition.shape)
 

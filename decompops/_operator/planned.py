@@ -83,10 +83,11 @@ class AbstractPlanned(AbstractDerivable):
                     f"`{name}` must be extended by the halo {source.halo} of each of its {parts} blocks; got {shape}."
                 )
             plan = plan_in_form(self.plan(lengths), form)
-            if plan.source.lengths != lengths:
+            unknown = [AXES[axis] for axis, n in enumerate(lengths) if plan.source.lengths[axis] != n]
+            if unknown:
                 raise ValueError(
-                    "`shape` must be given to the operator, because the true length along z does not follow from a "
-                    f"half spectrum; got `{name}` of shape {shape}."
+                    f"`shape` must be given to the operator, because the true length along {', '.join(unknown)} does "
+                    f"not follow from a half spectrum; got `{name}` of shape {shape}."
                 )
             _refuse_padding(plan, name, shape)
         source = plan.source

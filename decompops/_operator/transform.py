@@ -1,11 +1,11 @@
 """Transforms along every axis of a grid, each in a basis of its own."""
 
-import abc
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +14,12 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
+from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
-from .._blocks import Blocks
+from .._blocks import AXES, Blocks
 from .._box import Box, check_box
-from .._check import check_shape, check_up_to
+from .._check import check_flag, check_shape, check_up_to
+from .._decomposition import Decomposition
 from .._plan.plan import Plan
 from .._plan.transform import Norm, transform_plan
 from .._sharding import manual_axes, place
@@ -32,24 +34,22 @@ class AbstractTransform(AbstractPlanned):
     """A transform of fields in z-pencils along every axis of the grid; the spectrum lies in x-pencils."""
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
+        bases: ClassVar[tuple[AbstractBasis, ...]]  # of each axis of the grid
         norm: ClassVar[Norm]
         axis_contiguous: ClassVar[bool]
         modes: ClassVar[tuple[int, ...] | None]
     else:
+        bases: AbstractVar[tuple[AbstractBasis, ...]]
         norm: AbstractVar[Norm]
         axis_contiguous: AbstractVar[bool]
         modes: AbstractVar[tuple[int, ...] | None]
 
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
-    @property
-    @abc.abstractmethod
-    def bases(self) -> tuple[AbstractBasis, ...]:
-        """The basis of each axis of the grid."""
-
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        dec, size = self.decomposition, math.prod(shape)
-        scale = {"backward": 1.0, "ortho": 1 / math.sqrt(size), "forward": 1 / size}[self.norm]
+        dec = self.decomposition
+        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(self.bases, shape))
+        scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
         source, target, kept = dec.blocks("z", shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.__name__, source, target, self.bases, kept, dec.pencil, scale=scale)
 
@@ -118,7 +118,94 @@ class AbstractTransform(AbstractPlanned):
         return known
 
 
+class Transform(AbstractTransform):
+    """A transform of fields in z-pencils with a basis for each axis of the grid; the spectrum lies in x-pencils.
+
+    `FFT3D` is the case of three `Fourier` bases. Later axes are transformed first. How to write a basis:
+    docs/extending.md.
+
+    !!! example
+
+        ```python
+        bases = (dops.Fourier(), dops.Fourier(half=True), Cosine())  # a channel between two walls along z
+        transform = dops.Transform(mesh, shape=(64, 64, 33), bases=bases)
+        k = transform(u)              # sharded P(None, "x", "y")
+        u = transform.inverse(k)      # sharded P("x", "y", None)
+        ```
+    """
+
+    decomposition: Decomposition
+    bases: tuple[AbstractBasis, ...] = eqx.field(static=True)
+    norm: Norm = eqx.field(static=True)
+    axis_contiguous: bool = eqx.field(static=True)
+    modes: tuple[int, ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        *,
+        bases: Any,
+        shape: Any = None,
+        axes: Any = None,
+        norm: Norm | None = "backward",
+        axis_contiguous: bool = False,
+        modes: Any = None,
+        pad: bool | None = None,
+        backend: AbstractBackend | str | None = None,
+    ):
+        """**Arguments:**
+
+        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
+        - `bases`: the basis of each axis, such as `Fourier()` for a periodic one. Of the Fourier bases the last one may
+            be `Fourier(half=True)`, for real fields; the inverse then needs `shape`.
+        - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is
+            `1 / (nx ny nz)` for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform, and
+            "ortho" both by its root. `None` is "backward".
+        - `axis_contiguous`: leave the spectrum stored as (y, z, x), sharded `P("x", "y", None)`.
+        - `modes`: keep only the coefficients that a grid of this shape `(mx, my, mz)` has. `.inverse` puts zeros in the
+            place of the others.
+
+        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`; `TypeError` for `bases` that are not
+        bases; `ValueError` for another number of bases than axes, a basis of real fields before one with complex
+        coefficients, an unknown `norm`, and `modes` without `shape` or beyond it.
+        """
+        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
+        self.bases = check_bases(bases)
+        self.norm = check_norm(norm)
+        self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
+        self.modes = check_modes(modes, self.decomposition.shape)
+
+
+def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
+    """`bases` as a tuple, after a check that there is one for each axis of a grid and that they go together."""
+    found = tuple(bases) if isinstance(bases, tuple | list) else (bases,)
+    if not all(isinstance(basis, AbstractBasis) for basis in found):
+        raise TypeError(f"`bases` must be bases such as `Fourier()`, one for each axis of the grid; got {bases!r}.")
+    if len(found) != len(AXES):
+        raise ValueError(f"`bases` must be {len(AXES)}, one for each axis of the grid; got {len(found)}: {bases!r}.")
+    is_complex = None  # the axis whose coefficients are complex, of those transformed so far
+    for axis in reversed(range(len(found))):
+        fields, coefficients = found[axis].kinds
+        if fields == "real" and is_complex is not None:
+            raise ValueError(
+                "`bases` must have a basis of real fields, such as `Fourier(half=True)`, after all others with complex "
+                f"coefficients, because later axes are transformed first; got {found[axis]} along {AXES[axis]} before "
+                f"{found[is_complex]} along {AXES[is_complex]}."
+            )
+        is_complex = axis if coefficients == "complex" else is_complex
+    return found
+
+
+def check_norm(norm: Any) -> Norm:
+    """`norm`, or "backward" for `None`. Raises `ValueError` for another name."""
+    norm = "backward" if norm is None else norm
+    if norm not in get_args(Norm):
+        raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
+    return norm
+
+
 def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
+    """How many modes to keep along each axis; `None` for all. Raises `ValueError` for more than `shape` has."""
     if modes is None:
         return None
     if shape is None:

@@ -116,8 +116,8 @@ def _transforms(
     nyquist: bool,
 ) -> list[AbstractStage]:
     """Transform the axes of a group at once, and cut their coefficients."""
-    joined = bases[group[0]].joined(bases[group[-1]]) if len(group) > 1 else None
-    transform = joined or bases[group[-1]].forward
+    first, last = bases[group[0]], bases[group[len(group) - 1]]
+    transform = (first.joined(last) if len(group) > 1 else None) or last.forward
     spectrum = _with_lengths(here, {axis: bases[axis].stored(points[axis]) for axis in group})
     stages: list[AbstractStage] = [LocalTransform(here, spectrum, group, transform)]
     cut = tuple(axis for axis in group if kept[axis] != points[axis])

@@ -1,0 +1,113 @@
+"""`Transform`: a basis for each axis, against NumPy and SciPy; the scale of every norm; bad input."""
+
+import decompops as dops
+import numpy as np
+import pytest
+import scipy.fft
+
+import example
+from helpers import assert_close, assert_transposed, make_mesh, random_field
+
+
+SHAPE = (8, 16, 8)
+FULL, HALF = dops.Fourier(), dops.Fourier(half=True)
+COSINE = example.load("decompops_extras", "extending").Cosine()
+
+
+def expected(u: np.ndarray, bases: tuple) -> np.ndarray:
+    """The unnormalised transform along one axis after the other, the last one first."""
+    for axis in (2, 1, 0):
+        transform = {FULL: np.fft.fft, HALF: np.fft.rfft, COSINE: scipy.fft.dct}[bases[axis]]
+        u = transform(u, axis=axis)
+    return u
+
+
+def test_fourier_bases_are_the_fft():
+    options = {"shape": SHAPE, "norm": "ortho", "modes": (8, 5, 4), "axis_contiguous": True}
+    fft = dops.FFT3D(make_mesh((2, 4)), real=True, **options)
+    transform = dops.Transform(make_mesh((2, 4)), bases=[FULL, FULL, HALF], **options)
+    ours, theirs = transform.plan(SHAPE), fft.plan(SHAPE)
+    assert (ours.source, ours.stages, ours.scale) == (theirs.source, theirs.stages, theirs.scale)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bases", "norm"),
+    [
+        ((2, 4), (FULL, FULL, COSINE), "backward"),
+        ((8,), (HALF, COSINE, COSINE), "forward"),
+        ((1, 8), (FULL, HALF, COSINE), "ortho"),  # x and y in one transform, whose last axis must be the halved one
+    ],
+)
+def test_transforms_inverses_and_transposes(sizes, bases, norm):
+    transform = dops.Transform(make_mesh(sizes), shape=SHAPE, bases=bases, norm=norm)
+    u = random_field(SHAPE)
+    factor = np.prod([n * (2 if basis == COSINE else 1) for n, basis in zip(SHAPE, bases)])
+    scale = {"backward": 1, "ortho": factor**-0.5, "forward": 1 / factor}[norm]
+    k = transform(u)
+    true = tuple(map(slice, transform.plan(SHAPE).target.true_shape))
+    assert_close(k[true], scale * expected(u, bases))
+    assert_close(transform.inverse(k), u)
+    if not transform.plan(SHAPE).target.padded_axes:
+        assert_transposed(transform, transform.T, u, random_field(k.shape, np.complex128, seed=1))
+
+
+def test_wavenumbers_and_multiplicity_of_any_basis():
+    transform = dops.Transform(make_mesh((2, 4)), shape=SHAPE, bases=(FULL, HALF, COSINE), modes=(8, 10, 6))
+    kx, ky, kz = transform.wavenumbers(box=dops.Box((2 * np.pi, np.pi, 0.5)))
+    padded = transform.plan(SHAPE).target.shape
+    assert kx.shape == (8, 1, 1)
+    assert_close(kx[:, 0, 0], np.fft.fftfreq(8, 1 / 8))
+    assert_close(ky[0, :6, 0], 2 * np.arange(6))
+    assert_close(kz[0, 0, :6], 2 * np.pi * np.arange(6))
+    assert (ky.shape, kz.shape) == ((1, padded[1], 1), (1, 1, padded[2]))
+    # Parseval: the field is a sum of exponentials, whose coefficients are those of the spectrum over the factor.
+    transform = dops.Transform(make_mesh((2, 4)), shape=SHAPE, bases=(FULL, HALF, COSINE), norm="forward")
+    u = random_field(SHAPE)
+    energy = np.sum(transform.multiplicity() * np.abs(transform(u)) ** 2)
+    assert energy == pytest.approx(np.mean(u**2), rel=1e-12)
+
+
+def test_fewer_coefficients_are_the_lowest_ones():
+    bases, kept = (FULL, FULL, COSINE), (8, 16, 4)
+    transform = dops.Transform(make_mesh((2, 4)), shape=SHAPE, bases=bases, modes=kept)
+    u = random_field(SHAPE)
+    k = transform(u)
+    assert_close(k, expected(u, bases)[..., :4])
+    low = scipy.fft.idct(np.pad(scipy.fft.dct(u)[..., :4], ((0, 0), (0, 0), (0, 4))))
+    assert_close(transform.inverse(k), low)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"bases": "FFF"}, TypeError, "`bases` must be bases such as `Fourier.*; got 'FFF'"),
+        ({"bases": 3}, TypeError, "`bases` must be bases such as `Fourier.*; got 3"),
+        ({"norm": "unit"}, ValueError, "`norm` must be one of .*; got 'unit'"),
+        ({"modes": 4}, ValueError, "`shape` must be given with `modes`"),
+    ],
+)
+def test_bad_input(options, error, message, plain):
+    with pytest.raises(error, match=message):
+        plain.Transform(make_mesh((2, 4)), **({"bases": (plain.Fourier(),) * 3} | options))
+
+
+@pytest.mark.parametrize(
+    ("bases", "message"),
+    [
+        (FULL, "`bases` must be 3, one for each axis of the grid; got 1: Fourier"),
+        ((FULL, FULL), "`bases` must be 3, one for each axis of the grid; got 2"),
+        ((HALF, FULL, COSINE), r"real fields.*half=True\) along x before .* along y"),
+        ((COSINE, HALF, HALF), r"real fields.*half=True\) along y before .* along z"),
+    ],
+)
+def test_bases_that_do_not_go_together(bases, message):
+    with pytest.raises(ValueError, match=message):
+        dops.Transform(make_mesh((2, 4)), bases=bases)
+
+
+def test_a_field_that_is_not_real_and_a_spectrum_that_says_too_little():
+    transform = dops.Transform(make_mesh((2, 1)), bases=(COSINE, HALF, COSINE))
+    with pytest.raises(TypeError, match="`x` must be real for a real transform; got complex128"):
+        transform(random_field((8, 14, 8), np.complex128))
+    with pytest.raises(ValueError, match="the true length along y does not follow from a half spectrum"):
+        transform.inverse(random_field((8, 8, 8), np.complex128))
