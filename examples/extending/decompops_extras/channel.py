@@ -1,0 +1,49 @@
+"""An operator that is no plan: Poisson's equation in a channel, periodic along x and y, between walls along z."""
+
+import decompops as dops
+from decompops.extend import UNCHANGED, AbstractDerivable, check_box, vector
+
+from .cosine import Cosine
+
+
+class ChannelPoisson(AbstractDerivable):
+    """The zero-mean solution u of `∇²u = f` with `∂u/∂z = 0` at both walls. The mean of f is ignored.
+
+    Real fields `(*batch, nx, ny, nz)` in z-pencils. Along z the points lie at `(j + 1/2) / nz` of the height.
+
+    **Arguments:**
+
+    - `decomposition`: with a `shape`.
+    - `box`: the lengths of the channel; along z it is the height.
+    """
+
+    decomposition: dops.Decomposition
+    box: dops.Box = dops.Box()
+
+    def __check_init__(self):
+        check_box(self.box, 3)
+        if self.decomposition.shape is None:
+            raise ValueError("`decomposition` must be built with a `shape`; got one without.")
+
+    @property
+    def transform(self):
+        return dops.Transform(self.decomposition, bases=(dops.Fourier(), dops.Fourier(half=True), Cosine()))
+
+    def apply(self, x, form, *, local):
+        # The matrix is real and symmetric: transposes and conjugates are the operator itself.
+        forward, inverse = self.transform, self.transform.inverse
+        spectrum = forward.apply(x, UNCHANGED, local=local)
+        squared = vector.squared(forward.wavenumbers(box=self.box, dtype=spectrum.real.dtype))
+        return inverse.apply(vector.times(-vector.inverse(squared), spectrum), UNCHANGED, local=local)
+
+    @property
+    def is_invertible(self):
+        return False
+
+    @property
+    def in_spec(self):
+        return self.decomposition.spec("z")
+
+    @property
+    def out_spec(self):
+        return self.decomposition.spec("z")

@@ -1,0 +1,35 @@
+"""An equation: Fisher and Kolmogorov's, of a population that diffuses and grows."""
+
+from typing import ClassVar
+
+import decompops as dops
+from decompops.extend import AbstractEquation, Number, check_number, vector
+
+
+class Fisher(AbstractEquation):
+    """`∂u/∂t = D ∇²u + r u (1 - u)`, for a scalar.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with `real=True` and a `shape`.
+    - `diffusivity`, `growth`: D and r, numbers of at least zero. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    """
+
+    fft: dops.FFT3D
+    diffusivity: Number
+    growth: Number
+    box: dops.Box = dops.Box()
+    dealiases: ClassVar = True  # because it multiplies two fields
+
+    def __check_init__(self):
+        check_number("diffusivity", self.diffusivity, least=0)
+        check_number("growth", self.growth, least=0)
+
+    def linear(self, u):
+        squared = vector.squared(self.wavenumbers(u))
+        return vector.cast(self.growth, u) - vector.cast(self.diffusivity, u) * squared
+
+    def nonlinear(self, t, u, args=None):
+        field = self.transform.inverse(u)
+        return vector.times(-vector.cast(self.growth, u), self.transform(field**2))

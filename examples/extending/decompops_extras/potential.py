@@ -1,0 +1,21 @@
+"""A spectral operator: the scalar potential of a vector field."""
+
+from typing import ClassVar
+
+import decompops as dops
+from decompops.extend import AbstractSpectralOperator, vector
+
+
+class Potential(AbstractSpectralOperator):
+    """The zero-mean potential p of a periodic vector field v `(*batch, 3, nx, ny, nz)`: `∇²p = ∇·v`.
+
+    `∇p` is the curl-free part of v.
+    """
+
+    fft: dops.FFT3D
+    box: dops.Box = dops.Box()
+    components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
+
+    def multiply(self, spectrum):
+        k = self.wavenumbers(spectrum, nyquist=False)  # as for all odd derivatives
+        return vector.times(-vector.inverse(vector.squared(k)), vector.divergence(k, spectrum))

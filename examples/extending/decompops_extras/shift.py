@@ -1,0 +1,45 @@
+"""A new stage, a cyclic shift of an undivided axis, and an operator that uses it."""
+
+from dataclasses import dataclass
+
+import decompops as dops
+import equinox as eqx
+import jax.numpy as jnp
+from decompops.extend import AbstractPlanned, AbstractStage, Blocks, Clear, Plan
+
+
+@dataclass(frozen=True)
+class Roll(AbstractStage):
+    """Shift the cells along the undivided grid axis `axis` by `cells`, cyclically."""
+
+    before: Blocks
+    axis: int
+    cells: int
+
+    def __post_init__(self):
+        if self.before.parts[self.axis] > 1 or self.before.has_halo:
+            raise ValueError(f"`Roll` shifts an undivided axis of a field without halos; got {self.before}.")
+
+    @property
+    def after(self):
+        return self.before
+
+    def transpose(self):
+        return Roll(self.before, self.axis, -self.cells)
+
+    def inverse(self):
+        return self.transpose(), 1.0  # a stage, and a factor to multiply it by
+
+    def apply(self, block):
+        return jnp.roll(block, self.cells, self.before.position(self.axis))
+
+
+class Shift(AbstractPlanned):
+    """Shift a field in z-pencils along z: `jnp.roll(u, cells, axis=-1)`. Nothing is communicated."""
+
+    decomposition: dops.Decomposition
+    cells: int = eqx.field(static=True)
+
+    def plan(self, shape):
+        blocks = self.decomposition.blocks("z", shape)
+        return Plan("Shift", blocks, (Clear(blocks), Roll(blocks, 2, self.cells)))  # the padding of a result is zero

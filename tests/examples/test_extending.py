@@ -1,0 +1,185 @@
+"""The package in examples/extending: no private import, and each addition against an independent result."""
+
+import ast
+import tomllib
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.fft
+from decompops import _registry, cli
+from decompops._hlo import collectives
+from decompops.pde import ETDRK
+
+import example
+from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+
+
+extras = example.load("decompops_extras", "extending")
+FOLDER = example.EXAMPLES / "extending"
+SHAPE = (8, 8, 8)
+MESH = make_mesh((2, 2))
+DEC = dops.Decomposition(MESH, shape=SHAPE)
+SLAB = dops.Decomposition(make_mesh((2,)), shape=SHAPE)
+RING, WHOLE = extras.Ring(), extras.Whole()
+
+
+def test_nothing_private_is_imported():
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [part for alias in node.names for part in alias.name.split(".")]
+            else:
+                names = [node.attr] if isinstance(node, ast.Attribute) else []
+            assert not any(name.startswith("_") for name in names), f"{path}: {names}"
+        assert 10 <= len(path.read_text().splitlines()) <= 100 or path.name == "__init__.py", path
+
+
+def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
+    """As with the package installed: pip writes these two files."""
+    with (FOLDER / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    entries = project["entry-points"]["decompops.backends"]
+    folder = tmp_path / "decompops_extras-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (folder / "entry_points.txt").write_text("\n".join(["[decompops.backends]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(_registry, "_registered", dict(_registry._registered))
+    assert cli.main(["info"]) == 0
+    output = capsys.readouterr().out
+    for name in ("ring", "whole"):
+        assert any(line.split() == ["backend", name, "available"] for line in output.splitlines())
+    assert dops.Decomposition(MESH, backend="ring").backend == RING
+    assert dops.Decomposition(MESH, backend="whole").backend == WHOLE
+
+
+def test_cosines():
+    cosine = extras.Cosine()
+    u = random_field(SHAPE)
+    transform = dops.Transform(DEC, bases=(cosine,) * 3, norm="forward")
+    k = transform(u)
+    assert_close(k, scipy.fft.dctn(u) / 16**3)
+    assert_close(transform.inverse(k), u)
+    assert_transposed(transform, transform.T, u, random_field(SHAPE, seed=1))
+    v = random_field(SHAPE, np.complex128)
+    line = cosine.forward
+    for map_ in (line, line.transpose(), line.inverse(), line.inverse().transpose()):
+        there = map_.apply(jnp.asarray(v), (-2,), (8,))
+        back = map_.inverse().apply(there, (-2,), (8,)) * map_.inverse_scale((8,))
+        assert_close(back, v)
+    assert_close(line.apply(jnp.asarray(v), (-2,), (8,)), scipy.fft.dct(v, axis=-2))
+    assert (cosine.derivative(2), cosine.derivative(4)) == (-1, 1)
+    with pytest.raises(ValueError, match=r"`order` must be even, .*; got 1"):
+        cosine.derivative(1)
+
+
+def test_poisson_in_a_channel():
+    lengths = (2 * np.pi, np.pi, 0.5)
+    poisson = extras.ChannelPoisson(SLAB, dops.Box(lengths))
+    x, y = (length * np.arange(8) / 8 for length in lengths[:2])
+    z = 0.5 * (np.arange(8) + 0.5) / 8
+    k = (1, 4, 6 * np.pi)
+    u = np.cos(k[0] * x)[:, None, None] * np.sin(k[1] * y)[:, None] * np.cos(k[2] * z)
+    assert_close(poisson(3.0 - np.dot(k, k) * u), u)
+    assert_adjoint(poisson, poisson.H, random_field(SHAPE), random_field(SHAPE, seed=1))
+    assert_transforms(poisson, random_field(SHAPE))
+
+
+@pytest.mark.parametrize("axis", ["x", "z"])
+def test_ffts_along_one_axis(axis):
+    fft = extras.LineFFT(dops.Decomposition(MESH, shape=(5, 6, 7)), axis)
+    u = random_field((5, 6, 7), np.complex128)
+    padded = np.pad(u, ((0, 1), (0, 0), (0, 0)), constant_values=3)
+    k = fft(padded)
+    assert_close(k[:5], np.fft.fft(u, axis="xyz".index(axis)))
+    assert not np.any(k[5:])  # what stands in the padding of the input does not reach that of the result
+    assert_close(fft.inverse(k)[:5], u)
+
+
+def test_shifts():
+    shift = extras.Shift(DEC, 3)
+    u, v = random_field(SHAPE), random_field(SHAPE, seed=1)
+    assert_close(shift(u), np.roll(u, 3, -1))
+    assert_close(shift.inverse(u), np.roll(u, -3, -1))
+    assert_transposed(shift, shift.T, u, v)
+    assert_transforms(shift, u)
+    mapped = jax.shard_map(shift.local, mesh=MESH, in_specs=shift.in_spec, out_specs=shift.out_spec)
+    assert_close(mapped(u), np.roll(u, 3, -1))
+
+
+@pytest.mark.parametrize("backend", [RING, WHOLE])
+def test_backends(backend):
+    u = random_field(SHAPE, np.complex128)
+    fft = dops.FFT3D(MESH, shape=SHAPE, norm="ortho", axis_contiguous=True, backend=backend)
+    program = jax.jit(fft).lower(jax.device_put(u, fft.decomposition.sharding())).compile()
+    k = program(fft.decomposition.shard(u))
+    assert_close(k, np.fft.fftn(u, norm="ortho").transpose(1, 2, 0))
+    assert_close(fft.inverse(k), u)
+    kinds = {c.kind for c in collectives(program.as_text())}
+    assert kinds == ({"collective-permute"} if backend == RING else {"all-gather"})
+    uneven = dops.FFT3D(MESH, shape=(5, 6, 7), real=True, backend=backend)  # `Whole` leaves this to XLA
+    v = random_field((5, 6, 7))
+    assert_close(uneven.spectral.gather(uneven(v), "x"), np.fft.rfftn(v))
+
+
+@pytest.mark.parametrize("backend", [RING, WHOLE])
+def test_transformations_of_operators_with_these_backends(backend):
+    assert_transforms(dops.FFT3D(DEC, backend=backend), random_field(SHAPE, np.complex128))
+
+
+def test_potential():
+    fft = dops.FFT3D(SLAB, real=True)
+    x = np.arange(8) * 2 * np.pi / 8
+    p = np.sin(x)[:, None, None] * np.cos(2 * x)[:, None] * np.cos(x)
+    curl_free = [
+        np.cos(x)[:, None, None] * np.cos(2 * x)[:, None] * np.cos(x),
+        -2 * np.sin(x)[:, None, None] * np.sin(2 * x)[:, None] * np.cos(x),
+        -np.sin(x)[:, None, None] * np.cos(2 * x)[:, None] * np.sin(x),
+    ]
+    rotation = np.stack([np.cos(x) * np.ones(SHAPE), np.zeros(SHAPE), np.ones(SHAPE)])  # without divergence
+    potential = extras.Potential(fft)
+    assert_close(potential(curl_free + rotation), p)
+    assert_transforms(potential, random_field((3, *SHAPE)))
+    with pytest.raises(ValueError, match=r"`x` must be a vector field of shape \(\*batch, 3, nx, ny, nz\)"):
+        potential(p)
+
+
+def test_fisher():
+    """Uniform populations grow as the logistic function does; small waves decay by diffusion as they grow."""
+    fft = dops.FFT3D(SLAB, real=True)
+    fisher = extras.Fisher(fft, diffusivity=0.1, growth=2.0)
+    forward, back = fisher.transform, fisher.transform.inverse
+    step, state = jax.jit(ETDRK(fisher, 0.05).step), forward(np.full(SHAPE, 0.1))
+    for i in range(20):
+        state = step(0.05 * i, state)
+    grown = 0.1 * np.exp(2.0) / (1 + 0.1 * (np.exp(2.0) - 1))
+    assert_close(back(state), np.full(SHAPE, grown), rtol=1e-6)
+    x = np.arange(8) * 2 * np.pi / 8
+    wave = np.cos(x)[:, None, None] * np.cos(2 * x) * np.ones(SHAPE)
+    u = 0.5 + 0.1 * wave
+    waves = (1 + np.cos(2 * x)[:, None, None]) / 4  # of `wave**2`, without the modes above a third of the grid
+    growth = 2 * (u - 0.25 - 0.1 * wave - 0.01 * waves)
+    assert_close(back(fisher(0.0, forward(u))), -0.1 * 5 * 0.1 * wave + growth)
+    with pytest.raises(ValueError, match="`growth` must be a finite number of at least 0; got -1"):
+        extras.Fisher(fft, 0.1, -1.0)
+
+
+def assert_transforms(operator, u: np.ndarray) -> None:
+    """`jax.jvp` against finite differences, `jax.grad` against that, and `jax.vmap` against a single call."""
+    v = np.random.default_rng(5).standard_normal(u.shape).astype(u.dtype)
+    loss = jax.jit(lambda x: jnp.sum(jnp.sin(operator(x).real)))
+
+    @jax.jit
+    def transformed(x, v):
+        return jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), jax.vmap(operator)(jnp.stack([x, v])), operator(x)
+
+    (_, slope), gradient, batch, result = transformed(u, v)
+    assert float(slope) == pytest.approx(finite_difference(loss, u, v, 1e-6), rel=1e-5, abs=1e-6)
+    assert float(jnp.sum((gradient * v).real)) == pytest.approx(float(slope), rel=1e-9, abs=1e-9)
+    assert_close(batch[0], result)
