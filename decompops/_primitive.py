@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.errors import ConcretizationTypeError
 from jax.extend.core import Primitive, concrete_or_error
@@ -69,9 +70,10 @@ def _called(call: Call) -> Call:
 def _known(x: Array) -> Array:
     """The value of `x`, if it is known: `jax.grad` and the like know it when they trace eagerly."""
     try:
-        return concrete_or_error(None, x)
+        value = concrete_or_error(None, x)
     except ConcretizationTypeError:
         return x
+    return value if isinstance(value, Array) else x  # A NumPy array, which JAX keeps as it is, lies on no device.
 
 
 def _place(call: Call, x: Array) -> Array:
@@ -96,7 +98,8 @@ def _block_map(x: Array, *, call: Call) -> Array:
 
 
 @operator_p.def_impl
-def _evaluate(x: Array, *, call: Call) -> Array:
+def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
+    x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` of a NumPy array hands it on as it is.
     if isinstance(call.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
         x = _place(call, x)

@@ -129,6 +129,7 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
         for result in (pull(u, ct), jax.jit(pull)(u, ct), pull(u, jax.device_put(ct, jax.devices()[0]))):
             assert_close(result, expected)
             assert result.sharding.is_equivalent_to(u.sharding, 3)
+        assert_close(pull(np.asarray(u), ct), expected)  # of a NumPy array JAX keeps no sharding
 
 
 @ALTERNATING
