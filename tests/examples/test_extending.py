@@ -1,7 +1,9 @@
 """The package in examples/extending: no private import, and each addition against an independent result."""
 
 import ast
+import re
 import tomllib
+from dataclasses import dataclass
 
 import decompops as dops
 import jax
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
-from decompops import _registry, cli
+from decompops import _registry, cli, extend
 from decompops._hlo import collectives
 from decompops.pde import ETDRK
 
@@ -37,6 +39,19 @@ def test_nothing_private_is_imported():
                 names = [node.attr] if isinstance(node, ast.Attribute) else []
             assert not any(name.startswith("_") for name in names), f"{path}: {names}"
         assert 10 <= len(path.read_text().splitlines()) <= 100 or path.name == "__init__.py", path
+
+
+def test_the_guide_shows_what_is_tested():
+    guide = (example.EXAMPLES.parent / "docs" / "extending.md").read_text()
+    shown = re.findall(r"```python\n# decompops_extras/(\w+\.py)\n(.*?)\n```", guide, re.DOTALL)
+    assert len(shown) == 8
+    for name, code in shown:
+        assert code in (FOLDER / "decompops_extras" / name).read_text(), name
+    (tuner,) = re.findall(r"```python\n(@.*?)```", guide, re.DOTALL)
+    names = {"dataclass": dataclass, "AbstractTuner": extend.AbstractTuner, "dops": dops}
+    exec(tuner, names)
+    chosen = dops.autotune(SHAPE, devices=jax.devices()[:4], dtype=np.float32, backends=[names["SquareMesh"]()])
+    assert chosen.sizes == (2, 2)
 
 
 def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
