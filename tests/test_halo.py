@@ -128,7 +128,10 @@ BAD = [
     (lambda d, m: d.HaloExchange(m, True), "`halo` must be made of integers; got True"),
     (lambda d, m: d.HaloExchange(m, 1, periodic="yes"), "`periodic` must be a bool or three bools; got 'yes'"),
     (lambda d, m: d.HaloExchange(m, 1, periodic=(True, False)), "`periodic` must be"),
-    (lambda d, m: d.HaloExchange(m, 1)(np.ones((9, 8, 8))), "`shape` must be given"),
+    (
+        lambda d, m: d.HaloExchange(m, 1)(np.ones((9, 8, 8))),
+        "`shape` must be divided by the mesh, unless `pad=True`: 2 devices",
+    ),
     (lambda d, m: d.HaloExchange(m, 1, shape=(8, 8, 8)).crop(np.ones((8, 8, 8))), r"`x` must have shape"),
     (lambda d, m: d.HaloExchange(m, 1).inverse, "has no inverse"),
     (

@@ -118,7 +118,10 @@ def test_gradient_keeps_the_sharding(kind):
 BAD = [
     (lambda d, m: d.Transpose(m, "z", "w"), '`target` must be "x", "y" or "z"; got \'w\''),
     (lambda d, m: d.Transpose(m, 2, "x"), '`source` must be "x", "y" or "z"; got 2'),
-    (lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))), "`shape` must be given"),
+    (
+        lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))),
+        "`shape` must be divided by the mesh, unless `pad=True`: 4 devices",
+    ),
     (
         lambda d, m: d.Transpose(m, "z", "x", shape=(4, 4, 4))(np.ones((8, 8, 8))),
         r"\(\*batch, 4, 4, 4\); got \(8, 8, 8\)",
