@@ -93,7 +93,14 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
     ):
         if dtype == np.float32 and contiguous:
             continue
-        options = {"shape": shape, "real": real, "norm": norm, "axis_contiguous": contiguous, "backend": backend}
+        options = {
+            "shape": shape,
+            "pad": True,
+            "real": real,
+            "norm": norm,
+            "axis_contiguous": contiguous,
+            "backend": backend,
+        }
         fft = dops.FFT3D(mesh, **options)
         u = random_field(shape, dtype)
         expected = (np.fft.rfftn if real else np.fft.fftn)(u, norm=norm)
@@ -113,7 +120,7 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
 
 def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
     for pair in pairs:
-        options = {"shape": shape, "axis_contiguous": contiguous}
+        options = {"shape": shape, "pad": True, "axis_contiguous": contiguous}
         ours, theirs = (dops.Transpose(mesh, *pair, **options, backend=b) for b in (backend, XLA))
         layout = ours.plan(shape).source
         u = distributed(random_field(layout.true_shape, np.float32), mesh, layout.spec, layout.shape)

@@ -38,7 +38,7 @@ def clock(monkeypatch):
 
 def test_the_fastest_is_chosen_and_all_are_reported(clock):
     trials = []
-    dec = dops.autotune((8, 10, 12), on_trial=trials.append, repeats=3)
+    dec = dops.autotune((8, 10, 12), pad=True, on_trial=trials.append, repeats=3)
     assert tuple(dec.mesh.shape.values()) == FAST
     assert (dec.shape, dec.backend, dec.axes) == ((8, 10, 12), dops.XLA(), ("x", "y"))
     tried = [tuple(trial.decomposition.mesh.shape.values()) for trial in trials]
@@ -49,6 +49,16 @@ def test_the_fastest_is_chosen_and_all_are_reported(clock):
     u = random_field((8, 10, 12))
     fft = dops.FFT3D(dec, real=True)
     assert_close(dec.gather(fft.inverse(fft(dec.shard(u)))), u)
+
+
+def test_meshes_that_do_not_divide_the_grid_are_skipped(clock, plain):
+    for pad, right in ((False, [(4, 2), (8, 1)]), (True, [(1, 8), (2, 4), (4, 2), (8, 1)])):
+        trials = []
+        dec = dops.autotune((8, 10, 12), pad=pad, on_trial=trials.append, repeats=1)
+        assert [trial.decomposition.sizes for trial in trials] == right
+        assert dec.pad == pad
+    with pytest.raises(ValueError, match=r"`shape` must be divided by a mesh .* of 8 devices, .* got \(9, 10, 12\)"):
+        plain.autotune((9, 10, 12))
 
 
 def test_real_time_and_fewer_devices():

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .._backend.base import Counters
 from .._blocks import Blocks
 from .._hlo import Collective, collectives
+from .._layout import Layout
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, LocalTransform, Move
 
@@ -56,23 +57,17 @@ class Operand:
 
     def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
         """An array in natural order, the same in every process, stored in the blocks and padded."""
+        array = array.astype(self.dtype, copy=False)
+        if self.blocks is not None:
+            return Layout(mesh, self.blocks).distribute(array)
         struct = self.struct(mesh)
-        stored = array.astype(self.dtype, copy=False).transpose(self._axes(self.blocks.order if self.blocks else ()))
-        stored = np.pad(stored, [(0, padded - n) for padded, n in zip(struct.shape, stored.shape)])
-        return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: stored[index])
+        return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: array[index])
 
-    def collect(self, result: Array) -> np.ndarray:
-        """All of it as a NumPy array in natural order, without padding."""
-        array = gathered(result)
-        if self.blocks is None:
-            return array
-        if not self.blocks.has_halo:
-            array = array[..., *(slice(n) for n in self.blocks.true_shape)]
-        return array.transpose(self._axes(np.argsort(self.blocks.order)))
-
-    def _axes(self, order: Sequence[int] | np.ndarray) -> tuple[int, ...]:
-        lead = len(self.lead)
-        return (*range(lead), *(lead + axis for axis in order))
+    def collect(self, mesh: Mesh, result: Array) -> np.ndarray:
+        """All of it as a NumPy array in natural order, without padding; with halos as it is."""
+        if self.blocks is None or self.blocks.has_halo:
+            return gathered(result)
+        return Layout(mesh, self.blocks).gather(result)
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,9 @@ class Program:
         arguments = [operand.distribute(self.mesh, array) for operand, array in zip(self.arguments, inputs)]
 
         def collect(results: Any) -> list[np.ndarray]:
-            return [operand.collect(result) for operand, result in zip(self.results, jax.tree.leaves(results))]
+            return [
+                operand.collect(self.mesh, result) for operand, result in zip(self.results, jax.tree.leaves(results))
+            ]
 
         return Contestant(lambda: compiled(*arguments), collect)
 

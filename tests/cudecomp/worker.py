@@ -105,7 +105,8 @@ def tuned() -> None:
         """The choice of a tuner with these options, and the sizes and backends of all trials."""
         trials = []
         tuner = dops.CuDecompTuner(**options)
-        dec = dops.autotune(shape, dtype=dtype, repeats=repeats, axes=axes, backends=[tuner], on_trial=trials.append)
+        report = {"on_trial": trials.append}
+        dec = dops.autotune(shape, dtype=dtype, pad=True, repeats=repeats, axes=axes, backends=[tuner], **report)
         assert [trial.failure for trial in trials] == [None] * len(trials)
         assert trials[-1].decomposition == dec  # the one candidate of the tuner
         return dec, [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials[:-1]]
