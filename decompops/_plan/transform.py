@@ -76,14 +76,12 @@ def _check(source: Blocks, bases: Sequence[AbstractBasis], kept: Sequence[int]) 
 def _phases(source: Blocks, bases: Sequence[AbstractBasis], nyquist: bool) -> list[list[int]]:
     """The axes that are transformed between one communication and the next, later axes first."""
     last = source.ndim - 1
-    halved = next(
-        (axis for axis in range(last + 1) if bases[axis].stored(source.lengths[axis]) < source.lengths[axis]), 0
-    )
+    halved = [axis for axis, n in enumerate(source.lengths) if bases[axis].stored(n) < n]
     phases = [[last]]
     for axis in reversed(range(last)):
         # An axis joins the phase before it, unless a mesh axis must first move off it. With `nyquist`, none joins a
         # halved one: the sum of two modes of a half spectrum is known only where no earlier axis is transformed.
-        if source.parts[axis] > 1 or (nyquist and axis + 1 == halved):
+        if source.parts[axis] > 1 or (nyquist and axis + 1 in halved):
             phases.append([axis])
         else:
             phases[-1].append(axis)
@@ -116,8 +114,8 @@ def _transforms(
     nyquist: bool,
 ) -> list[AbstractStage]:
     """Transform the axes of a group at once, and cut their coefficients."""
-    first, last = bases[group[0]], bases[group[len(group) - 1]]
-    transform = (first.joined(last) if len(group) > 1 else None) or last.forward
+    basis = bases[group[-1]]
+    transform = (bases[group[0]].joined(basis) if len(group) > 1 else None) or basis.forward
     spectrum = _with_lengths(here, {axis: bases[axis].stored(points[axis]) for axis in group})
     stages: list[AbstractStage] = [LocalTransform(here, spectrum, group, transform)]
     cut = tuple(axis for axis in group if kept[axis] != points[axis])
