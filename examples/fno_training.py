@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
             parser.error(f"argument {option}: must be a multiple of the {parts} devices along data; got '{count}'")
 
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True)
+        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True)
         for_data, for_test, for_model, for_batches = jax.random.split(jax.random.key(0), 4)
         make = jax.jit(make_flows, static_argnums=(0, 1))
         flows, unseen = (make(fft, args.samples, key) for key in (for_data, for_test))

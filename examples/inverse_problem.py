@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
     mesh = make_mesh(parser, args.mesh, x=2, y=4)
 
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True)
+        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True)
         solver = ETDRK(NavierStokes(fft, viscosity=0.02), dt=0.05, order=2)
         kept = solver.equation.transform  # the modes that the solver carries
         truth = jax.jit(lambda key: kept.inverse(kept(random_velocity(fft, key))))(jax.random.key(0))

@@ -201,7 +201,7 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
     console.print(f"{title}, {steps} steps, {grid} {jax.default_backend()} devices", highlight=False)
 
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True, norm="forward", backend=args.backend)
+        fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True, norm="forward", backend=args.backend)
         solver = ETDRK(NavierStokes(fft, 1 / args.re), dt)
         u = jax.jit(lambda: solver.equation.transform(initial_velocity(args.n, args.dtype)))()
         if args.gradient:

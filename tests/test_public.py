@@ -65,6 +65,7 @@ FORBIDDEN = {
     "_blocks": ("*",),
     "_plan": ("_backend", "_operator", "_decomposition", "_primitive", "_sharding", "_config"),
     "_backend": ("_registry", "_config", "_decomposition", "_primitive", "_operator", "spectral", *APPLICATIONS),
+    "_layout": ("_backend", "_plan", "_decomposition", "_operator", "_autotune", "spectral", *APPLICATIONS),
     "_decomposition": ("_operator", "_autotune", "spectral", *APPLICATIONS),
     "_primitive": ("_operator",),
     "_operator": ("_autotune", "spectral", *APPLICATIONS),

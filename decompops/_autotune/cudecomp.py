@@ -114,7 +114,7 @@ class CuDecompTuner(AbstractTuner):
         first: Kind = self.grid_mode
         second: Kind = "transpose" if first == "halo" else "halo"
         sizes, name = choose(first, task.sizes)
-        if sizes not in task.sizes:  # Of what divides the grid, cuDecomp knows nothing.
+        if sizes not in task.sizes:  # cuDecomp pads: its choice may be a mesh that does not divide the grid.
             sizes, name = self._by_trials(task, first, task.sizes, libraries)
         chosen = {first: name}
         if second == "transpose" or max(x, y) > 0:

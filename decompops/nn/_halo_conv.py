@@ -57,7 +57,8 @@ class HaloConv3D(eqx.Module):
     ):
         """**Arguments:**
 
-        - `mesh`: the device mesh, or a decomposition: one with a `shape` where the mesh does not divide the grid.
+        - `mesh`: the device mesh, or a decomposition: one with a `shape` and `pad=True` where the mesh does not
+            divide the grid.
         - `in_channels`, `out_channels`: how many fields go in and come out.
         - `kernel_size`: the cells of the kernel along x, y, z, or along each. Of an even number, one more lies after
             the cell itself than before it.

@@ -93,7 +93,8 @@ def dealiased(fft: FFT3D, rule: Rule = "2/3") -> FFT3D:
 
     **Returns:** an `FFT3D` with `modes`. A transform that keeps few enough modes already is returned as it is.
 
-    **Raises:** `ValueError` for an `fft` without shape and another rule.
+    **Raises:** `ValueError` for an `fft` without shape, another rule, and a finer grid that the mesh does not divide
+    where `fft` was built without `pad=True`.
     """
     if rule not in get_args(Rule):
         raise ValueError(f"`rule` must be one of {get_args(Rule)}; got {rule!r}.")
