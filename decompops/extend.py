@@ -4,7 +4,8 @@ Everything here is defined elsewhere in the package, and stays importable from h
 example of each; `examples/extending` is an installable package that adds one of each.
 
 - An operator made of stages: `AbstractPlanned` with a `plan`, which returns a `Plan` over `Blocks`.
-- Any other operator: `AbstractDerivable` with an `apply` for each `Form`, or `AbstractOperator`.
+- Any other operator: `AbstractDerivable` with an `apply` for each `Form`, or `AbstractOperator`. `AbstractTyped` is a
+  function of fields that is no operator, such as a layer. A `Structure` says what each of them takes and returns.
 - A transform: `AbstractTransform`, and `transform_plan` for its stages.
 - A basis: `AbstractBasis` and its `AbstractLineTransform`; a `Run` is a range of coefficients that are kept. `Fourier`
   and its `DFT` are an example.
@@ -46,7 +47,8 @@ from ._check import (
     check_up_to as check_up_to,
 )
 from ._decomposition import Decomposition as Decomposition
-from ._operator.base import AbstractOperator as AbstractOperator
+from ._layout import Layout as Layout
+from ._operator.base import AbstractOperator as AbstractOperator, AbstractTyped as AbstractTyped
 from ._operator.derived import UNCHANGED as UNCHANGED, AbstractDerivable as AbstractDerivable, Form as Form
 from ._operator.planned import AbstractPlanned as AbstractPlanned, plan_in_form as plan_in_form
 from ._operator.transform import (
@@ -69,6 +71,7 @@ from ._plan.stage import (
 )
 from ._plan.transform import Norm as Norm, transform_plan as transform_plan
 from ._registry import register_backend as register_backend
+from ._structure import Structure as Structure
 from .pde._equation import AbstractEquation as AbstractEquation, Time as Time
 from .spectral import _vector
 from .spectral._modes import (
