@@ -89,10 +89,11 @@ class AbstractTransform(AbstractPlanned):
         return tuple(map(along, range(blocks.ndim)))
 
     def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "_ _ _"]:
-        """How many modes of the full spectrum each stored mode stands for, broadcastable against the spectrum.
+        """How many terms of the expansion each stored coefficient stands for, broadcastable against the spectrum.
 
-        Two for the modes of a half spectrum whose complex conjugates are not stored, else one, and zero in padding:
-        the weights for sums over the spectrum, such as that of Parseval's theorem. Arguments as of `wavenumbers`.
+        Of Fourier modes, two for those of a half spectrum whose complex conjugates are not stored, else one; zero in
+        padding. These are the weights for sums over the spectrum, such as that of Parseval's theorem. `shape` and
+        `dtype` are those of `wavenumbers`.
         """
         shape = self._known_shape(shape)
         blocks, mesh, dtype = self._spectrum(shape), self.decomposition.mesh, real_dtype(dtype)
