@@ -8,6 +8,7 @@ import decompops as dops
 import numpy as np
 import pytest
 from decompops import _registry, cli
+from decompops.extend import run_stage
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -47,8 +48,13 @@ class Scaled(dops.XLA):
 
     factor: float = 2.0
 
-    def run(self, plan, block):
-        return self.factor * super().run(plan, block)
+    def takes(self, stages):
+        return len(stages)
+
+    def run(self, plan, block, call):
+        for stage in plan.stages:
+            block = run_stage(stage, block, call.platform)
+        return self.factor * block
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +118,7 @@ def test_the_open_options_of_a_backend_come_from_the_defaults():
         ("xla", "MPI", ValueError, "`name` must be new; got 'xla', which is the name of .*XLA"),
         ("mine", "config", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got Config"),
         ("mine", "FFT3D", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got .*FFT3D"),
-        ("mine", "AbstractBackend", TypeError, "`backend_class` must implement check, problem, run; got"),
+        ("mine", "AbstractBackend", TypeError, "`backend_class` must implement check, problem; got"),
     ],
 )
 def test_bad_registrations(plain, name, backend_class, error, message):
