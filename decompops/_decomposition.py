@@ -163,7 +163,7 @@ class Decomposition(eqx.Module):
         """The global shape of a field's array in `pencil`: the true shape, padded where the mesh does not divide it."""
         return self.layout(pencil).shape
 
-    def shard(self, array: Field, pencil: Pencil = "z") -> Shaped[Array, "..."]:
+    def shard(self, array: Field, pencil: Pencil = "z") -> Shaped[Array, "*stored"]:
         """Distribute a host array `(*batch, nx, ny, nz)` as a field in `pencil`, as `Layout.shard` does.
 
         **Raises:** `ValueError` for an array of another shape than the decomposition's, and where the field would be
@@ -179,8 +179,8 @@ class Decomposition(eqx.Module):
         return Layout(self.mesh, blocks).distribute(array)
 
     def crop(
-        self, field: Shaped[Array, "..."], pencil: Pencil | None = None, *, axis_contiguous: bool = False
-    ) -> Shaped[Array, "..."]:
+        self, field: Shaped[Array, "*batch x y z"], pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch nx ny nz"]:
         """Cut the padding off a field. An axis whose true length the mesh does not divide is gathered.
 
         **Arguments:**
@@ -196,32 +196,34 @@ class Decomposition(eqx.Module):
 
     def gather(
         self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
-    ) -> Shaped[np.ndarray, "..."]:
+    ) -> Shaped[np.ndarray, "*batch nx ny nz"]:
         """The field as a NumPy array `(*batch, nx, ny, nz)` of the true shape, on every process.
 
         **Arguments** and **Raises** as for `crop`. The result is in natural order, however the field was stored.
         """
         return self._layout_of(field, pencil, axis_contiguous).gather(field)
 
-    def sum(self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False) -> Shaped[Array, "..."]:
+    def sum(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
         """The sum over the grid, without padding: see `Layout.sum`. **Arguments** as for `crop`."""
         return self._layout_of(field, pencil, axis_contiguous).sum(field)
 
     def mean(
         self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
-    ) -> Shaped[Array, "..."]:
+    ) -> Shaped[Array, "*batch"]:
         """The mean over the grid, without padding: see `Layout.mean`. **Arguments** as for `crop`."""
         return self._layout_of(field, pencil, axis_contiguous).mean(field)
 
     def norm(
         self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
-    ) -> Shaped[Array, "..."]:
+    ) -> Shaped[Array, "*batch"]:
         """The norm over the grid, without padding: see `Layout.norm`. **Arguments** as for `crop`."""
         return self._layout_of(field, pencil, axis_contiguous).norm(field)
 
     def vdot(
         self, u: Field, v: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
-    ) -> Shaped[Array, "..."]:
+    ) -> Shaped[Array, "*batch"]:
         """The sum of `conj(u) * v` over the grid, without padding: see `Layout.vdot`. **Arguments** as for `crop`.
 
         Both fields must be stored in the same way.

@@ -16,7 +16,7 @@ from ._blocks import AXES, Blocks
 from ._sharding import batch_spec, manual_axes, whole_along
 
 
-Field = Shaped[Array | np.ndarray, "..."]
+Field = Shaped[Array | np.ndarray, "*field"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Layout:
         """The sharding of a field without batch axes."""
         return NamedSharding(self.mesh, self.spec)
 
-    def shard(self, array: Field) -> Shaped[Array, "..."]:
+    def shard(self, array: Field) -> Shaped[Array, "*stored"]:
         """Distribute a host array `(*batch, *true_shape)`: store its axes in the order of this layout, and pad it.
 
         Every process passes the same whole array and keeps its own blocks of it. Leading axes are sharded over the
@@ -102,7 +102,7 @@ class Layout:
         sharding = NamedSharding(self.mesh, PartitionSpec(*batch_spec(lead, free), *blocks.spec))
         return jax.make_array_from_callback(shape, sharding, block)
 
-    def gather(self, field: Field) -> Shaped[np.ndarray, "..."]:
+    def gather(self, field: Field) -> Shaped[np.ndarray, "*gathered"]:
         """The field as a NumPy array `(*batch, *true_shape)` on every process, in the order x, y, z.
 
         **Raises:** `ValueError` for a field of another shape, and where the layout has halo layers.
@@ -114,7 +114,7 @@ class Layout:
         natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))
         return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
 
-    def crop(self, field: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def crop(self, field: Shaped[Array, "*field"]) -> Shaped[Array, "*cropped"]:
         """Cut the padding off a field, which keeps its storage order. A padded axis is gathered.
 
         **Raises:** as `gather`.
@@ -124,7 +124,7 @@ class Layout:
         cuts = [axis for axis in range(-len(lengths), 0) if lengths[axis] != field.shape[axis]]
         return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
 
-    def sum(self, field: Field) -> Shaped[Array, "..."]:
+    def sum(self, field: Field) -> Shaped[Array, "*batch"]:
         """The sum over the grid. Padding does not count, whatever stands there. Communicates by an all-reduce only.
 
         Of a spectrum, each stored mode counts once.
@@ -138,12 +138,12 @@ class Layout:
         self._check_reduced("field", field)
         return reductions.total(jnp.asarray(field), self.blocks.true_shape)
 
-    def mean(self, field: Field) -> Shaped[Array, "..."]:
+    def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """The mean over the grid. Takes and raises what `sum` does; the dtype is that of `jnp.mean`."""
         self._check_reduced("field", field)
         return reductions.mean(jnp.asarray(field), self.blocks.true_shape)
 
-    def norm(self, field: Field) -> Shaped[Array, "..."]:
+    def norm(self, field: Field) -> Shaped[Array, "*batch"]:
         """The root of the sum of `|field|²` over the grid. Takes and raises what `sum` does; the result is real.
 
         The derivative at a field of zeros is zero.
@@ -151,7 +151,7 @@ class Layout:
         self._check_reduced("field", field)
         return reductions.norm(jnp.asarray(field), self.blocks.true_shape)
 
-    def vdot(self, u: Field, v: Field) -> Shaped[Array, "..."]:
+    def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
         """The sum of `conj(u) * v` over the grid. Takes and raises what `sum` does. Leading axes broadcast."""
         self._check_reduced("u", u)
         self._check_reduced("v", v)

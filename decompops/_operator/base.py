@@ -62,11 +62,13 @@ class AbstractOperator(AbstractTyped):
         return type(self).__name__
 
     @abc.abstractmethod
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         """Apply to a field. `key` is ignored; it is there for `eqx.nn.Sequential`."""
 
     @abc.abstractmethod
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
         """Apply to one block `(*batch, ...)`, inside the caller's own `jax.shard_map` over the mesh."""
 
     @property
@@ -132,13 +134,15 @@ class Compose(AbstractOperator):
     def decomposition(self) -> Decomposition:
         return self._ends()[0].decomposition
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         y = jnp.asarray(x)
         for operator in reversed(self.operators):
             y = operator(y)
         return y
 
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
         for operator in reversed(self.operators):
             block = operator.local(block) if isinstance(operator, AbstractOperator) else operator(block)
         return block

@@ -51,7 +51,9 @@ class AbstractDerivable(AbstractOperator):
     """
 
     @abc.abstractmethod
-    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+    def apply(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         """Apply the operator in `form` to a field, or with `local` to one block inside a `shard_map`."""
 
     @property
@@ -70,11 +72,13 @@ class AbstractDerivable(AbstractOperator):
     def result_structure(self, given: Structure) -> Structure:
         return type(self).structures(self, UNCHANGED, given)[1].following(given)
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Shaped[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
         return type(self).apply(self, x, UNCHANGED, local=False)
 
-    def local(self, block: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
         return type(self).apply(self, block, UNCHANGED, local=True)
 
     @property
@@ -114,7 +118,9 @@ class Derived(AbstractDerivable):
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         return self.operator.structures(self.form ^ form, given)
 
-    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+    def apply(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         operator = self.operator
         form = self.form if form == UNCHANGED else self.form ^ form
         return type(operator).apply(operator, x, form, local=local)

@@ -30,7 +30,9 @@ class AbstractPlanned(AbstractDerivable):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The plan for a grid of true lengths `shape`."""
 
-    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+    def apply(
+        self, x: Shaped[Array | np.ndarray, "*batch nx ny nz"], form: Form, *, local: bool
+    ) -> Shaped[Array, "*batch mx my mz"]:
         x = x if isinstance(x, Array) else jnp.asarray(x)
         if local or manual_axes():
             _check_manual_axes(self.decomposition, local=local)

@@ -87,7 +87,9 @@ class Stencil(AbstractDerivable):
     def is_invertible(self) -> bool:
         return False
 
-    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+    def apply(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         function: Callable = self._of_block if local else self._of_field
         if form == UNCHANGED:
             return function(x)

@@ -85,7 +85,9 @@ class FNO3D(eqx.Module):
         self.activation = activation
         self.checkpoint = check_flag("checkpoint", checkpoint)
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
+    ) -> Float[Array, "*batch out mx my mz"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         # Biases fill padding in between, which reaches no cell: the transforms do not read it. Nor does it reach a
         # weight's gradient, because it is cleared in the end.

@@ -91,7 +91,9 @@ class HaloConv3D(eqx.Module):
             key=key,
         )
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
+    ) -> Float[Array, "*batch out mx my mz"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         dec = self.decomposition
         x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels))  # pads and places it

@@ -90,7 +90,9 @@ class SpectralConv3D(eqx.Module):
         """The transform between fields and the amplitudes of the modes that are kept."""
         return _transform(self.fft, self.modes)
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "..."], *, key: Any = None) -> Float[Array, "..."]:
+    def __call__(
+        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
+    ) -> Float[Array, "*batch out mx my mz"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         transform = self.transform
         spectrum = transform(check_channels(x, self.in_channels))

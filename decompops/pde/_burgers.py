@@ -35,10 +35,12 @@ class Burgers(AbstractEquation):
     def __check_init__(self):
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
+    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def nonlinear(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         k = self.wavenumbers(u, nyquist=False)
         velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
         half_square = (velocity[0] ** 2 + velocity[1] ** 2 + velocity[2] ** 2) / 2

@@ -36,14 +36,18 @@ class AbstractEquation(AbstractSpectral):
     components: ClassVar[Components] = "scalar"
 
     @abc.abstractmethod
-    def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
+    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
 
     @abc.abstractmethod
-    def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def nonlinear(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         """N(t, u)."""
 
-    def __call__(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def __call__(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         """∂u/∂t."""
         self.check(u)
         return _vector.times(self.linear(u), u) + self.nonlinear(t, u, args)
@@ -67,7 +71,9 @@ class RealSpace(eqx.Module):
 
     equation: AbstractEquation
 
-    def __call__(self, t: Time, u: Shaped[Array, "..."], args: Any = None) -> Shaped[Array, "..."]:
+    def __call__(
+        self, t: Time, u: Shaped[Array, "*batch nx ny nz"], args: Any = None
+    ) -> Shaped[Array, "*batch nx ny nz"]:
         check_components(self.equation.components, u)
         transform = self.equation.transform
         return transform.inverse(self.equation(t, transform(u), args))

@@ -56,7 +56,9 @@ class ETDRK(eqx.Module):
         self.dt = check_number("dt", dt)
         self.order = order
 
-    def step(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def step(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         self.equation.check(u)
         h, t = cast(self.dt, u), cast(t, u)
@@ -98,7 +100,7 @@ class ETDRK(eqx.Module):
 
     def rollout(
         self,
-        u: Complex[Array, "..."],
+        u: Complex[Array, "*batch kx ky kz"],
         steps: SupportsIndex,
         *,
         t: Time = 0.0,
@@ -106,7 +108,7 @@ class ETDRK(eqx.Module):
         every: SupportsIndex | None = None,
         observe: Callable | None = None,
         progress: Callable | bool = False,
-    ) -> tuple[Complex[Array, "..."], Any]:
+    ) -> tuple[Complex[Array, "*batch kx ky kz"], Any]:
         """Many steps in one program.
 
         A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.
@@ -166,7 +168,7 @@ class ETDRK(eqx.Module):
         return scan_in_chunks(advance, u, steps // every, chunk // every, result)
 
 
-def phi(z: Inexact[Array, "..."]) -> tuple[Array, Array, Array]:
+def phi(z: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:
     """The functions φ₁, φ₂, φ₃ of exponential integrators: `φ₀ = exp(z)`, `φₙ₊₁ = (φₙ - 1/n!) / z`.
 
     The recursion loses all digits where |z| is small; there φ₃ is summed as a power series, and the others follow from

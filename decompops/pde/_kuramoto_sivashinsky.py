@@ -25,11 +25,13 @@ class KuramotoSivashinsky(AbstractEquation):
     box: Box
     dealiases: ClassVar[bool] = True
 
-    def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
+    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         squared = _vector.squared(self.wavenumbers(u))
         return squared - squared**2
 
-    def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def nonlinear(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         slope = _vector.gradient(self.wavenumbers(u, nyquist=False), u)
         x, y, z = _vector.components(self.transform.inverse(slope))
         return self.transform(-(x**2 + y**2 + z**2) / 2)

@@ -31,10 +31,12 @@ class Diffusion(AbstractEquation):
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
+    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         return -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def nonlinear(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         return jnp.zeros_like(u)
 
 
@@ -65,11 +67,13 @@ class Advection(AbstractEquation):
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "..."]) -> Inexact[Array, "..."]:
+    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         k = self.wavenumbers(u, nyquist=False)
         x, y, z = (_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         return lax.complex(decay, -(x + y + z))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "..."], args: Any = None) -> Complex[Array, "..."]:
+    def nonlinear(
+        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
+    ) -> Complex[Array, "*batch kx ky kz"]:
         return jnp.zeros_like(u)

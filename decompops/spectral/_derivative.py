@@ -44,7 +44,7 @@ class Derivative(AbstractSpectralOperator):
     orders: Triple = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
         for order, k_even, k_odd in zip(self.orders, even, odd):
             if order:
@@ -59,7 +59,7 @@ class Gradient(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
         return _vector.gradient(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
@@ -70,7 +70,7 @@ class Divergence(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         return _vector.divergence(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
@@ -81,7 +81,7 @@ class Curl(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
         return _vector.curl(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
@@ -94,5 +94,5 @@ class Laplacian(AbstractSpectralOperator):
     fft: FFT3D
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)

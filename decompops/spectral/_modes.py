@@ -49,7 +49,7 @@ class AbstractSpectral(eqx.Module):
         """
         return inner_transform(self.fft, dealiases=self.dealiases)
 
-    def wavenumbers(self, spectrum: Complex[Array, "..."], *, nyquist: bool = True) -> Wavenumbers:
+    def wavenumbers(self, spectrum: Complex[Array, "*batch kx ky kz"], *, nyquist: bool = True) -> Wavenumbers:
         """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT3D.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)

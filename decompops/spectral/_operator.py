@@ -48,10 +48,12 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
 
     @abc.abstractmethod
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*lead kx ky kz"]) -> Complex[Array, "*new_lead kx ky kz"]:
         """What happens to a spectrum as `self.transform` returns it, or to one block of it inside a `shard_map`."""
 
-    def apply(self, x: Shaped[Array | np.ndarray, "..."], form: Form, *, local: bool) -> Shaped[Array, "..."]:
+    def apply(
+        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
+    ) -> Shaped[Array, "*new_lead mx my mz"]:
         check_components(self.components[1 if form.transposed else 0], x)
         # The adjoint of a transform is its inverse, up to a scale that cancels. So the adjoint multiplies the spectrum
         # by the adjoint factors, and the transpose is the complex conjugate of the adjoint.
@@ -130,7 +132,7 @@ class SpectralOperator(AbstractSpectralOperator):
             raise TypeError(f"`symbol` must be a function of (kx, ky, kz); got {self.symbol!r}.")
         check_flag("nyquist", self.nyquist)
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         factors = self.symbol(*self.wavenumbers(spectrum, nyquist=self.nyquist))
         return multiplied(spectrum, factors, "symbol")
 

@@ -25,7 +25,7 @@ class Poisson(AbstractSpectralOperator):
     fft: FFT3D
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
 
 
@@ -39,7 +39,7 @@ class InverseDivergence(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
         k = self.wavenumbers(spectrum, nyquist=False)
         return _vector.gradient(k, _vector.times(-_vector.inverse(_vector.squared(k)), spectrum))
 
@@ -54,7 +54,7 @@ class InverseCurl(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
         k = self.wavenumbers(spectrum, nyquist=False)
         return _vector.curl(k, _vector.times(_vector.inverse(_vector.squared(k)), spectrum))
 
@@ -89,7 +89,7 @@ class Helmholtz(AbstractSpectralOperator):
                 f"operator has no inverse; got {self.shift!r}."
             )
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(1 / (jnp.asarray(self.shift, squared.dtype) + squared), spectrum)
 
@@ -104,7 +104,7 @@ class LerayProjection(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "..."]) -> Complex[Array, "..."]:
+    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
         return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 

@@ -139,7 +139,7 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: FFT3D, u: Shaped[Array | np.ndarray, "..."], box: Box = Box(), *, edges: Any = None
+    fft: FFT3D, u: Shaped[Array | np.ndarray, "*batch nx ny nz"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
     """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
@@ -192,7 +192,7 @@ def _power_spectrum(fft: FFT3D, u: Array, box: Box, bounds: tuple[float, ...]) -
     return PowerSpectrum(k * mean, power * mean * jnp.asarray(box.volume / cells**2, dtype), modes)
 
 
-def mean_square(fft: FFT3D, spectrum: Complex[Array, "..."]) -> Float[Array, "..."]:
+def mean_square(fft: FFT3D, spectrum: Complex[Array, "*batch kx ky kz"]) -> Float[Array, "*batch"]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
     `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates.
