@@ -1,5 +1,10 @@
 """Distributed linear operators on 3-D grids for JAX."""
 
+from ._typecheck import install as _install
+
+
+_install()  # Only what is imported later is checked.
+
 from . import _compat, mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
 from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner

@@ -1,5 +1,9 @@
 """Types of operators and pipelines: what they say of themselves, and what does not fit."""
 
+import os
+import subprocess
+import sys
+
 import decompops as dops
 import equinox as eqx
 import jax
@@ -177,3 +181,23 @@ def test_traced_boxes_are_left_to_the_user(dec):
         return jnp.sum(both(np.ones(SHAPE)) ** 2)
 
     assert float(jax.jit(energy)(1.0)) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("checker", "error"),
+    [
+        ("beartype.beartype", "TypeCheckError"),
+        ("", "ValueError: `x` must have shape (*batch, nx, ny, nz); got (8, 8)."),
+        (
+            "missing.check",
+            "ImportError: `DECOMPOPS_TYPECHECKER` must name an installed type checker; got 'missing.check'",
+        ),
+    ],
+)
+def test_annotations_are_checked_where_the_environment_asks_for_it(checker, error):
+    program = "import decompops, jax; decompops.FFT3D(jax.make_mesh((1,), ('x',)))(jax.numpy.ones((8, 8)))"
+    environment = os.environ | {"DECOMPOPS_TYPECHECKER": checker, "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert error in ended.stderr.strip()

@@ -1,0 +1,23 @@
+"""Annotations that are checked at run time, for users who ask for it."""
+
+import importlib.util
+import os
+
+
+VARIABLE = "DECOMPOPS_TYPECHECKER"
+
+
+def install() -> None:
+    """Let the type checker that the environment names check the annotations of all modules imported from now on.
+
+    Raises `ImportError` for one that is not installed.
+    """
+    checker = os.environ.get(VARIABLE)
+    if not checker:
+        return
+    if importlib.util.find_spec(checker.split(".")[0]) is None:
+        package = checker.split(".")[0]
+        raise ImportError(f"`{VARIABLE}` must name an installed type checker; got {checker!r}: pip install {package}.")
+    from jaxtyping import install_import_hook
+
+    install_import_hook("decompops", checker)
