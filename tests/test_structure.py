@@ -168,6 +168,26 @@ def test_what_fits_is_joined_and_right(mesh, dec):
     assert (abstract.inverse @ fft).out_structure.space == "field"
 
 
+def test_layers_are_typed_stages(dec):
+    key, fft = jax.random.key(0), _real(dec)
+    convolution = dops.nn.SpectralConv3D(fft, 3, 2, modes=2, key=key)
+    neural = dops.nn.FNO3D(fft, 2, 1, width=2, modes=2, depth=1, key=key)
+    pipeline = spectral.Poisson(fft) @ neural @ convolution @ spectral.Gradient(fft)
+    assert pipeline.out_structure.components == (1,)
+    assert repr(pipeline).splitlines()[1:3] == [
+        "SpectralConv3D  f[*, 3, 8, 16, 32] z-pencils 2x4 -> f[*, 2, 8, 16, 32] z-pencils 2x4",
+        "FNO3D  f[*, 2, 8, 16, 32] z-pencils 2x4 -> f[*, 1, 8, 16, 32] z-pencils 2x4",
+    ]
+    halo = dops.nn.HaloConv3D(dec, 2, 2, 3, key=key)
+    for wrong, text in (
+        (lambda: spectral.Poisson(fft) @ halo @ spectral.Gradient(fft), r"`HaloConv3D` must get .* components \(2,\)"),
+        (lambda: convolution @ fft, "a field is wanted, not a spectrum"),
+        (lambda: halo @ dops.FFT3D(dec).inverse, "real numbers are wanted"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            wrong()
+
+
 def test_a_plain_function_that_changes_the_grid_ends_what_is_known(dec):
     halved = dops.FFT3D(dec, shape=(8, 16, 16)) @ (lambda u: u[..., ::2]) @ spectral.Poisson(_real(dec))
     u = random_field(SHAPE)

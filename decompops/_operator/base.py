@@ -36,10 +36,12 @@ class AbstractTyped(eqx.Module):
 
     @property
     def title(self) -> str:
-        """What errors and `repr` call it."""
+        """What errors and pipelines call it."""
         return type(self).__name__
 
-    def __repr__(self) -> str:
+    @property
+    def signature(self) -> str:
+        """One line that says what it takes and returns."""
         return f"{self.title}  {self.in_structure} -> {self.out_structure}"
 
 
@@ -54,6 +56,9 @@ class AbstractOperator(AbstractTyped):
         decomposition: ClassVar[Decomposition]
     else:
         decomposition: AbstractVar[Decomposition]
+
+    def __repr__(self) -> str:
+        return self.signature
 
     __array_ufunc__ = None  # `array @ operator` is ours to refuse
 
@@ -164,7 +169,7 @@ class Compose(AbstractOperator):
 
     def __repr__(self) -> str:
         return "\n".join(
-            repr(operator) if isinstance(operator, AbstractTyped) else f"{_name(operator)}  (a plain function)"
+            operator.signature if isinstance(operator, AbstractTyped) else f"{_name(operator)}  (a plain function)"
             for operator in reversed(self.operators)
         )
 

@@ -1,6 +1,7 @@
 """`FNO3D`: the Fourier neural operator."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -12,13 +13,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._check import check_count, check_flag
+from .._operator.base import AbstractTyped
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
+from .._structure import Structure
 from ._channels import check_channels
 from ._spectral_conv import SpectralConv3D
 
 
-class FNO3D(eqx.Module):
+class FNO3D(AbstractTyped):
     """The Fourier neural operator on periodic fields (Li et al., ICLR 2021).
 
     Cell by cell, an affine map lifts the channels to `width` of them. Then `depth` blocks compute
@@ -84,6 +87,13 @@ class FNO3D(eqx.Module):
         self.projection = eqx.nn.Linear(2 * width, out_channels, dtype=dtype, key=projection)
         self.activation = activation
         self.checkpoint = check_flag("checkpoint", checkpoint)
+
+    @property
+    def in_structure(self) -> Structure:
+        return replace(self.blocks[0].spectral.in_structure, components=(self.lifting.weight.shape[1],))
+
+    def result_structure(self, given: Structure) -> Structure:
+        return replace(self.in_structure, components=(self.projection.weight.shape[0],)).following(given)
 
     def __call__(
         self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None

@@ -1,5 +1,6 @@
 """`HaloConv3D`: a convolution with a small kernel."""
 
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -12,17 +13,19 @@ from jaxtyping import Float, Key, Shaped, UInt32
 from .. import _compat
 from .._check import check_count, check_flag, check_one_or_three
 from .._decomposition import Decomposition
+from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
 from .._sharding import axis_names, batch_in_type, map_blocks
+from .._structure import Structure
 from ._channels import check_channels
 
 
 PaddingMode = Literal["CIRCULAR", "ZEROS"]
 
 
-class HaloConv3D(eqx.Module):
+class HaloConv3D(AbstractTyped):
     """`equinox.nn.Conv3d(..., padding="SAME")` for fields that are divided over devices.
 
     Values, gradients and, for the same key, initial weights are those of Equinox' layer on the whole grid. Devices
@@ -90,6 +93,14 @@ class HaloConv3D(eqx.Module):
             dtype=real_dtype(dtype),
             key=key,
         )
+
+    @property
+    def in_structure(self) -> Structure:
+        field = HaloExchange(self.decomposition, 0).in_structure
+        return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
+
+    def result_structure(self, given: Structure) -> Structure:
+        return replace(self.in_structure, components=(self.conv.out_channels,)).following(given)
 
     def __call__(
         self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -15,15 +16,17 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._blocks import Blocks, Triple
 from .._check import check_count, check_up_to
+from .._operator.base import AbstractTyped
 from .._operator.fft import FFT3D
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._sharding import place
+from .._structure import Structure
 from ..spectral._modes import check_fft
 from ._channels import check_channels
 
 
-class SpectralConv3D(eqx.Module):
+class SpectralConv3D(AbstractTyped):
     """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all others.
 
     `v_o(k) = sum_i w_oi(k) u_i(k)` for wavenumbers below `modes` along each axis: the convolution of Fourier neural
@@ -89,6 +92,13 @@ class SpectralConv3D(eqx.Module):
     def transform(self) -> FFT3D:
         """The transform between fields and the amplitudes of the modes that are kept."""
         return _transform(self.fft, self.modes)
+
+    @property
+    def in_structure(self) -> Structure:
+        return replace(self.transform.in_structure, components=(self.in_channels,))
+
+    def result_structure(self, given: Structure) -> Structure:
+        return replace(self.in_structure, components=(self.out_channels,)).following(given)
 
     def __call__(
         self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
