@@ -156,7 +156,7 @@ def part() -> None:
             assert set(dec.mesh.devices.flat) == set(devices)
     else:
         with pytest.raises(ValueError, match="`devices` must be devices of the ranks of communicator 'half'"):
-            dops.autotune(checks.EVEN, backends=[dops.CuDecompTuner(communicator="half")])
+            dops.autotune(checks.EVEN, backends=[dops.CuDecompTuner(communicator="half")], pad=True)
         with pytest.raises(ValueError, match="`devices` must have a device of each process"):
             dops.autotune(checks.EVEN, devices=jax.devices()[:2])
 

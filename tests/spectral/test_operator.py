@@ -191,7 +191,7 @@ def test_transposes_by_dot_products(real, kind):
         }
         fields = [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft)]
         fields += [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft, seed=2)]
-        kinds = {"scalar": fields[::2], "vector": fields[1::2]}
+        kinds = {"any": fields[::2], "scalar": fields[::2], "vector": fields[1::2]}
         pairs = {name: [kinds[kind][i] for i, kind in enumerate(op.components)] for name, op in cases.items()}
         run = lambda op, x, y: (op(x), op.T(y), op.H(y), op.H.T(x))
         results = jax.jit(lambda pairs: {name: run(op, *pairs[name]) for name, op in cases.items()})(pairs)
@@ -363,7 +363,7 @@ BAD = [
         lambda d, f: d.spectral.Laplacian(d.FFT3D(f.decomposition.mesh)),
         "`fft` must be built with a `shape`; got one without",
     ),
-    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT3D`; got Derived"),
+    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT3D`; got FFT3D.inverse"),
     (lambda d, f: d.spectral.Gradient(f, 1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
     (
         lambda d, f: d.spectral.Curl(f, d.Box((1.0, 2.0))),
