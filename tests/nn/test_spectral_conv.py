@@ -147,12 +147,12 @@ def test_dtypes():
         SpectralConv3D(fft, 1, 2, 2, dtype=np.float16, key=jax.random.key(0))
 
 
-def test_bad_input():
+def test_bad_input(plain):
     mesh, key = make_mesh((2, 4)), jax.random.key(0)
-    fft = transform(mesh)
+    fft = plain.FFT3D(mesh, shape=SHAPE, pad=True, real=True)
     cases = {
-        "`fft` must be built with `real=True`": (dops.FFT3D(mesh, shape=SHAPE, pad=True), 1, 1, 2),
-        "`fft` must be built with a `shape`": (dops.FFT3D(mesh, real=True), 1, 1, 2),
+        "`fft` must be built with `real=True`": (plain.FFT3D(mesh, shape=SHAPE, pad=True), 1, 1, 2),
+        "`fft` must be built with a `shape`": (plain.FFT3D(mesh, real=True), 1, 1, 2),
         "`in_channels` must be an integer of at least one; got 0": (fft, 0, 1, 2),
         "`out_channels` must be an integer of at least one; got -1": (fft, 1, -1, 2),
         r"`modes` must be one to \(5, 5, 6\) wavenumbers.*; got 6": (fft, 1, 1, 6),
@@ -161,14 +161,14 @@ def test_bad_input():
     }
     for message, arguments in cases.items():
         with pytest.raises(ValueError, match=message):
-            SpectralConv3D(*arguments, key=key)
-    layer = SpectralConv3D(fft, 2, 1, 3, key=key)
+            plain.nn.SpectralConv3D(*arguments, key=key)
+    layer = plain.nn.SpectralConv3D(fft, 2, 1, 3, key=key)
     for shape in ((3, *SHAPE), SHAPE):
         with pytest.raises(ValueError, match=r"`x` must have shape \(\*batch, 2, nx, ny, nz\), with 2 channels; got"):
             layer(np.zeros(shape))
     with pytest.raises(ValueError, match=r"`x` must have shape \(\*batch, 9, 10, 11\)"):
         layer(np.zeros((2, 8, 8, 8)))
     with pytest.raises(ValueError, match=r"`modes` must be one to \(2, 2, 2\)"):
-        layer.on(transform(mesh, (4, 4, 4)))
+        layer.on(plain.FFT3D(mesh, shape=(4, 4, 4), pad=True, real=True))
     with jax.set_mesh(make_mesh((4, 2))), pytest.raises(ValueError, match="`mesh` of the operator must be the ambient"):
         layer(np.zeros((2, *SHAPE)))
