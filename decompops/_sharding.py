@@ -350,9 +350,9 @@ def batch_of(
 def batch_of_concrete(
     x: Array, lead: int, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
 ) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each of the first `lead` axes of an array: its own, if it is on `mesh`.
+    """The mesh axes that shard each of the first `lead` axes of an array.
 
-    Else as `batch_of` says.
+    An array on `mesh` keeps its own sharding. For any other array, `batch_of` decides.
     """
     sharding = getattr(x, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:

@@ -87,7 +87,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of this package that importing or running a file imports.
+    """The modules of this package that a file imports, at its top or inside a function.
 
     Imports inside functions count, type-only ones do not. A subpackage counts as imported with each of its files.
     """

@@ -80,7 +80,7 @@ class AbstractLineTransform(abc.ABC):
 class AbstractBasis(abc.ABC):
     """The functions that a field is expanded in along one axis of the grid: plain, hashable data.
 
-    Subclasses are frozen dataclasses. `n` is the number of points along the axis, and of coefficients if all are kept.
+    Subclasses are frozen dataclasses. In their methods, `n` is the number of points along the axis.
     """
 
     @property

@@ -137,7 +137,7 @@ class Compose(AbstractOperator):
 
     @property
     def decomposition(self) -> Decomposition:
-        return self._ends()[0].decomposition
+        return next(operator.decomposition for operator in self._typed() if isinstance(operator, AbstractOperator))
 
     def __call__(
         self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
@@ -162,10 +162,10 @@ class Compose(AbstractOperator):
 
     @property
     def in_structure(self) -> Structure:
-        return self._ends()[0].in_structure
+        return self._typed()[0].in_structure
 
     def result_structure(self, given: Structure) -> Structure:
-        return self._structures(given)[-1] or self._ends()[1].out_structure
+        return self._structures(given)[-1] or self._typed()[-1].out_structure
 
     def __repr__(self) -> str:
         return "\n".join(
@@ -195,10 +195,9 @@ class Compose(AbstractOperator):
             raise TypeError(f"`operators` must all be operators for a transpose; got {self.operators}.")
         return parts
 
-    def _ends(self) -> tuple[AbstractOperator, AbstractOperator]:
-        """The first and the last operator to be applied; plain callables do not change the layout."""
-        operators = [op for op in reversed(self.operators) if isinstance(op, AbstractOperator)]
-        return operators[0], operators[-1]
+    def _typed(self) -> tuple[AbstractTyped, ...]:
+        """The operators and layers in the order in which they are applied, without plain functions."""
+        return tuple(operator for operator in reversed(self.operators) if isinstance(operator, AbstractTyped))
 
 
 def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:

@@ -153,7 +153,10 @@ class LocalTransform(AbstractStage):
 
 @dataclass(frozen=True)
 class Extend(AbstractStage):
-    """Extend every block along `axis` by its neighbours' layers; `transposed`, add them back to their owners.
+    """Extend every block along `axis` by its neighbours' layers.
+
+    The transposed stage adds these layers back to the cells that they were copied from.
+
 
     Cell `g` of the line that the blocks cover is field cell `g` modulo the true length where periodic, else zero
     outside the field. Padding counts as outside, except that a periodic image may lie in it.
@@ -177,7 +180,7 @@ class Extend(AbstractStage):
 
 @dataclass(frozen=True)
 class Crop(AbstractStage):
-    """Drop the halo of every block; `transposed`, surround every block by zeros."""
+    """Drop the halo of every block. The transposed stage surrounds every block by zeros."""
 
     before: Blocks
     after: Blocks
