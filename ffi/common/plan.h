@@ -19,7 +19,7 @@ struct Failure : std::runtime_error {
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
-// How a field is divided over devices and stored. Grid axes x, y, z are 0, 1, 2: the kernels have three.
+// How a field is divided over devices and stored. The kernels handle grids of three axes: x, y, z are numbers 0, 1, 2.
 struct Blocks {
   std::array<Index, 3> lengths, parts;
   std::array<int, 3> mesh_axis;  // which mesh axis divides a grid axis; -1: none

@@ -65,7 +65,7 @@ class Team {
   void free();
 
  private:
-  // What the first rank tells the others; its texts may be cut off.
+  // What the first rank tells the others. Long texts are cut off.
   struct Announcement {
     Identity identity;
     char label[400], details[400];
