@@ -157,7 +157,6 @@ class Extend(AbstractStage):
 
     The transposed stage adds these layers back to the cells that they were copied from.
 
-
     Cell `g` of the line that the blocks cover is field cell `g` modulo the true length where periodic, else zero
     outside the field. Padding counts as outside, except that a periodic image may lie in it.
     """
