@@ -18,7 +18,7 @@ from jax.extend.core import Primitive, concrete_or_error
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from ._backend.base import NOBODY, Call
+from ._backend.base import Call
 from ._backend.execute import run_on_block
 from ._sharding import (
     array_spec,
@@ -39,12 +39,12 @@ from ._sharding import (
 
 def apply(call: Call, x: Array) -> Array:
     """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
-    call, source = _called(call), call.plan.source
+    source = call.plan.source
     if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
         call = replace(call, mesh=mesh)
     if is_placed(x, call.mesh, source.mesh_axes, source.spec):
         call.backend.prepare(call, x.dtype)
-        return operator_p.bind(x, call=call)
+        return operator_p.bind(x, call=call) if manual_axes() else _evaluate(x, call=call)
     if not manual_axes():
         lead = [None] * (x.ndim - source.ndim)
         spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
@@ -55,16 +55,8 @@ def apply(call: Call, x: Array) -> Array:
 
 def apply_to_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
-    call = _called(call)
     call.backend.prepare(call, block.dtype)
     return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
-
-
-def _called(call: Call) -> Call:
-    """`call` with who calls it. A transpose is called where the operator was."""
-    if call.caller != NOBODY or (caller := call.backend.caller()) == NOBODY:
-        return call
-    return replace(call, caller=caller)
 
 
 def _known(x: Array) -> Array:
@@ -104,7 +96,7 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
         x = _place(call, x)
     batch = batch_of_concrete(x, x.ndim - call.plan.source.ndim, call.mesh, call.plan.mesh_axes, call.batch)
-    return _compiled(replace(call, batch=batch))(x)
+    return _compiled(call if batch == call.batch else replace(call, batch=batch))(x)
 
 
 @functools.lru_cache(maxsize=1024)

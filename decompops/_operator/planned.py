@@ -3,7 +3,8 @@
 import abc
 import functools
 import math
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
-from .._backend.base import Call
+from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._blocks import AXES, Blocks
 from .._decomposition import Decomposition
@@ -21,6 +22,9 @@ from .._primitive import apply, apply_to_block
 from .._sharding import manual_axes, plain
 from .._structure import Space, Structure
 from .derived import UNCHANGED, AbstractDerivable, Form
+
+
+_T = TypeVar("_T")
 
 
 class AbstractPlanned(AbstractDerivable):
@@ -37,16 +41,14 @@ class AbstractPlanned(AbstractDerivable):
         if local or manual_axes():
             _check_manual_axes(self.decomposition, local=local)
         x = x if local else plain(x)
-        leaves, structure = jax.tree.flatten(self)
-        make = _make_call if leaves else _call  # Arrays cannot be looked up.
-        call = make(structure, tuple(leaves), x.shape, form, local)
-        dtype = call.plan.input_dtype(x.dtype)
+        caller = self.decomposition.backend.caller()
+        call, dtype = _remembered(_call, self, x.shape, x.dtype, form, local, caller)
         x = x if x.dtype == dtype else x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        return _example(self, UNCHANGED).is_invertible
+        return _remembered(_example, self, UNCHANGED).is_invertible
 
     # Whether fields or spectra are taken and returned: `None` for either, as the input is.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
@@ -56,7 +58,7 @@ class AbstractPlanned(AbstractDerivable):
         if self.decomposition.shape is None and given is not None and lengths is not None:
             plan = self.plan_for(given.layout.blocks.shape, form)
         else:
-            plan = _example(self, form)
+            plan = _remembered(_example, self, form)
         known = lengths is not None or self.decomposition.shape is not None
         ends = self.spaces[::-1] if form.is_reversed else self.spaces
         kinds = _kinds(plan)
@@ -73,7 +75,7 @@ class AbstractPlanned(AbstractDerivable):
             raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {shape}.")
         if 0 in shape[-3:]:
             raise ValueError(f"`{name}` must have at least one cell along every axis; got {shape}.")
-        plan, grid = _example(self, form), shape[-3:]
+        plan, grid = _remembered(_example, self, form), shape[-3:]
         if self.decomposition.shape is None:
             source = plan.source
             if blocks:
@@ -125,15 +127,24 @@ def _kind(dtype: np.dtype) -> Kind:
     return "complex" if dtype.kind == "c" else "real"
 
 
-def _make_call(structure: Any, leaves: tuple, shape: tuple[int, ...], form: Form, local: bool) -> Call:
-    """What an operator, taken apart by `jax.tree.flatten`, calls for an input of `shape`."""
-    operator = jax.tree.unflatten(structure, leaves)
-    plan = operator.plan_for(shape, form, blocks=local)
-    return Call(plan, operator.decomposition.mesh, operator.decomposition.backend)
+def _call(
+    operator: AbstractPlanned, shape: tuple[int, ...], dtype: np.dtype, form: Form, local: bool, caller: Caller
+) -> tuple[Call, np.dtype]:
+    """What an operator calls for an input of `shape` and `dtype`, and the dtype that it casts the input to."""
+    plan, decomposition = operator.plan_for(shape, form, blocks=local), operator.decomposition
+    return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
 
 
-# Making a plan takes longer than running a small one.
-_call = functools.lru_cache(maxsize=1024)(_make_call)
+def _remembered(function: Callable[..., _T], operator: AbstractPlanned, *arguments: Any) -> _T:
+    """`function(operator, *arguments)`, looked up where it was called before: making a plan takes longer than running
+    a small one."""
+    leaves, structure = jax.tree.flatten(operator)
+    return function(operator, *arguments) if leaves else _look_up(function, structure, *arguments)
+
+
+@functools.lru_cache(maxsize=4096)
+def _look_up(function: Callable[..., _T], structure: Any, *arguments: Any) -> _T:
+    return function(jax.tree.unflatten(structure, ()), *arguments)
 
 
 def plan_in_form(plan: Plan, form: Form) -> Plan:
@@ -172,7 +183,7 @@ def _check_manual_axes(decomposition: Decomposition, *, local: bool) -> None:
 
 def pad(x: Array, blocks: Blocks) -> Array:
     """Zero-pad a field of true shape to the shape of `blocks`; one that has it already is left alone."""
-    widths = [new - old for new, old in zip(blocks.shape, x.shape[-3:])]
-    if not any(widths):
+    lead, shape = x.shape[: -blocks.ndim], x.shape[-blocks.ndim :]
+    if shape == blocks.shape:
         return x
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 3) + [(0, width) for width in widths])
+    return jnp.pad(x, [*[(0, 0)] * len(lead), *((0, new - old) for new, old in zip(blocks.shape, shape))])
