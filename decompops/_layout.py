@@ -1,6 +1,7 @@
 """`Layout`: where an array that holds a field lies."""
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,15 @@ class Layout:
         """The sharding of a field without batch axes."""
         return NamedSharding(self.mesh, self.spec)
 
+    def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
+        """The sharding of an array of `shape`.
+
+        Leading axes are divided over the other mesh axes where these divide them.
+        """
+        free = {name: size for name, size in self.mesh.shape.items() if name not in self.blocks.mesh_axes}
+        batch = batch_spec(shape[: -self.blocks.ndim], free)
+        return NamedSharding(self.mesh, PartitionSpec(*batch, *self.spec))
+
     def shard(self, array: Field) -> Shaped[Array, "*stored"]:
         """Distribute a host array `(*batch, *true_shape)`: store its axes in the order of this layout, and pad it.
 
@@ -91,7 +101,6 @@ class Layout:
             raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
         lead = array.shape[: -blocks.ndim]
         stored = array.transpose(*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
-        free = {name: size for name, size in self.mesh.shape.items() if name not in blocks.mesh_axes}
         shape = (*lead, *blocks.shape)
 
         def block(index):
@@ -99,8 +108,7 @@ class Layout:
             sizes = [len(range(*i.indices(n))) for i, n in zip(index, shape)]
             return np.pad(part, [(0, size - n) for size, n in zip(sizes, part.shape)])
 
-        sharding = NamedSharding(self.mesh, PartitionSpec(*batch_spec(lead, free), *blocks.spec))
-        return jax.make_array_from_callback(shape, sharding, block)
+        return jax.make_array_from_callback(shape, self.sharding_of(shape), block)
 
     def gather(self, field: Field) -> Shaped[np.ndarray, "*gathered"]:
         """The field as a NumPy array `(*batch, *true_shape)` on every process, in the order x, y, z.
@@ -195,12 +203,13 @@ class Layout:
         return f"{whole}-pencils {'x'.join(counts)}{order}{halo}"
 
 
-def check_global(name: str, mesh_axes: tuple[str, ...]) -> None:
+def check_global(
+    name: str, mesh_axes: Iterable[str | None], hint: str = "call this outside, or sum the blocks with `jax.lax.psum`"
+) -> None:
     """Raise `ValueError` inside a `shard_map` over one of the mesh axes that divide the grid."""
     for axis in filter(manual_axes().__contains__, mesh_axes):
         raise ValueError(
-            f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; "
-            "call this outside, or sum the blocks with `jax.lax.psum`."
+            f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; {hint}."
         )
 
 

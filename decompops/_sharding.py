@@ -143,8 +143,8 @@ def _ambient_devices() -> Mesh | None:
 def place(x: Array, sharding: NamedSharding) -> Array:
     """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
     mesh = mesh_in_context(sharding.mesh)
-    if isinstance(mesh, AbstractMesh) and not isinstance(x, Tracer):
-        return x  # There are no devices to place it on.
+    if not isinstance(x, Tracer):
+        return _put(x, mesh, entries_of(sharding, x.ndim))
     if AxisType.Explicit not in mesh.axis_types:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
     return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
@@ -216,7 +216,7 @@ def _stays(
     )
 
 
-def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec, name: str = "x") -> None:
     """Refuse an array on other devices, as `jax.jit` does: moving it in silence would cost a transfer in each call.
 
     The order of the devices may differ, as the sharding may. An array that is on one device of the mesh, and on no mesh
@@ -235,8 +235,8 @@ def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpe
     if found is None:
         return
     raise ValueError(
-        f"`x` must lie on the operator's mesh, {_ids(own)}; got an array on {found}. To move it, call "
-        "`jax.device_put(x, sharding)`, or between processes `mpmd.reshard(x, sharding)`, with "
+        f"`{name}` must lie on the operator's mesh, {_ids(own)}; got an array on {found}. To move it, call "
+        f"`jax.device_put({name}, sharding)`, or between processes `mpmd.reshard({name}, sharding)`, with "
         f"`sharding = NamedSharding(operator.decomposition.mesh, {spec})`."
     )
 

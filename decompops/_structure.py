@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 
 from ._basis.base import Kind
 from ._blocks import AXES, Blocks, pencil_blocks
 from ._box import Box
 from ._layout import Layout
+from ._sharding import refuse_other_devices
 
 
 Space = Literal["field", "spectrum"]
@@ -85,6 +87,30 @@ class Structure:
         components = lead if self.components is not None else None
         return replace(self, kind=kind if self.kind else None, components=components, may_move=True)
 
+    def check(self, x: Any, name: str = "x", *, may_move: bool = False) -> None:
+        """Raise `TypeError` or `ValueError` unless an array is of this structure, as far as an array tells.
+
+        With `may_move` it may lie on other devices.
+        """
+        what, dtype = self.space or "field", jnp.result_type(x)
+        is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
+        if (self.kind == "real" and is_complex) or (self.space == "spectrum" and not is_complex):
+            raise TypeError(f"`{name}` must be a {what} {self}; got {dtype}.")
+        shape, ndim = jnp.shape(x), self.layout.blocks.ndim
+        if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:])):
+            axes = self.axes if self.lengths is None else self.layout.shape
+            wanted = ", ".join(map(str, ("*batch", *(self.components or ()), *axes)))
+            raise ValueError(f"`{name}` must be a {what} {self}, of shape ({wanted}); got {shape}.")
+        if isinstance(x, Array) and not may_move:
+            refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
+
+    def _shapes(self, grid: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The shapes that the last axes of an array may have; `grid` where the lengths are not known."""
+        blocks = self.layout.blocks
+        grids = [blocks.shape] if self.space == "spectrum" else [blocks.shape, blocks.true_shape]
+        grids = [(*grid, *[0] * (blocks.ndim - len(grid)))] if self.lengths is None else grids
+        return [(*(self.components or ()), *grid) for grid in grids]
+
     def misfit(self, wanted: "Structure") -> str | None:
         """Why an array of this structure cannot go where `wanted` is, and what would help; `None` if it fits."""
         return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
@@ -95,7 +121,10 @@ def _mesh(given: Structure, wanted: Structure) -> str | None:
     concrete = isinstance(have, Mesh) and isinstance(want, Mesh)
     if given.may_move or (have == want if concrete else dict(have.shape) == dict(want.shape)):
         return None
-    return "they are on different meshes. Build both operators on one mesh, or move the field with `jax.device_put`"
+    return (
+        "they are on different meshes. Build both operators on one mesh, or put "
+        "`lambda x: mpmd.reshard(x, operator.in_structure)` between them"
+    )
 
 
 def _space(given: Structure, wanted: Structure) -> str | None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import spectral
+from decompops import mpmd, pde, spectral
 from jax.sharding import AbstractMesh
 
 from helpers import assert_close, make_mesh, random_field
@@ -122,7 +122,7 @@ MISFITS = [
     ),
     (
         lambda d: dops.FFT3D(make_mesh((4, 2)), shape=SHAPE).inverse @ dops.FFT3D(d),
-        "they are on different meshes. Build both operators on one mesh, or move the field with `jax.device_put`",
+        r"they are on different meshes. Build both operators on one mesh, or put `lambda x: mpmd.reshard\(x, operator",
     ),
     (
         lambda d: dops.FFT3D(d, shape=(8, 8, 8), real=True) @ spectral.Poisson(_real(d)),
@@ -187,6 +187,44 @@ def test_layers_are_typed_stages(dec):
     ):
         with pytest.raises(ValueError, match=text):
             wrong()
+
+
+def test_a_pipeline_over_two_groups_of_devices():
+    solver, learner = mpmd.MpmdMesh(make_mesh((2, 2, 2), names=("group", "x", "y")), "group").groups
+    poisson = spectral.Poisson(dops.FFT3D(solver, shape=SHAPE, real=True))
+    gradient = spectral.Gradient(dops.FFT3D(learner, shape=SHAPE, real=True))
+    with pytest.raises(ValueError, match="different meshes"):
+        gradient @ poisson
+    pipeline = gradient @ (lambda x: mpmd.reshard(x, gradient.in_structure)) @ poisson
+    u = random_field(SHAPE)
+    result = pipeline(u)
+    assert result.sharding.mesh == learner
+    assert_close(result, spectral.Gradient(poisson.fft)(poisson(u)))
+
+
+def test_arrays_are_checked_against_structures(dec):
+    fft = _real(dec)
+    equation = pde.NavierStokes(fft, 0.1)
+    state, field = equation.in_structure, pde.RealSpace(equation).in_structure
+    assert str(state) == "c[*, 3, 5, 11, 11] x-pencils 2x4 stored as yzx".replace("5, 11, 11", "11, 11, 5")
+    assert str(field) == "f[*, 3, 8, 16, 32] z-pencils 2x4"
+    assert equation.out_structure == pde.ETDRK(equation, 0.1).out_structure == state
+    u = equation.transform(random_field((2, 3, *SHAPE)))
+    state.check(u)
+    elsewhere = jax.device_put(u, jax.devices()[0])
+    state.check(elsewhere)  # on a device of the mesh, still to be sharded
+    one = dops.FFT3D(make_mesh((1, 1)), shape=SHAPE, real=True)
+    for structure, x, text in (
+        (state, u.real, "`u` must be a spectrum c.* x-pencils 2x4 stored as yzx; got float64"),
+        (state, u[:, :2], r"`u` must be a spectrum .*, of shape \(\*batch, 3, .*\); got \(2, 2, "),
+        (state, u[0, 0, 0], "`u` must be a spectrum"),
+        (field, u, "`u` must be a field f.*; got complex128"),
+        (fft.in_structure, np.ones(SHAPE[1:]), r"`u` must be a field .* \(\*batch, 8, 16, 32\); got \(16, 32\)"),
+        (_real(dec.mesh).in_structure, np.ones((4, 4)), r"of shape \(\*batch, x, y, z\); got \(4, 4\)"),
+        (one.in_structure, dec.shard(np.ones(SHAPE)), r"`u` must lie on the operator's mesh, devices \[0\]; got"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            structure.check(x, "u")
 
 
 def test_a_plain_function_that_changes_the_grid_ends_what_is_known(dec):

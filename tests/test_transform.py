@@ -96,8 +96,8 @@ def test_bad_input(options, error, message, plain):
     [
         (FULL, "`bases` must be 3, one for each axis of the grid; got 1: Fourier"),
         ((FULL, FULL), "`bases` must be 3, one for each axis of the grid; got 2"),
-        ((HALF, FULL, COSINE), r"real fields.*half=True\) along x before .* along y"),
-        ((COSINE, HALF, HALF), r"real fields.*half=True\) along y before .* along z"),
+        ((HALF, FULL, COSINE), r"real fields.*half=True\) along axis 0 and .* along axis 1"),
+        ((COSINE, HALF, HALF), r"real fields.*half=True\) along axis 1 and .* along axis 2"),
     ],
 )
 def test_bases_that_do_not_go_together(bases, message):

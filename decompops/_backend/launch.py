@@ -191,7 +191,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
         if communicator.size > 1:
             raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
     # This service of JAX catches SIGTERM and no more than logs it: batch systems could not end the job.
-    if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ and hasattr(jax.config, "jax_enable_preemption_service"):
+    if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
         jax.distributed.initialize(

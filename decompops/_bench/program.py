@@ -36,9 +36,9 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` in a blocks.
+    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` cut as `blocks` says.
 
-    Without a blocks it is of shape `lead`, and every device has all of it.
+    Without `blocks` it is of shape `lead`, and every device has all of it.
     """
 
     dtype: np.dtype

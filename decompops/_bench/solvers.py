@@ -37,7 +37,7 @@ RIGHT_HAND_SIDE: Calls = (("inverse", (6,)), ("forward", (3,)))
 
 
 @dataclass(frozen=True)
-class Transform:
+class SolverTransform:
     """A real transform inside a solver, for real fields of `dtype`."""
 
     fft: FFT3D
@@ -89,7 +89,7 @@ class Transform:
 
 def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
     gradient = Gradient(FFT3D(dec, real=True))
-    transform = Transform(gradient.transform, dtype)
+    transform = SolverTransform(gradient.transform, dtype)
     calls: Calls = (("forward", ()), ("inverse", (3,)))
 
     def data():
@@ -103,7 +103,7 @@ def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
 
 def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
     equation = NavierStokes(FFT3D(dec, real=True), VISCOSITY)
-    transform = Transform(equation.transform, dtype)
+    transform = SolverTransform(equation.transform, dtype)
 
     def data():
         flow = Flow(transform.reference, VISCOSITY)
@@ -112,14 +112,14 @@ def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
 
     state = (transform.spectrum(3),)
     ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), transform.mesh, data)
-    full = Transform(equation.transform.replace(modes=None), dtype)
+    full = SolverTransform(equation.transform.replace(modes=None), dtype)
     parts = {"its FFTs": transform, "its FFTs with all modes": full}
     return Problem(ours, {name: part.alone(RIGHT_HAND_SIDE) for name, part in parts.items()})
 
 
 def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem:
     solver = ETDRK(NavierStokes(FFT3D(dec, real=True), VISCOSITY), DT, order)
-    transform = Transform(solver.equation.transform, dtype)
+    transform = SolverTransform(solver.equation.transform, dtype)
 
     def data():
         flow = Flow(transform.reference, VISCOSITY)
@@ -133,7 +133,7 @@ def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem
     return Problem(ours, peers=lambda u: {"exponax": lambda: _exponax(transform, order, u)})
 
 
-def _exponax(transform: Transform, order: int, u: np.ndarray) -> Contestant:
+def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestant:
     exponax: Any = importlib.import_module("exponax")
     reference = transform.reference
     n = reference.shape[0]
@@ -163,7 +163,7 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
     modes = tuple(min(MODES, (n + 1) // 2) for n in check_fft(fft))
     # Shapes only: what each device has of the weights is part of the problem, as it is for fields.
     block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
-    transform = Transform(block.spectral.transform, dtype)
+    transform = SolverTransform(block.spectral.transform, dtype)
 
     def layer(v, *parameters):
         where = lambda block: (block.spectral.weight, block.linear.weight, block.linear.bias)

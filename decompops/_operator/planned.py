@@ -1,12 +1,9 @@
 """Operators that are plans, carried by the one primitive."""
 
 import abc
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -16,15 +13,13 @@ from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._blocks import AXES, Blocks
 from .._decomposition import Decomposition
-from .._layout import Layout
+from .._layout import Layout, check_global
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
+from .._remember import remembered
 from .._sharding import manual_axes, plain
 from .._structure import Space, Structure
 from .derived import UNCHANGED, AbstractDerivable, Form
-
-
-_T = TypeVar("_T")
 
 
 class AbstractPlanned(AbstractDerivable):
@@ -38,17 +33,19 @@ class AbstractPlanned(AbstractDerivable):
         self, x: Shaped[Array | np.ndarray, "*batch nx ny nz"], form: Form, *, local: bool
     ) -> Shaped[Array, "*batch mx my mz"]:
         x = x if isinstance(x, Array) else jnp.asarray(x)
-        if local or manual_axes():
-            _check_manual_axes(self.decomposition, local=local)
-        x = x if local else plain(x)
+        if local:
+            _check_inside(self.decomposition)
+        else:
+            check_global("x", self.decomposition.axes, "use `.local(block)` there")
+            x = plain(x)
         caller = self.decomposition.backend.caller()
-        call, dtype = _remembered(_call, self, x.shape, x.dtype, form, local, caller)
+        call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         x = x if x.dtype == dtype else x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        return _remembered(_example, self, UNCHANGED).is_invertible
+        return _example(self, UNCHANGED).is_invertible
 
     # Whether fields or spectra are taken and returned: `None` for either, as the input is.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
@@ -58,7 +55,7 @@ class AbstractPlanned(AbstractDerivable):
         if self.decomposition.shape is None and given is not None and lengths is not None:
             plan = self.plan_for(given.layout.blocks.shape, form)
         else:
-            plan = _remembered(_example, self, form)
+            plan = _example(self, form)
         known = lengths is not None or self.decomposition.shape is not None
         ends = self.spaces[::-1] if form.is_reversed else self.spaces
         kinds = _kinds(plan)
@@ -75,7 +72,7 @@ class AbstractPlanned(AbstractDerivable):
             raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {shape}.")
         if 0 in shape[-3:]:
             raise ValueError(f"`{name}` must have at least one cell along every axis; got {shape}.")
-        plan, grid = _remembered(_example, self, form), shape[-3:]
+        plan, grid = _example(self, form), shape[-3:]
         if self.decomposition.shape is None:
             source = plan.source
             if blocks:
@@ -104,6 +101,7 @@ class AbstractPlanned(AbstractDerivable):
         return plan
 
 
+@remembered
 def _example(operator: AbstractPlanned, form: Form) -> Plan:
     """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
     decomposition = operator.decomposition
@@ -127,24 +125,13 @@ def _kind(dtype: np.dtype) -> Kind:
     return "complex" if dtype.kind == "c" else "real"
 
 
+@remembered  # Making a plan takes longer than running a small one.
 def _call(
     operator: AbstractPlanned, shape: tuple[int, ...], dtype: np.dtype, form: Form, local: bool, caller: Caller
 ) -> tuple[Call, np.dtype]:
     """What an operator calls for an input of `shape` and `dtype`, and the dtype that it casts the input to."""
     plan, decomposition = operator.plan_for(shape, form, blocks=local), operator.decomposition
     return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
-
-
-def _remembered(function: Callable[..., _T], operator: AbstractPlanned, *arguments: Any) -> _T:
-    """`function(operator, *arguments)`, looked up where it was called before: making a plan takes longer than running
-    a small one."""
-    leaves, structure = jax.tree.flatten(operator)
-    return function(operator, *arguments) if leaves else _look_up(function, structure, *arguments)
-
-
-@functools.lru_cache(maxsize=4096)
-def _look_up(function: Callable[..., _T], structure: Any, *arguments: Any) -> _T:
-    return function(jax.tree.unflatten(structure, ()), *arguments)
 
 
 def plan_in_form(plan: Plan, form: Form) -> Plan:
@@ -165,16 +152,10 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
             )
 
 
-def _check_manual_axes(decomposition: Decomposition, *, local: bool) -> None:
-    """Raise unless a call is inside a `shard_map` over the grid, for a block, or outside of one, for a field."""
-    manual = manual_axes()
+def _check_inside(decomposition: Decomposition) -> None:
+    """Raise `ValueError` unless a call for a block is inside a `shard_map` over the mesh axes that divide the grid."""
     for name, size in zip(decomposition.axes, decomposition.sizes):
-        if name in manual and not local:
-            raise ValueError(
-                f"`x` must be a global field, but this call is inside a `shard_map` over mesh axis {name!r}; "
-                "use `.local(block)` there."
-            )
-        if name not in manual and local and size > 1:
+        if name not in manual_axes() and size > 1:
             raise ValueError(
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."

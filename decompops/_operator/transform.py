@@ -21,7 +21,7 @@ from .._box import Box, check_box
 from .._check import check_flag, check_shape, check_up_to
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
-from .._plan.transform import Norm, transform_plan
+from .._plan.transform import Norm, check_order, transform_plan
 from .._sharding import manual_axes, place
 from .._structure import Space
 from .planned import AbstractPlanned
@@ -184,16 +184,7 @@ def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
         raise TypeError(f"`bases` must be bases such as `Fourier()`, one for each axis of the grid; got {bases!r}.")
     if len(found) != len(AXES):
         raise ValueError(f"`bases` must be {len(AXES)}, one for each axis of the grid; got {len(found)}: {bases!r}.")
-    is_complex = None  # the axis whose coefficients are complex, of those transformed so far
-    for axis in reversed(range(len(found))):
-        fields, coefficients = found[axis].kinds
-        if fields == "real" and is_complex is not None:
-            raise ValueError(
-                "`bases` must have a basis of real fields, such as `Fourier(half=True)`, after all others with complex "
-                f"coefficients, because later axes are transformed first; got {found[axis]} along {AXES[axis]} before "
-                f"{found[is_complex]} along {AXES[is_complex]}."
-            )
-        is_complex = axis if coefficients == "complex" else is_complex
+    check_order(found)
     return found
 
 

@@ -36,7 +36,11 @@ def transform_plan(
     Raises `ValueError` for `kept` that are not from one to the points, and for a basis of real fields along an axis
     that is transformed after coefficients have become complex.
     """
-    _check(source, bases, kept)
+    check_order(bases)
+    if not len(bases) == len(kept) == source.ndim:
+        raise ValueError(f"`bases` and `kept` must have one entry for each of {source.ndim} axes; got {bases}, {kept}.")
+    if not all(1 <= k <= n for k, n in zip(kept, source.lengths)):
+        raise ValueError(f"`kept` must be from 1 to the points along each axis, {source.lengths}; got {kept}.")
     last, lengths = source.ndim - 1, source.lengths
     stages: list[AbstractStage] = []
     here = source
@@ -58,18 +62,16 @@ def transform_plan(
     return Plan(name, source, tuple(stages), scale)
 
 
-def _check(source: Blocks, bases: Sequence[AbstractBasis], kept: Sequence[int]) -> None:
-    if not len(bases) == len(kept) == source.ndim:
-        raise ValueError(f"`bases` and `kept` must have one entry for each of {source.ndim} axes; got {bases}, {kept}.")
-    if not all(1 <= k <= n for k, n in zip(kept, source.lengths)):
-        raise ValueError(f"`kept` must be from 1 to the points along each axis, {source.lengths}; got {kept}.")
+def check_order(bases: Sequence[AbstractBasis]) -> None:
+    """Raise `ValueError` for a basis of real fields along an axis that is transformed after one with complex
+    coefficients."""
     for axis, basis in enumerate(bases):
-        for later in range(axis + 1, source.ndim):
+        for later in range(axis + 1, len(bases)):
             if (basis.kinds[0], bases[later].kinds[1]) == ("real", "complex"):
                 raise ValueError(
-                    f"`bases` must not have {basis} along axis {axis}: it needs real fields, and {bases[later]} along "
-                    f"axis {later} is transformed before it and makes them complex. Only the last Fourier axis may be "
-                    "halved."
+                    "`bases` must have a basis of real fields, such as `Fourier(half=True)`, after all others with "
+                    f"complex coefficients, because later axes are transformed first; got {basis} along axis {axis} "
+                    f"and {bases[later]} along axis {later}."
                 )
 
 

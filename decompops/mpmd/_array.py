@@ -186,6 +186,9 @@ class MpmdArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._only(), dtype=dtype, copy=copy)
 
+    def __jax_array__(self) -> jax.Array:
+        return self._only()
+
     def __repr__(self) -> str:
         state = "deleted" if self.is_deleted() else "here" if self._arrays else "elsewhere"
         dtype = jax.numpy.dtype(self.dtype).name

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
 from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_spec
@@ -100,11 +101,12 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
         run of several processes these know shape, dtype and place where this process has no part of them. All but
         arrays stays as it is.
     - `target`: for each array, or for each part of the tree, a `jax.sharding.NamedSharding` on any mesh, such as
-        `decomposition.sharding("z")`, or an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
+        `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; or the `in_structure` of the
+        operator, layer or equation there that takes the array, which is checked before anything is moved.
     - `donate`: whether the arrays are consumed.
 
-    **Returns:** the tree: a `jax.Array` for a `NamedSharding`, an `MpmdArray` for an `MpmdSharding`. Where this process
-    has no device of a target, an array without data.
+    **Returns:** the tree: an `MpmdArray` for an `MpmdSharding`, else a `jax.Array`. Where this process has no device of
+    a target, an array without data.
 
     Cells go straight from the devices that have them to those that want them, each once, and not through the host.
     All processes with a device on either side must call it, in the same order.
@@ -116,9 +118,10 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     mesh only where that is the ambient one, and then computes on no other.
 
     **Raises** `ValueError` and `TypeError` for other libraries' arrays, for arrays without a `NamedSharding`, for what
-    is no sharding, and for a target that does not divide the array.
+    is no sharding, for a target that does not divide the array, and for an array of another type than a structure.
     """
-    arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding)
+    arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding, Structure)
+    targets = [_sharding(array, target) for array, target in zip(arrays, targets)]
     if any(isinstance(array, Tracer) for array in arrays):
         return rebuild([_put(array, target) for array, target in zip(arrays, targets)])
     routes = [
@@ -297,6 +300,14 @@ def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
         if mine:
             arrays.append(jax.make_array_from_single_device_arrays(array.shape, at, mine))
     return MpmdArray(arrays, sharding, array.shape, array.dtype)
+
+
+def _sharding(array: Any, target: NamedSharding | MpmdSharding | Structure) -> NamedSharding | MpmdSharding:
+    """Where an array goes."""
+    if not isinstance(target, Structure):
+        return target
+    target.check(array, "tree", may_move=True)
+    return target.layout.sharding_of(jnp.shape(array))
 
 
 def _put(leaf: Any, target: NamedSharding | MpmdSharding) -> jax.Array:

@@ -20,6 +20,7 @@ from .._operator.base import AbstractTyped
 from .._operator.fft import FFT3D
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
+from .._remember import remembered
 from .._sharding import place
 from .._structure import Structure
 from ..spectral._modes import check_fft
@@ -132,7 +133,7 @@ def _check_modes(fft: FFT3D, modes: Any) -> Triple:
     return check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
 
 
-@functools.lru_cache(maxsize=128)
+@remembered
 def _transform(fft: FFT3D, kept: Triple) -> FFT3D:
     """The transform to the modes below `kept`.
 

@@ -1,6 +1,7 @@
 """What a partial differential equation is to the integrators."""
 
 import abc
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,8 +12,9 @@ from jaxtyping import Complex, Inexact, Shaped
 from .._box import Number
 from .._operator.fft import FFT3D
 from .._operator.transform import Wavenumbers
+from .._structure import Structure
 from ..spectral import _vector
-from ..spectral._modes import AbstractSpectral, Components, check_components, check_fft
+from ..spectral._modes import COMPONENT_AXES, AbstractSpectral, Components
 
 
 Time = Number
@@ -26,14 +28,25 @@ class AbstractEquation(AbstractSpectral):
     `(*batch, 3, *modes)`. `RealSpace` is the same for fields, for diffrax.
 
     A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
-    `nonlinear`. It may set `components` to "vector". One that multiplies fields sets `dealiases = True`; then
-    `transform` and the state hold only the modes that products of two fields leave free of aliasing.
+    `nonlinear`. It may set `components` to "scalar" or "vector"; without it, each component of a state is treated by
+    itself. One that multiplies fields sets `dealiases = True`; then `transform` and the state hold only the modes that
+    products of two fields leave free of aliasing.
 
     **Raises:** `TypeError` for an `fft` that is not an `FFT3D` and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes.
     """
 
-    components: ClassVar[Components] = "scalar"
+    components: ClassVar[Components] = "any"
+
+    @property
+    def in_structure(self) -> Structure:
+        """The type of a state."""
+        return replace(self.transform.out_structure, components=COMPONENT_AXES[self.components], box=self.box)
+
+    @property
+    def out_structure(self) -> Structure:
+        """The type of ∂u/∂t, which is that of a state."""
+        return self.in_structure
 
     @abc.abstractmethod
     def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
@@ -53,14 +66,8 @@ class AbstractEquation(AbstractSpectral):
         return _vector.times(self.linear(u), u) + self.nonlinear(t, u, args)
 
     def check(self, u: Any) -> None:
-        """Raise `TypeError` or `ValueError` if `u` is no state of this equation."""
-        transform = self.transform
-        shape = transform.plan(check_fft(transform)).target.shape
-        lead = "*batch, 3" if self.components == "vector" else "*batch"
-        if not jnp.iscomplexobj(u):
-            raise TypeError(f"`u` must be a spectrum, as `equation.transform` returns it; got {jnp.result_type(u)}.")
-        if u.shape[-3:] != shape or (self.components == "vector" and u.shape[-4:-3] != (3,)):
-            raise ValueError(f"`u` must have shape ({lead}, {', '.join(map(str, shape))}); got {u.shape}.")
+        """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
+        self.in_structure.check(u, "u")
 
 
 class RealSpace(eqx.Module):
@@ -71,10 +78,22 @@ class RealSpace(eqx.Module):
 
     equation: AbstractEquation
 
+    @property
+    def in_structure(self) -> Structure:
+        """The type of a state."""
+        equation = self.equation
+        field = equation.transform.in_structure
+        return replace(field, components=COMPONENT_AXES[equation.components], box=equation.box)
+
+    @property
+    def out_structure(self) -> Structure:
+        """The type of ∂u/∂t, which is that of a state."""
+        return self.in_structure
+
     def __call__(
         self, t: Time, u: Shaped[Array, "*batch nx ny nz"], args: Any = None
     ) -> Shaped[Array, "*batch nx ny nz"]:
-        check_components(self.equation.components, u)
+        self.in_structure.check(u, "u")
         transform = self.equation.transform
         return transform.inverse(self.equation(t, transform(u), args))
 

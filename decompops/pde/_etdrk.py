@@ -13,6 +13,7 @@ from jaxtyping import Complex, Inexact
 
 from .._box import Number
 from .._check import check_count, check_number
+from .._structure import Structure
 from ..spectral._vector import cast, times
 from ._equation import AbstractEquation, Time
 
@@ -55,6 +56,16 @@ class ETDRK(eqx.Module):
         self.equation = equation
         self.dt = check_number("dt", dt)
         self.order = order
+
+    @property
+    def in_structure(self) -> Structure:
+        """The type of a state, as that of the equation."""
+        return self.equation.in_structure
+
+    @property
+    def out_structure(self) -> Structure:
+        """The type of a later state."""
+        return self.equation.out_structure
 
     def step(
         self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None

@@ -8,6 +8,7 @@ from jaxtyping import Complex, Inexact
 from .._box import Box
 from .._operator.fft import FFT3D
 from ..spectral import _vector
+from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 
 
@@ -23,6 +24,7 @@ class KuramotoSivashinsky(AbstractEquation):
 
     fft: FFT3D
     box: Box
+    components: ClassVar[Components] = "scalar"
     dealiases: ClassVar[bool] = True
 
     def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:

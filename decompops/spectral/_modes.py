@@ -1,6 +1,5 @@
 """What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -14,6 +13,7 @@ from .._blocks import Triple
 from .._box import Box, check_box
 from .._operator.fft import FFT3D
 from .._operator.transform import Wavenumbers
+from .._remember import remembered
 
 
 # What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; or the
@@ -55,7 +55,7 @@ class AbstractSpectral(eqx.Module):
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
 
-@functools.lru_cache(maxsize=256)
+@remembered
 def inner_transform(fft: FFT3D, *, dealiases: bool = False) -> FFT3D:
     """The transform that operators use inside; see `AbstractSpectral.transform`."""
     fft = dealiased(fft) if dealiases else fft

@@ -17,6 +17,7 @@ from jaxtyping import Complex, Float, Key, Shaped, UInt32
 from .. import _compat
 from .._box import Box, check_box
 from .._decomposition import Decomposition
+from .._layout import check_global
 from .._operator.fft import FFT3D
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
@@ -100,6 +101,10 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
+    for name in filter(manual_axes().__contains__, dec.axes):
+        raise ValueError(
+            f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
+        )
     if not isinstance(key, Tracer):
         mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error where no devices are known.
     return _white_noise(dec, key, real_dtype(dtype))
@@ -159,6 +164,7 @@ def power_spectrum(
     that do not increase.
     """
     box = check_box(box, len(check_fft(fft)))
+    check_global("u", fft.decomposition.axes, "call this outside")
     fft = inner_transform(fft).replace(norm="backward")
     return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 
@@ -204,12 +210,11 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "*batch kx ky kz"]) -> Floa
 
     **Returns:** real numbers of shape `(*batch,)`.
     """
-    cells, layout = math.prod(check_fft(fft)), fft.out_layout.blocks
+    cells, layout = math.prod(check_fft(fft)), fft.out_layout
     if not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
-    if spectrum.shape[-3:] not in (layout.shape, layout.true_shape):
-        raise ValueError(f"`spectrum` must have shape (*batch, *{layout.shape}); got {spectrum.shape}.")
-    spectrum = pad(jnp.asarray(spectrum), layout)
+    layout.check(spectrum, "spectrum")
+    spectrum = pad(jnp.asarray(spectrum), layout.blocks)
     weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
     total = jnp.sum(jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), (-3, -2, -1))
     return total / float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
@@ -240,10 +245,5 @@ def _grid_axes(dec: Decomposition) -> tuple[str, ...]:
 
 def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
     """`function` of the blocks of `x`, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
-    for name in _grid_axes(dec):
-        if name in manual_axes():
-            raise ValueError(
-                f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
-            )
     names = {*_grid_axes(dec), *(name for entry in batch for name in axis_names(entry))}
     return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import TYPES, make_mesh
+from helpers import TYPES, assert_close, make_mesh, random_field
 
 
 U = np.arange(24.0).reshape(4, 6)
@@ -55,6 +55,15 @@ def test_in_several_groups(mpmd, groups):
     np.testing.assert_array_equal(array, U)
     with pytest.raises(TypeError, match="MpmdArrayInSeveralGroups"):
         jax.jit(jnp.sum)(array)
+
+
+def test_operators_take_it_where_it_is(plain, mpmd, groups):
+    u = random_field((4, 4, 4))
+    array = mpmd.MpmdArray([on(groups, 1, P("x", "y"), u)], mpmd.MpmdSharding(groups, [1], P("x", "y")))
+    other, here = (plain.FFT3D(group, shape=(4, 4, 4)) for group in groups.groups)
+    assert_close(here(array), np.fft.fftn(u))
+    with pytest.raises(ValueError, match=r"`x` must lie on the operator's mesh.*`mpmd.reshard"):
+        other(array)
 
 
 def test_jax_takes_it_for_its_local_array(mpmd, groups):

@@ -296,10 +296,15 @@ def test_refused_and_nothing_lost(plain):
     for array, target, message in (
         (jnp.ones(3), everywhere, r"`tree` must hold arrays with a NamedSharding; got SingleDeviceSharding"),
         (np.ones(3), everywhere, r"`tree` must hold arrays with a NamedSharding; got ndarray"),
-        (u, P("x"), r"`target` must hold NamedShardings or MpmdShardings; got P\('x'"),
+        (u, P("x"), r"`target` must hold NamedShardings or MpmdShardings or Structures; got P\('x'"),
     ):
         with pytest.raises(TypeError, match=message):
             move(array, target)
+    fft = plain.FFT3D(groups.groups[1], shape=(4, 4, 4), real=True)
+    with pytest.raises(ValueError, match=r"`tree` must be a field f.*, of shape \(\*batch, 4, 4, 4\); got \(6, 8\)"):
+        move(u, fft.in_structure, donate=True)
+    with pytest.raises(TypeError, match=r"`tree` must be a spectrum c.* x-pencils 2x2; got float64"):
+        move([u], fft.out_structure, donate=True)
     with pytest.raises(TypeError, match="`mpmd_mesh` must be an MpmdMesh; got Mesh"):
         there(mesh, u, place)
     with pytest.raises(ValueError, match="`target` must be in the devices' own memory"):

@@ -145,8 +145,8 @@ def test_resampling_keeps_the_nyquist_mode(sizes, bases, old, new):
 
 @pytest.mark.parametrize("bases", [(H, F), (H, H), (F, H, F), (H, C, H)])
 def test_a_half_spectrum_must_be_that_of_the_last_fourier_axis(bases):
-    text = "needs real fields, and .* is transformed before it and makes them complex. Only the last Fourier axis"
-    with pytest.raises(ValueError, match=rf"`bases` must not have Fourier\(half=True\) along axis [01]: it {text}"):
+    text = "because later axes are transformed first"
+    with pytest.raises(ValueError, match=rf"{text}; got Fourier\(half=True\) along axis [01] and"):
         plan_for((1,) * (len(bases) - 1), (4,) * len(bases), bases)
 
 
