@@ -89,11 +89,6 @@ class Decomposition(eqx.Module):
         a, b = self.axes
         return self.mesh.shape[a], 1 if b is None else self.mesh.shape[b]
 
-    @property
-    def batch_axes(self) -> dict[str, int]:
-        """The mesh axes that do not divide the grid, with their sizes."""
-        return {name: size for name, size in self.mesh.shape.items() if name not in self.axes}
-
     def blocks(self, pencil: Pencil, shape: tuple[int, ...] | None = None, *, axis_contiguous: bool = False) -> Blocks:
         """How a field in real space is cut into blocks in `pencil`, for the decomposition's shape or another.
 
@@ -140,11 +135,11 @@ class Decomposition(eqx.Module):
     def layout(self, pencil: Pencil = "z", *, axis_contiguous: bool = False) -> Layout:
         """How fields lie in `pencil`; with `axis_contiguous`, stored with the local axis of `pencil` last.
 
-        **Raises:** `ValueError` for a decomposition without `shape`.
+        **Raises:** `ValueError` for a decomposition without `shape`, and where a field would be padded without
+        `pad=True`.
         """
-        check_pencil("pencil", pencil)
-        shape, contiguous = self._known_shape(), check_flag("axis_contiguous", axis_contiguous)
-        return Layout(self.mesh, self.pencil(AXES.index(pencil), shape, axis_contiguous=contiguous))
+        contiguous = check_flag("axis_contiguous", axis_contiguous)
+        return Layout(self.mesh, self.blocks(pencil, axis_contiguous=contiguous))
 
     def spec(self, pencil: Pencil = "z") -> PartitionSpec:
         """The partition spec of the three grid axes in `pencil`."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
+import numpy as np
 
 
 _M = TypeVar("_M")
@@ -20,12 +21,15 @@ def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concaten
     """
 
     @functools.lru_cache(maxsize=4096)
-    def look_up(structure: Any, *arguments: Any, **options: Any) -> _T:
+    def look_up(widest: np.dtype, structure: Any, *arguments: Any, **options: Any) -> _T:
+        del widest  # The dtypes of results depend on whether JAX is in its 64-bit mode.
         return function(jax.tree.unflatten(structure, ()), *arguments, **options)
 
     @functools.wraps(function)
     def call(module: _M, *arguments: _P.args, **options: _P.kwargs) -> _T:
         leaves, structure = jax.tree.flatten(module)
-        return function(module, *arguments, **options) if leaves else look_up(structure, *arguments, **options)
+        if leaves:
+            return function(module, *arguments, **options)
+        return look_up(jax.dtypes.canonicalize_dtype(np.float64), structure, *arguments, **options)
 
     return call

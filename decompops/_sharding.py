@@ -88,11 +88,11 @@ def mesh_like(typed: Mesh | AbstractMesh, devices: np.ndarray, names: Iterable[s
 
 
 def no_devices(mesh: Mesh | AbstractMesh) -> ValueError:
-    """What to raise where nothing says on which devices an operator on an `AbstractMesh` is to run."""
+    """What to raise where nothing says on which devices an operator on `mesh` is to run."""
+    hint = "" if isinstance(mesh, Mesh) else ", or build it on a `Mesh`, which has devices"
     return ValueError(
-        f"`x` must be on a mesh with the axes {dict(mesh.shape)}, because the operator was built on an `AbstractMesh`, "
-        "which has no devices; got an array that is not. Call the operator inside `jax.set_mesh(mesh)`, or build it on "
-        "a `Mesh`."
+        f"`x` must be on a mesh with the axes {dict(mesh.shape)}, as the operator is; got an array that is not. Call "
+        f"the operator inside `jax.set_mesh(mesh)`{hint}."
     )
 
 
@@ -163,10 +163,10 @@ def place_field(
     `batch_of` says how they are sharded.
     """
     lead = x.ndim - len(grid_spec)
-    if not isinstance(x, Tracer):
+    if not (isinstance(x, Tracer) or manual_axes()):
         return _put(x, mesh, (*batch_of_concrete(x, lead, mesh, grid_axes, batch), *grid_spec))
     own = jax.typeof(x).sharding.mesh
-    if own.empty and AxisType.Explicit not in mesh.axis_types:
+    if (own.empty or own == mesh.abstract_mesh) and AxisType.Explicit not in mesh.axis_types:
         return _constrain(x, mesh, grid_spec)
     if own != mesh.abstract_mesh and not manual_axes():
         x = _put(x, mesh, ())
@@ -370,7 +370,7 @@ def _lead(sharding: NamedSharding, lead: int, grid_axes: Collection[str | None])
 def batch_spec(
     lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
 ) -> tuple[BatchEntry, ...]:
-    """Over which mesh axes each leading axis is divided; `sizes` are those of the batch axes of the mesh.
+    """Choose the mesh axes that shard each leading axis; `sizes` are those of the batch axes of the mesh.
 
     Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
     mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
@@ -62,7 +63,7 @@ class Structure:
         return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
 
     def following(self, given: "Structure") -> "Structure":
-        """This structure of a result, where what it leaves open is as in the input `given`."""
+        """This structure of a result, with what it leaves open filled in from the input `given`."""
         return replace(
             self,
             kind=self.kind or given.kind,
@@ -77,37 +78,41 @@ class Structure:
         dtype = jnp.zeros((), complex if self.kind == "complex" else float).dtype
         shape = (*(self.components or ()), *blocks.shape)
         try:
-            result = jax.eval_shape(function, jax.ShapeDtypeStruct(shape, dtype))
+            jaxpr, result = jax.make_jaxpr(function, return_shape=True)(jax.ShapeDtypeStruct(shape, dtype))
             grid, lead = result.shape[-blocks.ndim :], result.shape[: -blocks.ndim]
         except Exception:  # A function may be meant for other shapes, or for a compiled program.
             return None
-        if grid != blocks.shape:
+        # An operator inside may transform the field, or turn its pencils.
+        if grid != blocks.shape or "distributed_operator" in str(jaxpr):
             return None
         kind = "complex" if jnp.issubdtype(result.dtype, jnp.complexfloating) else "real"
-        components = lead if self.components is not None else None
+        components = self.components if lead == (self.components or ()) else None  # Or they are batch axes.
         return replace(self, kind=kind if self.kind else None, components=components, may_move=True)
 
     def check(self, x: Any, name: str = "x", *, may_move: bool = False) -> None:
         """Raise `TypeError` or `ValueError` unless an array is of this structure, as far as an array tells.
 
-        With `may_move` it may lie on other devices.
+        With `may_move` it may lie on other devices, but padding must be there.
         """
         what, dtype = self.space or "field", jnp.result_type(x)
         is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
         if (self.kind == "real" and is_complex) or (self.space == "spectrum" and not is_complex):
             raise TypeError(f"`{name}` must be a {what} {self}; got {dtype}.")
         shape, ndim = jnp.shape(x), self.layout.blocks.ndim
-        if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:])):
+        if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:], stored=may_move)):
             axes = self.axes if self.lengths is None else self.layout.shape
             wanted = ", ".join(map(str, ("*batch", *(self.components or ()), *axes)))
             raise ValueError(f"`{name}` must be a {what} {self}, of shape ({wanted}); got {shape}.")
         if isinstance(x, Array) and not may_move:
             refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
 
-    def _shapes(self, grid: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The shapes that the last axes of an array may have; `grid` where the lengths are not known."""
+    def _shapes(self, grid: tuple[int, ...], *, stored: bool) -> list[tuple[int, ...]]:
+        """The shapes that the last axes of an array may have, with `stored` only as it is stored on the devices; `grid`
+        where the lengths are not known."""
         blocks = self.layout.blocks
-        grids = [blocks.shape] if self.space == "spectrum" else [blocks.shape, blocks.true_shape]
+        grids = [blocks.shape]
+        if self.space != "spectrum" and not (blocks.has_halo or stored):
+            grids.append(blocks.true_shape)  # An operator pads it.
         grids = [(*grid, *[0] * (blocks.ndim - len(grid)))] if self.lengths is None else grids
         return [(*(self.components or ()), *grid) for grid in grids]
 
@@ -116,13 +121,16 @@ class Structure:
         return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
 
 
+_BACK = "Transform it back first, with `fft.inverse`"
+
+
 def _mesh(given: Structure, wanted: Structure) -> str | None:
     have, want = given.layout.mesh, wanted.layout.mesh
     concrete = isinstance(have, Mesh) and isinstance(want, Mesh)
     if given.may_move or (have == want if concrete else dict(have.shape) == dict(want.shape)):
         return None
     return (
-        "they are on different meshes. Build both operators on one mesh, or put "
+        f"they are on different meshes, {have} and {want}. Build both operators on one mesh, or put "
         "`lambda x: mpmd.reshard(x, operator.in_structure)` between them"
     )
 
@@ -130,7 +138,7 @@ def _mesh(given: Structure, wanted: Structure) -> str | None:
 def _space(given: Structure, wanted: Structure) -> str | None:
     match given.space, wanted.space:
         case "spectrum", "field":
-            return "a field is wanted, not a spectrum. Transform it back first, with `fft.inverse`"
+            return f"a field is wanted, not a spectrum. {_BACK}"
         case "field", "spectrum":
             return "a spectrum is wanted, not a field. Transform it first, with `fft`"
     return None
@@ -148,10 +156,15 @@ def _components(given: Structure, wanted: Structure) -> str | None:
 
 
 def _grid(given: Structure, wanted: Structure) -> str | None:
+    if wanted.lengths is None and given.lengths is not None and given.layout.blocks.padded_axes:
+        return f"it is padded. Build the operator with `shape={given.lengths}` and `pad=True`, so that it knows"
     if None in (given.lengths, wanted.lengths) or given.lengths == wanted.lengths:
         return None
-    hint = "" if given.space == "spectrum" else ". Interpolate with `spectral.Resample(fft, shape)`"
-    return f"the grids differ, {given.lengths} and {wanted.lengths}{hint}"
+    hint = "Interpolate with `spectral.Resample(fft, shape)`"
+    if given.space == "spectrum":
+        both = wanted.space == "spectrum"
+        hint = "Give both transforms the same `shape`, `real` and `modes`" if both else f"If a field is meant: {_BACK}"
+    return f"the grids differ, {given.lengths} and {wanted.lengths}. {hint}"
 
 
 def _halo(given: Structure, wanted: Structure) -> str | None:
@@ -172,7 +185,8 @@ def _pencil(given: Structure, wanted: Structure) -> str | None:
     source, target = _pencil_name(have), _pencil_name(want)
     if source is None or target is None or source == target:
         return "they divide the grid by other mesh axes. Give both operators the same `axes`"
-    return f'another axis is whole on each device. Insert `Transpose(mesh, "{source}", "{target}")`'
+    hint = f". If a field is meant: {_BACK}" if (given.space, wanted.space) == ("spectrum", None) else ""
+    return f'another axis is whole on each device. Insert `Transpose(mesh, "{source}", "{target}")`{hint}'
 
 
 def _order(given: Structure, wanted: Structure) -> str | None:
@@ -190,8 +204,8 @@ def _kind(given: Structure, wanted: Structure) -> str | None:
 def _box(given: Structure, wanted: Structure) -> str | None:
     if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
         return None
-    ndim = given.layout.blocks.ndim
-    if given.box.with_axes(ndim).lengths == wanted.box.with_axes(ndim).lengths:
+    have, want = (np.array(box.lengths, float) for box in (given.box, wanted.box))
+    if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):  # Else they are mapped by `vmap`.
         return None
     return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
 

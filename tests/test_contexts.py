@@ -138,3 +138,31 @@ def test_reduced_inputs_are_taken_and_unreduced_ones_refused(plain):
                 ValueError, match=r"`x` must not be unreduced; got P\('x', .*unreduced=\{'t'\}.*reshard"
             ):
                 wrap(fft)(gradient)
+
+
+def test_64_bit_mode_is_part_of_what_is_remembered():
+    fft, u = dops.FFT3D(make_mesh((2, 4))), random_field((8, 8, 8))
+    with jax.enable_x64(False):
+        assert fft(u).dtype == np.complex64
+    with jax.enable_x64(True):
+        assert_close(fft(u), np.fft.fftn(u))
+        assert fft(u).dtype == np.complex128
+
+
+@pytest.mark.parametrize("prepare", [lambda u: u, lambda u: 2 * u, lambda u: u.astype(np.float32)])
+def test_an_array_that_a_compiled_program_closes_over(prepare):
+    """JAX knows its mesh, but a program without sharded inputs would be one for a single device."""
+    mesh = make_mesh((2, 4))
+    c, r = dops.FFT3D(mesh, shape=(8, 8, 8)), dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
+    u = c.decomposition.shard(random_field((8, 8, 8)))
+    for fft in (c, r):
+        assert_close(jax.jit(lambda fft=fft: fft(prepare(u)))(), fft(prepare(u)), 1e-5)
+
+
+def test_an_array_that_a_shard_map_over_another_axis_closes_over():
+    mesh = make_mesh((2, 2, 2), names=("c", "x", "y"))
+    fft = dops.FFT3D(mesh, shape=(4, 4, 4), real=True)
+    u, a = fft.decomposition.shard(random_field((4, 4, 4))), random_field((2, 4, 4, 4))
+    add = lambda a: a + fft.inverse(fft(u))
+    mapped = jax.jit(jax.shard_map(add, mesh=mesh, in_specs=P("c"), out_specs=P("c"), axis_names={"c"}))
+    assert_close(mapped(a), a + np.asarray(u))

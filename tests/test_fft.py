@@ -307,8 +307,14 @@ BAD = [
     (lambda d, m: d.FFT3D(m, norm="none"), "`norm` must be one of .*; got 'none'"),
     (lambda d, m: d.FFT3D(m)(np.ones((8, 8))), r"`x` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
     (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be divided by the mesh, unless `pad=True`: 2 devices"),
-    (lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))), "`shape` must be given .* 4 devices along z, 9 cells"),
-    (lambda d, m: d.FFT3D(m, real=True)(np.ones((8, 8, 8))), "`shape` must be given"),
+    (
+        lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))),
+        r"because 4 devices do not divide the 9 cells of the result along z: pass `shape=\(8, 8, 9\)`; got `x`",
+    ),
+    (
+        lambda d, m: d.FFT3D(m, real=True)(np.ones((8, 8, 8))),
+        r"5 cells of the result along z: pass `shape=\(8, 8, 8\)`; got",
+    ),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 8))(np.ones((8, 8, 9))), r"got \(8, 8, 9\)"),
     (
         lambda d, m: d.FFT3D(m, shape=(8, 8, 8), real=True)(np.ones((8, 8, 8), complex)),

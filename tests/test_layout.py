@@ -109,6 +109,7 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
         ),
         (lambda: nowhere.shard(np.ones((8, 8, 8))), "`mesh` must have devices to hold a field"),
         (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field, .* `shard_map` over mesh axis 'x'"),
+        (lambda: plain.Decomposition(mesh, shape=(8, 8, 6)).layout("x"), "`shape` must be divided by the mesh"),
         (lambda: plain.FFT3D(mesh).in_layout, "`shape` must be given to `FFT3D` for its layouts; got None"),
         (lambda: plain.FFT3D(mesh).inverse.in_layout, "`shape` must be given to `FFT3D.inverse` for its layouts; got"),
         (lambda: plain.Decomposition(mesh).layout("y"), "`shape` must be given to the decomposition"),

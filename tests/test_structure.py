@@ -122,12 +122,14 @@ MISFITS = [
     ),
     (
         lambda d: dops.FFT3D(make_mesh((4, 2)), shape=SHAPE).inverse @ dops.FFT3D(d),
-        r"they are on different meshes. Build both operators on one mesh, or put `lambda x: mpmd.reshard\(x, operator",
+        r"on different meshes, Mesh\('x': 2, .* and Mesh\('x': 4, .*. Build both .* or put `lambda x: mpmd.reshard\(x, operator",
     ),
     (
         lambda d: dops.FFT3D(d, shape=(8, 8, 8), real=True) @ spectral.Poisson(_real(d)),
         r"the grids differ, \(8, 16, 32\) and \(8, 8, 8\). Interpolate with `spectral.Resample\(fft, shape\)`",
     ),
+    (lambda d: dops.FFT3D(d).inverse @ _real(d), "grids differ, .* the same `shape`, `real` and `modes`"),
+    (lambda d: dops.HaloExchange(d, 1) @ dops.FFT3D(d), r"Insert .*. If a field is meant: Transform it back first"),
     (lambda d: _real(d) @ dops.FFT3D(d).inverse, "real numbers are wanted, not complex ones. .* `jnp.real`"),
     (
         lambda d: _real(d) @ (lambda u: jax.lax.complex(u, u)) @ spectral.Poisson(_real(d)),
@@ -189,6 +191,59 @@ def test_layers_are_typed_stages(dec):
             wrong()
 
 
+PADDED = (8, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda f: dops.HaloExchange(f.decomposition.mesh, 1) @ f.inverse,
+            r"it is padded. .*`shape=\(8, 6, 8\)` and `pad",
+        ),
+        (
+            lambda f: dops.Stencil(f.decomposition.mesh, jnp.abs, halo=1) @ f.inverse,
+            "`Stencil` must get .*: it is padded",
+        ),
+        (lambda f: dops.FFT3D(f.decomposition.mesh).inverse @ f, r"Or pass `shape=\(8, 6, 8\), pad=True`"),
+        (lambda f: spectral.Resample(f, PADDED) @ f, "a field is wanted, not a spectrum"),
+    ],
+)
+def test_padding_is_not_taken_for_cells(mesh, make, text):
+    with pytest.raises(ValueError, match=text):
+        make(dops.FFT3D(mesh, shape=PADDED, pad=True))
+
+
+def test_what_is_not_known_is_not_refused(mesh, dec):
+    """Functions that hold operators or add batch axes, and stencils, which may do both."""
+    c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
+    assert_close((c @ jax.jit(c.inverse) @ c)(u), np.fft.fftn(u))
+    assert_close((c @ (lambda k: c.inverse(k) ** 2) @ c)(u), np.fft.fftn(u**2))
+    absolute = dops.Stencil(dec, jnp.abs, halo=0)
+    assert_close(r.out_layout.gather((r @ absolute @ c.inverse @ c)(u)), np.fft.rfftn(np.abs(u)))
+    first = dops.Stencil(dec, lambda v: v[0], halo=0)
+    gradient = spectral.Gradient(r)
+    assert_close((gradient @ first @ gradient)(u), gradient(gradient(u)[0]))
+    doubled = gradient @ (lambda s: jnp.stack([s, 2 * s])) @ spectral.Divergence(r) @ gradient
+    assert_close(doubled(u)[1], 2 * doubled(u)[0])
+    for box in (dops.Box(float(np.float32(0.1))), jax.tree.map(jnp.asarray, dops.Box(0.1))):
+        assert (spectral.Poisson(r, box) @ spectral.Poisson(r, dops.Box(0.1))).out_structure.box is box
+
+
+def test_layers_join_by_themselves_and_types_are_handed_on(dec):
+    key, fft = jax.random.key(0), _real(dec)
+    one, two = (dops.nn.SpectralConv3D(fft, *channels, modes=2, key=key) for channels in ((3, 2), (2, 1)))
+    joined = two @ one @ spectral.Gradient(fft)
+    assert repr(two @ one) == "\n".join([one.signature, two.signature])
+    assert_close(joined(random_field(SHAPE)), two(one(spectral.Gradient(fft)(random_field(SHAPE)))))
+    with pytest.raises(AttributeError, match="layers only"):
+        _ = (two @ one).decomposition
+    with pytest.raises(ValueError, match=r"`SpectralConv3D` must get .* components \(2,\) .* is wanted"):
+        two @ two
+    after = dops.Stencil(dec.mesh, jnp.abs, halo=1) @ fft.inverse
+    assert repr(after).splitlines()[1].startswith("Stencil  f[*, 8, 16, 32] z-pencils 2x4 -> any[*, 8, 16, 32]")
+
+
 def test_a_pipeline_over_two_groups_of_devices():
     solver, learner = mpmd.MpmdMesh(make_mesh((2, 2, 2), names=("group", "x", "y")), "group").groups
     poisson = spectral.Poisson(dops.FFT3D(solver, shape=SHAPE, real=True))
@@ -221,6 +276,11 @@ def test_arrays_are_checked_against_structures(dec):
         (field, u, "`u` must be a field f.*; got complex128"),
         (fft.in_structure, np.ones(SHAPE[1:]), r"`u` must be a field .* \(\*batch, 8, 16, 32\); got \(16, 32\)"),
         (_real(dec.mesh).in_structure, np.ones((4, 4)), r"of shape \(\*batch, x, y, z\); got \(4, 4\)"),
+        (
+            dops.HaloExchange(dec, 1).crop.in_structure,
+            np.ones(SHAPE),
+            r"`u` must be a field any.* with halo .*; got \(8, ",
+        ),
         (one.in_structure, dec.shard(np.ones(SHAPE)), r"`u` must lie on the operator's mesh, devices \[0\]; got"),
     ):
         with pytest.raises((TypeError, ValueError), match=text):

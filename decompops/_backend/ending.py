@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 
-# What errors of the compiled kernels begin with (ffi/mpi/handler.cc).
 _SPEAKERS = 4  # so many ranks speak where all fail
+# What errors of the compiled kernels begin with (ffi/mpi/handler.cc).
 _KERNEL_ERROR = re.compile(r"decompops: rank \d+: .*", re.DOTALL)
 
 

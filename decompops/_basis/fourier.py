@@ -88,6 +88,10 @@ class DFT(AbstractLineTransform):
     def multiplies(self) -> bool:
         return self.weighted
 
+    def __post_init__(self):
+        if self.kind not in _OPPOSITE or self.sign not in (-1, 1):
+            raise ValueError(f"`DFT` must be of a kind in {tuple(_OPPOSITE)}, with the sign -1 or 1; got {self}.")
+
     def transpose(self) -> "DFT":
         weighted = not self.weighted if self.kind != "c2c" else False
         return replace(self, kind=_OPPOSITE[self.kind], weighted=weighted, clean=False)
@@ -106,7 +110,9 @@ class DFT(AbstractLineTransform):
         if self.kind != "r2c":
             return spectral
         if jnp.issubdtype(dtype, jnp.complexfloating):
-            raise TypeError(f"`x` must be real for a real transform; got {dtype}.")
+            raise TypeError(
+                f"`x` must be real for a real transform; got {dtype}. Pass `x.real`, or build it with `real=False`."
+            )
         return np.finfo(spectral).dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:

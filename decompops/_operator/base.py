@@ -44,6 +44,14 @@ class AbstractTyped(eqx.Module):
         """One line that says what it takes and returns."""
         return f"{self.title}  {self.in_structure} -> {self.out_structure}"
 
+    __array_ufunc__ = None  # `array @ operator` is ours to refuse
+
+    def __matmul__(self, other):
+        return _compose(self, other)
+
+    def __rmatmul__(self, other):
+        return _compose(other, self)
+
 
 class AbstractOperator(AbstractTyped):
     """A linear operator on fields of shape `(*batch, nx, ny, nz)`, divided over a device mesh.
@@ -60,11 +68,9 @@ class AbstractOperator(AbstractTyped):
     def __repr__(self) -> str:
         return self.signature
 
-    __array_ufunc__ = None  # `array @ operator` is ours to refuse
-
     @property
     def __name__(self) -> str:  # what `jax.jit(operator)` is called in profiles
-        return type(self).__name__
+        return self.title
 
     @abc.abstractmethod
     def __call__(
@@ -111,19 +117,13 @@ class AbstractOperator(AbstractTyped):
         """The partition spec of the grid axes of a result."""
         return self.out_structure.layout.spec
 
-    def __matmul__(self, other):
-        return _compose(self, other)
-
-    def __rmatmul__(self, other):
-        return _compose(other, self)
-
 
 class Compose(AbstractOperator):
     """Apply `operators` from the last to the first, as in a product of matrices: what `a @ b` makes.
 
     **Arguments:**
 
-    - `operators`: operators, and between them any callables `x -> y`, such as a spectral filter.
+    - `operators`: operators and layers, and between them any callables `x -> y`, such as a spectral filter.
 
     A pipeline has `.T` and `.H` if all its parts are operators; otherwise these raise `TypeError`.
     """
@@ -131,13 +131,16 @@ class Compose(AbstractOperator):
     operators: tuple[Callable, ...]
 
     def __check_init__(self):
-        if not any(isinstance(operator, AbstractOperator) for operator in self.operators):
+        if not self._typed():
             raise ValueError(f"`operators` must contain at least one operator; got {self.operators}.")
         self._structures(None)
 
     @property
     def decomposition(self) -> Decomposition:
-        return next(operator.decomposition for operator in self._typed() if isinstance(operator, AbstractOperator))
+        for operator in self._typed():
+            if isinstance(operator, AbstractOperator):
+                return operator.decomposition
+        raise AttributeError("`decomposition` is that of an operator; this pipeline has layers only.")
 
     def __call__(
         self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
@@ -168,10 +171,14 @@ class Compose(AbstractOperator):
         return self._structures(given)[-1] or self._typed()[-1].out_structure
 
     def __repr__(self) -> str:
-        return "\n".join(
-            operator.signature if isinstance(operator, AbstractTyped) else f"{_name(operator)}  (a plain function)"
-            for operator in reversed(self.operators)
-        )
+        lines, given = [], None
+        for operator, result in zip(reversed(self.operators), self._structures(None)):
+            if isinstance(operator, AbstractTyped):
+                lines.append(f"{operator.title}  {given or operator.in_structure} -> {result}")
+            else:
+                lines.append(f"{_name(operator)}  (a plain function)")
+            given = result
+        return "\n".join(lines)
 
     def _structures(self, given: Structure | None) -> list[Structure | None]:
         """What each operator returns, in the order in which they are applied; `None` where that is not known.

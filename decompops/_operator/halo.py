@@ -92,12 +92,16 @@ class HaloCrop(AbstractPlanned):
     def decomposition(self) -> Decomposition:
         return self.exchange.decomposition
 
+    @property
+    def title(self) -> str:
+        return "HaloExchange.crop"
+
     def plan(self, shape: tuple[int, ...]) -> Plan:
         extend = self.exchange.plan(shape)
         stages: tuple[AbstractStage, ...] = (Crop(extend.target, extend.source),)
         if extend.source.padded_axes:
             stages = (*stages, Clear(extend.source))
-        return Plan("HaloExchange.crop", extend.target, stages)
+        return Plan(self.title, extend.target, stages)
 
 
 class HaloUpdate(AbstractPlanned):
@@ -109,8 +113,12 @@ class HaloUpdate(AbstractPlanned):
     def decomposition(self) -> Decomposition:
         return self.exchange.decomposition
 
+    @property
+    def title(self) -> str:
+        return "HaloExchange.update"
+
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        return self.exchange.crop.plan(shape).then(self.exchange.plan(shape), "HaloExchange.update")
+        return self.exchange.crop.plan(shape).then(self.exchange.plan(shape), self.title)
 
 
 def _halo(halo: Any) -> Halo:

@@ -25,6 +25,13 @@ from .derived import UNCHANGED, AbstractDerivable, Form
 class AbstractPlanned(AbstractDerivable):
     """An operator that is a plan, carried by the one primitive. A subclass says which plan belongs to a grid shape."""
 
+    def __check_init__(self):
+        if not isinstance(self.decomposition, Decomposition):
+            raise TypeError(
+                "`decomposition` must be a `Decomposition`, such as `Decomposition(mesh)`; got "
+                f"{type(self.decomposition).__name__}."
+            )
+
     @abc.abstractmethod
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The plan for a grid of true lengths `shape`."""
@@ -97,7 +104,8 @@ class AbstractPlanned(AbstractDerivable):
             accepted.add(source.true_shape)  # still to be padded
         if shape[-3:] not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
-            raise ValueError(f"`{name}` must have shape {expected}; got {shape}.")
+            hint = " That is the shape of its results: is the inverse meant?" if shape[-3:] == plan.target.shape else ""
+            raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
         return plan
 
 
@@ -143,12 +151,15 @@ def plan_in_form(plan: Plan, form: Form) -> Plan:
 
 def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
     """Without a known shape nothing may be padded: the result's shape would not tell the true lengths any more."""
-    for blocks in (plan.source, plan.target):
+    for blocks, of, wanted in (
+        (plan.source, f"`{name}`", "the true shape of the grid"),
+        (plan.target, "the result", f"`shape={plan.source.lengths}`"),
+    ):
         for axis in blocks.padded_axes:
             raise ValueError(
-                "`shape` must be given to the operator where the mesh does not divide the grid: "
-                f"{blocks.parts[axis]} devices along {AXES[axis]}, {blocks.lengths[axis]} cells there in one of "
-                f"its layouts; got `{name}` of shape {shape}."
+                f"`shape` must be given to `{plan.name}`, because {blocks.parts[axis]} devices do not divide the "
+                f"{blocks.lengths[axis]} cells of {of} along {AXES[axis]}: pass {wanted}; got `{name}` of shape "
+                f"{shape}."
             )
 
 

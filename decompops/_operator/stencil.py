@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -74,6 +75,10 @@ class Stencil(AbstractDerivable):
         del form  # Fields of one layout go in and come out.
         source, _ = self.exchange.structures(UNCHANGED, given)
         return source, source
+
+    def result_structure(self, given: Structure) -> Structure:
+        # `fn` may return other leading axes, and need not be linear.
+        return replace(super().result_structure(given), kind=None, components=None)
 
     @property
     def in_layout(self) -> Layout:

@@ -111,8 +111,8 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     Cells go straight from the devices that have them to those that want them, each once, and not through the host.
     All processes with a device on either side must call it, in the same order.
 
-    Of what `jax.grad` and `jax.jvp` trace it is `jax.device_put`, which differentiates in both modes, but only within
-    one process and to a `NamedSharding`, and consumes nothing. A jitted function runs on one set of devices: call this
+    Inside `jax.grad` and `jax.jvp` it calls `jax.device_put`, which differentiates in both modes, but only within one
+    process and to a `NamedSharding`, and consumes nothing. A jitted function runs on one set of devices: call this
     outside `jax.jit`. With Explicit axes, call it without `jax.set_mesh`, and end a loss for `jax.grad` by moving it to
     a mesh with Auto axes, such as `Mesh(jax.devices()[:1], "device")`: JAX starts `jax.grad` from a loss on an Explicit
     mesh only where that is the ambient one, and then computes on no other.
@@ -152,6 +152,8 @@ def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[lis
 
     # `None` is an empty tree: `values` may have anything in its place.
     places = treedef.unflatten([is_array or None for is_array in are_arrays])
+    if hasattr(values, "in_structure"):
+        raise TypeError(f"`{name}` must say where arrays go; got {values!r}. Pass its `in_structure`.")
     try:
         matched = jax.tree.leaves(jax.tree.broadcast(values, places))
     except ValueError as error:
@@ -276,7 +278,7 @@ def _from_host(freight: Freight) -> jax.Array:
 
 
 def _last(arrays: Sequence[Movable | np.ndarray]) -> list[bool]:
-    """Whether what each array is made of does not come again: a tree may hold one twice, in whatever wrapping."""
+    """Whether no later array shares its buffers: a tree may hold an array twice, in whatever wrapping."""
 
     def parts(array: Movable | np.ndarray) -> list[int]:
         return list(map(id, array.local_arrays.values())) if isinstance(array, MpmdArray) else [id(array)]

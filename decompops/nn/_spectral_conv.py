@@ -36,7 +36,7 @@ class SpectralConv3D(AbstractTyped):
     few modes and back needs.
 
     A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
-    in the plane kz = 0, which holds both; there the result is, as that of `irfftn`, its real part, and so each of the
+    in the plane kz = 0, which holds both; there, as in `irfftn`, only the real part counts, and so each of the
     two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
 
     !!! example
@@ -126,9 +126,7 @@ class SpectralConv3D(AbstractTyped):
 
 def _check_modes(fft: FFT3D, modes: Any) -> Triple:
     """How many wavenumbers are kept along x, y, z."""
-    grid = check_fft(fft)
-    if not fft.real:
-        raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
+    grid = check_fft(fft, real=True)
     most = (grid[0] + 1) // 2, (grid[1] + 1) // 2, (grid[2] + 1) // 2
     return check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
 

@@ -9,7 +9,7 @@ from .._box import Box, Number
 from .._check import check_number
 from .._operator.fft import FFT3D
 from ..spectral import _vector
-from ..spectral._modes import Components
+from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
@@ -33,6 +33,7 @@ class Burgers(AbstractEquation):
     dealiases: ClassVar[bool] = True
 
     def __check_init__(self):
+        check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
 
     def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:

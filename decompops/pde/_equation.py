@@ -14,7 +14,7 @@ from .._operator.fft import FFT3D
 from .._operator.transform import Wavenumbers
 from .._structure import Structure
 from ..spectral import _vector
-from ..spectral._modes import COMPONENT_AXES, AbstractSpectral, Components
+from ..spectral._modes import AbstractSpectral, Components, component_axes
 
 
 Time = Number
@@ -38,10 +38,13 @@ class AbstractEquation(AbstractSpectral):
 
     components: ClassVar[Components] = "any"
 
+    def __check_init__(self):
+        component_axes(self.components)
+
     @property
     def in_structure(self) -> Structure:
         """The type of a state."""
-        return replace(self.transform.out_structure, components=COMPONENT_AXES[self.components], box=self.box)
+        return replace(self.transform.out_structure, components=component_axes(self.components), box=self.box)
 
     @property
     def out_structure(self) -> Structure:
@@ -63,7 +66,7 @@ class AbstractEquation(AbstractSpectral):
     ) -> Complex[Array, "*batch kx ky kz"]:
         """∂u/∂t."""
         self.check(u)
-        return _vector.times(self.linear(u), u) + self.nonlinear(t, u, args)
+        return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
 
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
@@ -78,12 +81,15 @@ class RealSpace(eqx.Module):
 
     equation: AbstractEquation
 
+    def __check_init__(self):
+        check_equation(self.equation)
+
     @property
     def in_structure(self) -> Structure:
         """The type of a state."""
         equation = self.equation
         field = equation.transform.in_structure
-        return replace(field, components=COMPONENT_AXES[equation.components], box=equation.box)
+        return replace(field, components=component_axes(equation.components), box=equation.box)
 
     @property
     def out_structure(self) -> Structure:
@@ -96,6 +102,13 @@ class RealSpace(eqx.Module):
         self.in_structure.check(u, "u")
         transform = self.equation.transform
         return transform.inverse(self.equation(t, transform(u), args))
+
+
+def check_equation(equation: Any) -> AbstractEquation:
+    """`equation`, after a check that it is one."""
+    if not isinstance(equation, AbstractEquation):
+        raise TypeError(f"`equation` must be an `AbstractEquation`; got {equation!r}.")
+    return equation
 
 
 def velocity_and_vorticity(transform: FFT3D, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:

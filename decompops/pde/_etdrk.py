@@ -15,7 +15,7 @@ from .._box import Number
 from .._check import check_count, check_number
 from .._structure import Structure
 from ..spectral._vector import cast, times
-from ._equation import AbstractEquation, Time
+from ._equation import AbstractEquation, Time, check_equation
 
 
 Order = Literal[1, 2, 3, 4]
@@ -49,11 +49,9 @@ class ETDRK(eqx.Module):
         - `dt`: the time step, a number.
         - `order`: 1, 2, 3 or 4: as many evaluations of the nonlinear part in each step.
         """
-        if not isinstance(equation, AbstractEquation):
-            raise TypeError(f"`equation` must be an `AbstractEquation`; got {equation!r}.")
         if order not in get_args(Order):
             raise ValueError(f"`order` must be one of {get_args(Order)}; got {order!r}.")
-        self.equation = equation
+        self.equation = check_equation(equation)
         self.dt = check_number("dt", dt)
         self.order = order
 
@@ -73,15 +71,15 @@ class ETDRK(eqx.Module):
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         self.equation.check(u)
         h, t = cast(self.dt, u), cast(t, u)
-        z = self.equation.linear(u)
+        z = jnp.asarray(self.equation.linear(u))
         z = h.astype(z.dtype) * z
 
         def slope(fraction: float, u: Array) -> Array:
             slope = self.equation.nonlinear(t + fraction * h, u, args)
-            if (slope.shape, slope.dtype) != (u.shape, u.dtype):
+            if not isinstance(slope, Array) or (slope.shape, slope.dtype) != (u.shape, u.dtype):
+                got = f"{slope.dtype} {slope.shape}" if isinstance(slope, Array) else repr(slope)
                 raise ValueError(
-                    f"`equation.nonlinear` must return an array like the state, {u.dtype} {u.shape}; got {slope.dtype} "
-                    f"{slope.shape}."
+                    f"`equation.nonlinear` must return an array like the state, {u.dtype} {u.shape}; got {got}."
                 )
             return times(h, slope)
 
@@ -142,6 +140,8 @@ class ETDRK(eqx.Module):
         every = _near_root(steps) if every is None else check_count("every", every)
         if steps % every:
             raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
+        if not (observe is None or callable(observe)):
+            raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
         report = _print_progress if progress is True else progress or None
         if observe is None and report is None:
             every = steps

@@ -8,7 +8,7 @@ from jaxtyping import Complex, Inexact
 from .._box import Box
 from .._operator.fft import FFT3D
 from ..spectral import _vector
-from ..spectral._modes import Components
+from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time
 
 
@@ -26,6 +26,9 @@ class KuramotoSivashinsky(AbstractEquation):
     box: Box
     components: ClassVar[Components] = "scalar"
     dealiases: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_fft(self.fft, real=True)
 
     def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
         squared = _vector.squared(self.wavenumbers(u))

@@ -12,7 +12,7 @@ from .._box import Box, Number
 from .._check import check_number
 from .._operator.fft import FFT3D
 from ..spectral import _vector
-from ..spectral._modes import Components
+from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
@@ -43,6 +43,7 @@ class NavierStokes(AbstractEquation):
     def __check_init__(self):
         if not (self.forcing is None or callable(self.forcing)):
             raise TypeError(f"`forcing` must be a function of (t, u, args) or None; got {self.forcing!r}.")
+        check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
 
     def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:

@@ -1,5 +1,6 @@
 """Derivatives of periodic fields, exact for every mode that the grid has."""
 
+import math
 import operator
 from typing import Any, ClassVar
 
@@ -49,7 +50,7 @@ class Derivative(AbstractSpectralOperator):
         for order, k_even, k_odd in zip(self.orders, even, odd):
             if order:
                 spectrum = _vector.times((k_odd if order % 2 else k_even) ** order, spectrum)
-        return (1, 1j, -1, -1j)[sum(self.orders) % 4] * spectrum
+        return math.prod(basis.derivative(n) for basis, n in zip(self.fft.bases, self.orders)) * spectrum
 
 
 class Gradient(AbstractSpectralOperator):

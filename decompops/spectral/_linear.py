@@ -25,7 +25,7 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         u = lx.linear_solve(A, b, lx.CG(rtol=1e-6, atol=1e-6), throw=False).value
         ```
 
-    Of what lineax does, some is not made for fields that are divided:
+    Some features of lineax do not work on sharded fields:
 
     - With `throw=True`, and in gradients whatever `throw` is, its check of the result gathers it on one device, unless
         the environment says `EQX_ON_ERROR=nan`. A check that fails stops one device while the others wait for it.

@@ -19,7 +19,6 @@ from .._remember import remembered
 # What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; or the
 # three components of a vector.
 Components = Literal["any", "scalar", "vector"]
-COMPONENT_AXES: dict[Components, tuple[int, ...] | None] = {"any": None, "scalar": (), "vector": (3,)}
 Rule = Literal["2/3", "3/2"]
 
 
@@ -62,13 +61,25 @@ def inner_transform(fft: FFT3D, *, dealiases: bool = False) -> FFT3D:
     return fft.replace(axis_contiguous=max(fft.decomposition.sizes) > 1)
 
 
-def check_fft(fft: Any) -> Triple:
-    """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid."""
+def check_fft(fft: Any, *, real: bool = False) -> Triple:
+    """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
+
+    With `real` it must be one of real fields.
+    """
     if not isinstance(fft, FFT3D):
         raise TypeError(f"`fft` must be an `FFT3D`; got {fft!r}.")
     if fft.decomposition.shape is None:
         raise ValueError("`fft` must be built with a `shape`; got one without.")
+    if real and not fft.real:
+        raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     return fft.decomposition.shape
+
+
+def component_axes(components: Any) -> tuple[int, ...] | None:
+    """The lengths of the axes right before the grid; `None` for any. Raises `ValueError` for unknown `components`."""
+    if components not in get_args(Components):
+        raise ValueError(f"`components` must be one of {get_args(Components)}; got {components!r}.")
+    return {"any": None, "scalar": (), "vector": (3,)}[components]
 
 
 def check_components(components: Components, x: Any) -> None:

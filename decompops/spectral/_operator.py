@@ -20,7 +20,7 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.fft import FFT3D
 from .._structure import Structure
 from . import _vector
-from ._modes import COMPONENT_AXES, AbstractSpectral, Components, check_components
+from ._modes import AbstractSpectral, Components, check_components, component_axes
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
@@ -47,6 +47,16 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
 
+    def __check_init__(self):
+        pair = self.components
+        if not isinstance(pair, tuple) or len(pair) != 2 or (pair.count("any") == 1):
+            raise ValueError(
+                '`components` must be a pair, of fields and of results, both "any" or none, such as '
+                f'("vector", "scalar"); got {pair!r}.'
+            )
+        for components in pair:
+            component_axes(components)
+
     @abc.abstractmethod
     def multiply(self, spectrum: Complex[Array, "*lead kx ky kz"]) -> Complex[Array, "*new_lead kx ky kz"]:
         """What happens to a spectrum as `self.transform` returns it, or to one block of it inside a `shard_map`."""
@@ -60,7 +70,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         forward, inverse = self.transform, self.transform.inverse
         conjugated = form.transposed != form.conjugated
         spectrum = forward.apply(jnp.conj(x) if conjugated else x, UNCHANGED, local=local)
-        spectrum = self._adjoint_multiply(spectrum) if form.transposed else self.multiply(spectrum)
+        spectrum = self._adjoint_multiply(spectrum) if form.transposed else self._multiplied(spectrum)
         result = inverse.apply(spectrum, UNCHANGED, local=local)
         return jnp.conj(result) if conjugated else result
 
@@ -75,7 +85,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         field, _ = self.fft.structures(UNCHANGED, given)
         source, target = (
-            replace(field, components=COMPONENT_AXES[components], box=self.box)
+            replace(field, components=component_axes(components), box=self.box)
             for components in (self.components[::-1] if form.transposed else self.components)
         )
         return source, target
@@ -87,6 +97,15 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     @property
     def out_layout(self) -> Layout:
         return self.fft.in_layout
+
+    def _multiplied(self, spectrum: Array) -> Array:
+        result, shape = self.multiply(spectrum), spectrum.shape
+        source, target = map(component_axes, self.components)
+        if source is not None and target is not None:
+            shape = (*shape[: len(shape) - 3 - len(source)], *target, *shape[-3:])
+        if result.shape != shape:
+            raise ValueError(f"`{self.title}.multiply` must return a spectrum of shape {shape}; got {result.shape}.")
+        return result
 
     def _adjoint_multiply(self, spectrum: Array) -> Array:
         source, target = self.components

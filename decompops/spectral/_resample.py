@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 
@@ -26,6 +26,7 @@ class Resample(AbstractPlanned):
 
     fft: FFT3D
     target: Triple = eqx.field(static=True)
+    spaces: ClassVar = ("field", "field")
 
     def __init__(self, fft: FFT3D, shape: Any):
         """**Arguments:**

@@ -63,9 +63,7 @@ class GaussianRandomField(eqx.Module):
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
-        shape = check_fft(fft)
-        if not fft.real:
-            raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
+        shape = check_fft(fft, real=True)
         amplitude = _Amplitude(power, check_box(box, len(shape)), math.prod(shape))
         self.colour = IsotropicFilter(fft, amplitude, box)
 

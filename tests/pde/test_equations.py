@@ -178,6 +178,18 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.NavierStokes(fft, 1.0, forcing=3), r"`forcing` must be a function.*got 3"),
         (lambda: plain.pde.NavierStokes(plain.FFT3D(make_mesh((1, 1))), 1.0), r"`fft` must be built with a `shape`"),
         (lambda: plain.pde.NavierStokes(None, 1.0), r"`fft` must be an `FFT3D`; got None"),
+        *(
+            (
+                lambda make=make: make(plain.FFT3D(fft.decomposition)),
+                r"`fft` must be built with `real=True`; got a complex",
+            )
+            for make in (
+                lambda f: plain.pde.NavierStokes(f, 1.0),
+                lambda f: plain.pde.Burgers(f, 1.0),
+                lambda f: plain.pde.KuramotoSivashinsky(f, plain.Box()),
+            )
+        ),
+        (lambda: plain.pde.RealSpace(fft), r"`equation` must be an `AbstractEquation`; got FFT3D"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()

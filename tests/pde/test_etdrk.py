@@ -194,6 +194,7 @@ def test_bad_input_is_refused(plain):
         (lambda: solver.step(0.0, u.real), r"`u` must be a spectrum.*got float64"),
         (lambda: solver.step(0.0, u[:2]), r"`u` must be .*, of shape \(\*batch, 4, 4, 3\); got \(2, 4, 3\)"),
         (lambda: plain.pde.NavierStokes(fft, 1.0)(0.0, u), r"`u` must be .*, of shape \(\*batch, 3, 3, 3, 2\); got"),
+        (lambda: solver.rollout(u, 2, observe=3), r"`observe` must be a function of \(t, u\) or None; got 3"),
         (lambda: solver.rollout(u, 0), r"`steps` must be an integer of at least one; got 0"),
         (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
         (lambda: solver.rollout(u, 6.0), r"`steps` must be an integer of at least one; got 6.0"),

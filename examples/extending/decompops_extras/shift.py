@@ -40,6 +40,10 @@ class Shift(AbstractPlanned):
     decomposition: dops.Decomposition
     cells: int = eqx.field(static=True)
 
+    def __check_init__(self):
+        if not isinstance(self.cells, int):
+            raise TypeError(f"`cells` must be an integer; got {self.cells!r}.")
+
     def plan(self, shape):
         blocks = self.decomposition.blocks("z", shape)
         return Plan("Shift", blocks, (Clear(blocks), Roll(blocks, 2, self.cells)))  # the padding of a result is zero

@@ -1,0 +1,42 @@
+"""What a spectral operator says of its components is checked."""
+
+from typing import ClassVar
+
+import decompops as dops
+import numpy as np
+import pytest
+from decompops.extend import AbstractSpectralOperator
+
+from helpers import make_mesh
+
+
+def scaling(of):
+    class Scaling(AbstractSpectralOperator):
+        fft: dops.FFT3D
+        box: dops.Box = dops.Box()
+        components: ClassVar = of
+
+        def multiply(self, spectrum):
+            return 2 * spectrum
+
+    return Scaling(dops.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True))
+
+
+@pytest.mark.parametrize(
+    ("components", "text"),
+    [
+        ("vector", r"`components` must be a pair, of fields and of results.*; got 'vector'"),
+        (("any", "scalar"), r"`components` must be a pair.*; got \('any', 'scalar'\)"),
+        (("vektor", "scalar"), r"`components` must be one of .*; got 'vektor'"),
+    ],
+)
+def test_components_are_a_pair_of_known_names(components, text):
+    with pytest.raises(ValueError, match=text):
+        scaling(components)
+
+
+def test_the_result_must_have_the_components_that_it_says():
+    with pytest.raises(
+        ValueError, match=r"`Scaling.multiply` must return a spectrum of shape \(3, 4, .*; got \(4, 4, 3"
+    ):
+        scaling(("scalar", "vector"))(np.ones((4, 4, 4)))
