@@ -33,6 +33,8 @@ class Structure:
         any. All axes before these are batch axes.
     - `box`: the periodic box; `None` if it does not matter.
     - `may_move`: whether a plain function may have moved the array to other devices.
+    - `passes_on`: whether a result has the kind and the components of the input, where these are open here. Else they
+        are not known.
     """
 
     layout: Layout
@@ -42,6 +44,7 @@ class Structure:
     components: tuple[int, ...] | None = None
     box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
     may_move: bool = False
+    passes_on: bool = field(default=True, compare=False)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -64,13 +67,11 @@ class Structure:
 
     def following(self, given: "Structure") -> "Structure":
         """This structure of a result, with what it leaves open filled in from the input `given`."""
-        return replace(
-            self,
-            kind=self.kind or given.kind,
-            space=self.space or given.space,
-            components=given.components if self.components is None else self.components,
-            box=self.box or given.box,
-        )
+        filled = replace(self, space=self.space or given.space, box=self.box or given.box)
+        if not self.passes_on:
+            return filled
+        components = given.components if self.components is None else self.components
+        return replace(filled, kind=self.kind or given.kind, components=components)
 
     def through(self, function: Callable) -> "Structure | None":
         """The structure of what a plain function returns for an array of this one; `None` if that is not known."""

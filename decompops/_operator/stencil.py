@@ -72,13 +72,9 @@ class Stencil(AbstractDerivable):
         return self.exchange.decomposition
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        del form  # Fields of one layout go in and come out.
+        del form  # Fields of one layout go in and come out. `fn` may change the rest.
         source, _ = self.exchange.structures(UNCHANGED, given)
-        return source, source
-
-    def result_structure(self, given: Structure) -> Structure:
-        # `fn` may return other leading axes, and need not be linear.
-        return replace(super().result_structure(given), kind=None, components=None)
+        return source, replace(source, passes_on=False)
 
     @property
     def in_layout(self) -> Layout:
