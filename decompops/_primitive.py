@@ -44,6 +44,7 @@ def apply(call: Call, x: Array) -> Array:
         call = replace(call, mesh=mesh)
     if is_placed(x, call.mesh, source.mesh_axes, source.spec):
         call.backend.prepare(call, x.dtype)
+        # `bind` would evaluate it, too, but takes longer. Inside a `shard_map` only `bind` knows what to do.
         return operator_p.bind(x, call=call) if manual_axes() else _evaluate(x, call=call)
     if not manual_axes():
         lead = [None] * (x.ndim - source.ndim)

@@ -14,6 +14,7 @@ from ._basis.base import Kind
 from ._blocks import AXES, Blocks, pencil_blocks
 from ._box import Box
 from ._layout import Layout
+from ._primitive import operator_p
 from ._sharding import refuse_other_devices
 
 
@@ -83,8 +84,8 @@ class Structure:
             grid, lead = result.shape[-blocks.ndim :], result.shape[: -blocks.ndim]
         except Exception:  # A function may be meant for other shapes, or for a compiled program.
             return None
-        # An operator inside may transform the field, or turn its pencils.
-        if grid != blocks.shape or "distributed_operator" in str(jaxpr):
+        # A function that calls an operator may return a spectrum, or other pencils.
+        if grid != blocks.shape or operator_p.name in str(jaxpr):
             return None
         kind = "complex" if jnp.issubdtype(result.dtype, jnp.complexfloating) else "real"
         components = self.components if lead == (self.components or ()) else None  # Or they are batch axes.

@@ -10,7 +10,7 @@ VARIABLE = "DECOMPOPS_TYPECHECKER"
 def install() -> None:
     """Let the type checker that the environment names check the annotations of all modules imported from now on.
 
-    Raises `ImportError` for one that is not installed.
+    Raises `ImportError` for a type checker that is not installed.
     """
     checker = os.environ.get(VARIABLE)
     if not checker:

@@ -36,9 +36,9 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that goes into a program or comes out of it: fields `(*lead, nx, ny, nz)` cut as `blocks` says.
+    """An argument or a result of a program: fields `(*lead, nx, ny, nz)`, sharded as `blocks` says.
 
-    Without `blocks` it is of shape `lead`, and every device has all of it.
+    Without `blocks` it is an array of shape `lead`, and every device has all of it.
     """
 
     dtype: np.dtype

@@ -132,7 +132,7 @@ class Compose(AbstractOperator):
 
     def __check_init__(self):
         if not self._typed():
-            raise ValueError(f"`operators` must contain at least one operator; got {self.operators}.")
+            raise ValueError(f"`operators` must contain at least one operator or layer; got {self.operators}.")
         self._structures(None)
 
     @property

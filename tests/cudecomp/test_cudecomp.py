@@ -1,4 +1,4 @@
-"""`CuDecomp()` on CPUs: its kernels over a double of cuDecomp (`double`) that moves host memory. See worker.py.
+"""`CuDecomp()` on CPUs: its kernels over a mock of cuDecomp (`mock`) that moves host memory. See worker.py.
 
 Nothing here needs a GPU, and nothing here tells how cuDecomp itself behaves, or XLA's GPU runtime.
 """
@@ -19,17 +19,17 @@ pytestmark = mpiexec.MARKS
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory) -> Path:
-    """The folder of the kernels, built over the double."""
+    """The folder of the kernels, built over the mock."""
     build = tmp_path_factory.mktemp("kernels")
     options = ("-DDECOMPOPS_TESTS=ON", f"-DPython_EXECUTABLE={sys.executable}")
-    target = "cudecomp_double"
+    target = "cudecomp_mock"
     for command in (
         ("cmake", "-S", HERE.parents[1] / "ffi", "-B", build, *options),
         ("cmake", "--build", build, "--parallel", "2", "--target", target),
     ):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert done.returncode == 0, done.stdout
-    return build / "double"
+    return build / "mock"
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_results(task, ranks, kernels):
     done = mpiexec.run(WORKER, task, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
-    if ranks > 1:  # else there is none; the double refuses while descriptors are left
-        assert f"double: finalized a handle of {2 if task == 'part' else ranks}" in done.stdout
+    if ranks > 1:  # else there is none; the mock refuses while descriptors are left
+        assert f"mock: finalized a handle of {2 if task == 'part' else ranks}" in done.stdout
 
 
 def test_autotuning(kernels):
-    """The double chooses the first grid of cuDecomp's that fits, and the last backend that is allowed."""
+    """The mock chooses the first grid of cuDecomp's that fits, and the last backend that is allowed."""
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("tuned passed") == 4, done.stdout
@@ -60,7 +60,7 @@ def test_autotuning(kernels):
         "halos of 9 x 10 x 11, type 1, 5 trials, orders 210 210 210",
         f"transposes of 3 x 10 x 6, type 3, 7 trials, {orders}",
     ):
-        assert f"double: tuned {line}" in done.stdout, done.stdout
+        assert f"mock: tuned {line}" in done.stdout, done.stdout
 
 
 def test_job_ends_where_one_rank_does(kernels):

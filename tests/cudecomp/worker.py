@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`: with kernels over cuDecomp, or over its double, if these lie in FOLDER.
+"""One rank of a run under `mpiexec`: with kernels over cuDecomp, or over its mock, if these lie in FOLDER.
 
 mpiexec -n N python worker.py TASK [FOLDER]
 """
@@ -79,7 +79,7 @@ def small() -> None:
     other(u)
     assert len(grids._grids) == 2
 
-    # NVSHMEM works in memory that cuDecomp has allocated; the double checks that.
+    # NVSHMEM works in memory that cuDecomp has allocated; the mock checks that.
     for transpose, halo in (("nvshmem", "nvshmem"), ("nvshmem_sm", "nvshmem_blocking")):
         for dtype in (np.complex64, np.complex128):  # the second needs more of it
             u = random_field((8, 12, 4), dtype)
@@ -99,7 +99,7 @@ def small() -> None:
 
 
 def tuned() -> None:
-    """Process grids and ways of communicating, chosen by the double (test_cudecomp.py says how) or one by one."""
+    """Process grids and ways of communicating, chosen by the mock (test_cudecomp.py says how) or one by one."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
         """The choice of a tuner with these options, and the sizes and backends of all trials."""

@@ -1,4 +1,4 @@
-// A double of cuDecomp that moves host memory over MPI, as its documentation says that cuDecomp moves device memory. It is
+// A mock of cuDecomp that moves host memory over MPI, as its documentation says that cuDecomp moves device memory. It is
 // strict where that is: what is used wrongly is refused, what is leaked or not destroyed in order ends the program.
 
 #include <cudecomp.h>
@@ -181,7 +181,7 @@ cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOpt
   }
   if (rank == 0) {
     const auto& order = config->transpose_mem_order;
-    std::fprintf(stderr, "double: tuned %s of %d x %d x %d, type %d, %d trials, orders %d%d%d %d%d%d %d%d%d\n",
+    std::fprintf(stderr, "mock: tuned %s of %d x %d x %d, type %d, %d trials, orders %d%d%d %d%d%d %d%d%d\n",
                  halo ? "halos" : "transposes", n[0], n[1], n[2], -options.dtype, options.n_trials, order[0][0],
                  order[0][1], order[0][2], order[1][0], order[1][1], order[1][2], order[2][0], order[2][1],
                  order[2][2]);
@@ -201,7 +201,7 @@ cudecompResult_t cudecompInit_F(cudecompHandle_t* handle, MPI_Fint communicator)
 
 cudecompResult_t cudecompFinalize(cudecompHandle_t handle) {
   if (!handle || handle->grids != 0) return CUDECOMP_RESULT_INVALID_USAGE;
-  if (handle->rank == 0) std::fprintf(stderr, "double: finalized a handle of %d\n", handle->size);
+  if (handle->rank == 0) std::fprintf(stderr, "mock: finalized a handle of %d\n", handle->size);
   MPI_Comm_free(&handle->communicator);
   delete handle;
   return CUDECOMP_RESULT_SUCCESS;

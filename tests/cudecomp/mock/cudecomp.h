@@ -1,5 +1,5 @@
-// What our kernels use of cuDecomp's C interface, from its public documentation (version 0.7), for the double beside this
-// file. Structures have the same fields, not the same layout: the double is no binary replacement.
+// What our kernels use of cuDecomp's C interface, from its public documentation (version 0.7), for the mock beside this
+// file. Structures have the same fields, not the same layout: the mock is no binary replacement.
 
 #pragma once
 
