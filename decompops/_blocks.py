@@ -5,25 +5,46 @@ hashable data.
 """
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from jax.sharding import PartitionSpec
 
 
-Pencil = Literal["x", "y", "z"]
-Triple = tuple[int, int, int]
+# A pencil, by the name of the grid axis that is whole in it, or by that axis' number.
+Pencil = str | int
+# What divides a grid axis: one axis of the mesh, or several at once, the first one major.
+MeshAxis = str | tuple[str, ...]
 
-AXES: tuple[Pencil, Pencil, Pencil] = ("x", "y", "z")
+
+def axis_names(ndim: int) -> tuple[str, ...]:
+    """The names of the axes of a grid: x, y, z where there are at most three, else x0, x1, ..."""
+    return ("x", "y", "z")[:ndim] if ndim <= 3 else tuple(f"x{axis}" for axis in range(ndim))
+
+
+def entry_names(entry: MeshAxis | None) -> tuple[str, ...]:
+    """The mesh axes in one entry of a partition spec."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def flat_names(entries: Iterable[MeshAxis | None]) -> Iterator[str]:
+    """The mesh axes in several entries of a partition spec."""
+    return itertools.chain.from_iterable(map(entry_names, entries))
+
+
+def spec_entry(names: Iterable[str]) -> MeshAxis | None:
+    """The entry of a partition spec for some mesh axes."""
+    names = tuple(names)
+    return names[0] if len(names) == 1 else names or None
 
 
 @dataclass(frozen=True)
 class Blocks:
     """How a field of `lengths` cells is divided over devices and stored.
 
-    - `lengths`, `parts`, `names`, `halo` go by grid axis: the cells, the number of blocks, the mesh axis that divides
-        them (`None`: no axis), and the layers of neighbours' cells before and after each block.
+    - `lengths`, `parts`, `names`, `halo` go by grid axis: the cells, the number of blocks, the mesh axis or axes that
+        divide them (`None`: no axis), and the layers of neighbours' cells before and after each block.
     - `order` gives the grid axis stored at each position.
 
     A grid axis that its devices do not divide is padded at its end to the next multiple.
@@ -31,7 +52,7 @@ class Blocks:
 
     lengths: tuple[int, ...]
     parts: tuple[int, ...]
-    names: tuple[str | None, ...]
+    names: tuple[MeshAxis | None, ...]
     order: tuple[int, ...] = ()
     halo: tuple[tuple[int, int], ...] = ()
 
@@ -47,8 +68,9 @@ class Blocks:
             raise ValueError(f"`order` must have each of the {ndim} grid axes once; got {self.order}.")
         if min((*self.lengths, *self.parts)) < 1 or min(min(pair) for pair in self.halo) < 0:
             raise ValueError(f"`lengths` and `parts` must be positive and `halo` not negative; got {self}.")
-        divided = [name for name, parts in zip(self.names, self.parts) if name is not None or parts > 1]
-        if None in divided or len(set(divided)) < len(divided):
+        single = list(flat_names(self.names))
+        unnamed = any(name is None and parts > 1 for name, parts in zip(self.names, self.parts))
+        if unnamed or len(set(single)) < len(single):
             raise ValueError(f"`names` must have a mesh axis of its own for each axis of several parts; got {self}.")
 
     @property
@@ -91,7 +113,7 @@ class Blocks:
     @functools.cached_property
     def mesh_axes(self) -> tuple[str, ...]:
         """The mesh axes that divide the grid."""
-        return tuple(name for name in self.names if name is not None)
+        return tuple(flat_names(self.names))
 
     @property
     def has_halo(self) -> bool:
@@ -119,29 +141,29 @@ class Blocks:
 def pencil_blocks(
     whole: int,
     lengths: tuple[int, ...],
-    names: Sequence[str | None],
+    names: Sequence[MeshAxis | None],
     sizes: Sequence[int],
-    *,
-    axis_contiguous: bool = False,
+    order: tuple[int, ...] = (),
 ) -> Blocks:
-    """The pencil in which grid axis `whole` is undivided, on mesh axes `names` of `sizes` devices.
+    """The pencil in which grid axis `whole` is undivided, on mesh axes `names` of `sizes` devices, stored in `order`.
 
     The other grid axes take the mesh axes in their order: on a grid of three and mesh axes (a, b), z-pencils are
     `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
-    `axis_contiguous` stores the axes in cyclic order with `whole` last.
     """
-    ndim = len(lengths)
-    others = [axis for axis in range(ndim) if axis != whole]
+    others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))
-    order = (*range(whole + 1, ndim), *range(whole + 1)) if axis_contiguous else ()
-    return Blocks(
-        lengths,
-        tuple(dividing[axis][1] if axis in dividing else 1 for axis in range(ndim)),
-        tuple(dividing[axis][0] if axis in dividing else None for axis in range(ndim)),
-        order,
-    )
+    pairs = [dividing.get(axis, (None, 1)) for axis in range(len(lengths))]
+    return Blocks(lengths, tuple(size for _, size in pairs), tuple(name for name, _ in pairs), order)
 
 
-def mesh_sizes(devices: int) -> list[tuple[int, int]]:
-    """The sizes `(rows, columns)` of all meshes of so many devices."""
-    return [(rows, devices // rows) for rows in range(1, devices + 1) if devices % rows == 0]
+def contiguous_order(ndim: int, whole: int) -> tuple[int, ...]:
+    """The axes in cyclic order with `whole` last: what cuDecomp calls axis-contiguous."""
+    return (*range(whole + 1, ndim), *range(whole + 1))
+
+
+def mesh_sizes(devices: int, axes: int = 2) -> list[tuple[int, ...]]:
+    """The sizes of all meshes of so many devices with so many axes."""
+    if axes <= 1:
+        return [(devices,)] if axes else []
+    divisors = [n for n in range(1, devices + 1) if devices % n == 0]
+    return [(first, *rest) for first in divisors for rest in mesh_sizes(devices // first, axes - 1)]

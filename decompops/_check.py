@@ -7,47 +7,88 @@ from typing import Any, SupportsIndex
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from ._blocks import AXES, Triple
+from ._blocks import axis_names
 
 
-def check_pencil(name: str, value: object) -> None:
-    """Raise `ValueError` unless `value` is "x", "y" or "z"."""
-    if not isinstance(value, str) or value not in AXES:
-        raise ValueError(f'`{name}` must be "x", "y" or "z"; got {value!r}.')
+def check_axis(name: str, value: Any, ndim: int) -> int:
+    """The number of a grid axis that is given by its name or number. Raises `ValueError` for anything else."""
+    names = axis_names(ndim)
+    if isinstance(value, str):
+        axis = names.index(value) if value in names else ndim
+    else:
+        try:
+            axis = ndim if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            axis = ndim
+    if not -ndim <= axis < ndim:
+        known = " or ".join(f'"{known}"' for known in names)
+        raise ValueError(f"`{name}` must be {known}, or the number of a grid axis; got {value!r}.")
+    return axis % ndim
 
 
-def check_shape(name: str, shape: Any) -> Triple:
-    """Three positive integers as a tuple of ints. Raises `ValueError` for anything else."""
+def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """The numbers of different grid axes, given by their names or numbers. Raises `ValueError` for anything else."""
+    if not isinstance(value, tuple | list | str):
+        value = (value,)
+    axes = tuple(check_axis(name, axis, ndim) for axis in value)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"`{name}` must be different axes of the grid; got {value!r}.")
+    return axes
+
+
+def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """All axes of a grid in some order. Raises `ValueError` for anything else."""
+    order = check_axes(name, value, ndim)
+    if len(order) != ndim:
+        example = axis_names(ndim)[::-1]
+        raise ValueError(f"`{name}` must have each axis of the grid once, such as {example}; got {value!r}.")
+    return order
+
+
+def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
+    """Positive integers, `ndim` of them if that is given, as a tuple of ints. Raises `ValueError` for anything else."""
     try:
-        nx, ny, nz = (operator.index(n) for n in shape)
-        valid = min(nx, ny, nz) > 0
-    except (TypeError, ValueError):
-        nx, ny, nz, valid = 0, 0, 0, False
-    if not valid:
-        raise ValueError(f"`{name}` must be three positive integers (nx, ny, nz); got {shape!r}.")
-    return nx, ny, nz
+        lengths = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        lengths = ()
+    if not lengths or min(lengths) < 1 or len(lengths) != (ndim or len(lengths)):
+        raise ValueError(f"`{name}` must be {_count(ndim)}positive integers{_along(ndim)}; got {shape!r}.")
+    return lengths
 
 
-def check_one_or_three(name: str, value: Any) -> Triple:
-    """One positive integer, for all axes, or three, as a tuple of three ints. Raises `ValueError` for anything else."""
+def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """One positive integer, for all axes, or one for each, as a tuple. Raises `ValueError` for anything else."""
     try:
-        return check_shape(name, (value,) * 3 if isinstance(value, SupportsIndex) else value)
+        return check_shape(name, (value,) * ndim if isinstance(value, SupportsIndex) else value, ndim)
     except ValueError:
-        raise ValueError(f"`{name}` must be one or three positive integers, along x, y, z; got {value!r}.") from None
+        raise ValueError(
+            f"`{name}` must be one positive integer, or {_count(ndim)}of them{_along(ndim)}; got {value!r}."
+        ) from None
 
 
-def check_up_to(name: str, value: Any, most: Triple, what: str) -> Triple:
-    """One or three positive integers, along x, y, z, of which none exceeds `most`. Else raises `ValueError`.
+def check_up_to(name: str, value: Any, most: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """One positive integer, or one for each axis, of which none exceeds `most`. Else raises `ValueError`.
 
-    `what` says in the error what is counted, such as "modes along x, y, z".
+    `what` says in the error what is counted, such as "modes".
     """
     try:
-        counts = check_one_or_three(name, value)
+        counts = check_one_or_each(name, value, len(most))
     except ValueError:
         counts = None
     if counts is None or any(count > limit for count, limit in zip(counts, most)):
-        raise ValueError(f"`{name}` must be one to {most} {what}; got {value!r}.")
+        raise ValueError(f"`{name}` must be one to {most} {what}{_along(len(most))}; got {value!r}.")
     return counts
+
+
+_COUNTS = ("no ", "one ", "two ", "three ", "four ")
+
+
+def _count(ndim: int | None) -> str:
+    return "" if ndim is None else _COUNTS[ndim] if ndim < len(_COUNTS) else f"{ndim} "
+
+
+def _along(ndim: int | None) -> str:
+    return "" if ndim is None else f" along {', '.join(axis_names(ndim))}"
 
 
 def check_count(name: str, value: Any) -> int:

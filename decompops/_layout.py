@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from . import _reductions as reductions
-from ._blocks import AXES, Blocks
+from ._blocks import Blocks, axis_names
 from ._sharding import batch_spec, manual_axes, whole_along
 
 
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def true_shape(self) -> tuple[int, ...]:
-        """The shape of the grid without padding or halo layers, in the order x, y, z whatever the storage order."""
+        """The shape of the grid without padding or halo layers, in the order of its axes whatever the storage order."""
         return self.blocks.lengths
 
     @property
@@ -96,7 +96,9 @@ class Layout:
         self._refuse_halo("array")
         if array.shape[-blocks.ndim :] != self.true_shape:
             axes = ", ".join(map(str, self.true_shape))
-            raise ValueError(f"`array` must have shape (*batch, {axes}), in the order x, y, z; got {array.shape}.")
+            raise ValueError(
+                f"`array` must have shape (*batch, {axes}), whatever the storage order; got {array.shape}."
+            )
         if not isinstance(self.mesh, Mesh):
             raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
         lead = array.shape[: -blocks.ndim]
@@ -111,7 +113,7 @@ class Layout:
         return jax.make_array_from_callback(shape, self.sharding_of(shape), block)
 
     def gather(self, field: Field) -> Shaped[np.ndarray, "*gathered"]:
-        """The field as a NumPy array `(*batch, *true_shape)` on every process, in the order x, y, z.
+        """The field as a NumPy array `(*batch, *true_shape)` on every process, in the order of the axes.
 
         **Raises:** `ValueError` for a field of another shape, and where the layout has halo layers.
         """
@@ -194,7 +196,7 @@ class Layout:
 
     def __str__(self) -> str:
         """Such as "x-pencils 2x4": which axes are whole on a device, and how many blocks there are along the others."""
-        names = AXES if self.blocks.ndim == len(AXES) else tuple(map(str, range(self.blocks.ndim)))
+        names = axis_names(self.blocks.ndim)
         whole = "".join(name for name, own in zip(names, self.blocks.names) if own is None)
         counts = [str(n) for n, own in zip(self.blocks.parts, self.blocks.names) if own is not None]
         stored = "".join(names[axis] for axis in self.blocks.order)

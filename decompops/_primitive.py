@@ -20,9 +20,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from ._backend.base import Call
 from ._backend.execute import run_on_block
+from ._blocks import entry_names
 from ._sharding import (
     array_spec,
-    axis_names,
     batch_of,
     batch_of_concrete,
     is_placed,
@@ -126,7 +126,7 @@ def _batching_rule(axis_data, args, dims, *, call: Call):
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:
-        _check_spmd_name(call, axis_names(known), axis_data.size)
+        _check_spmd_name(call, entry_names(known), axis_data.size)
     return operator_p.bind(x, call=replace(call, batch=(known, *call.batch))), 0
 
 

@@ -19,6 +19,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from . import _compat
+from ._blocks import entry_names, spec_entry
 
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
@@ -48,6 +49,14 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
 def ambient_mesh() -> Mesh | AbstractMesh:
     """The mesh of the context, with its devices where they are known; empty where there is none."""
     return mesh_in_context(jax.sharding.get_abstract_mesh())
+
+
+def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
+    """The mesh that an array is on: the ambient mesh, else its own; `None` if there is none, or it is not known."""
+    if not (mesh := ambient_mesh()).empty:
+        return mesh
+    own = getattr(x, "sharding", None) if not isinstance(x, Tracer) else jax.typeof(x).sharding
+    return own.mesh if isinstance(own, NamedSharding) and not own.mesh.empty else None
 
 
 @contextmanager
@@ -256,7 +265,7 @@ def whole_along(x: Array, *axes: int) -> Array:
     return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*entries)))
 
 
-def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[str | None, ...]) -> Array:
+def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[BatchEntry, ...]) -> Array:
     """Reshape all but the first `lead` axes of `x` to `shape`, divided over mesh axes `names`."""
     sharding = jax.typeof(x).sharding
     new = (*x.shape[:lead], *shape)
@@ -283,10 +292,10 @@ def plain(x: Array) -> Array:
     return _compat.by_parts(retyped, x)
 
 
-def batch_in_type(x: Array) -> PartitionSpec:
-    """The mesh axes that shard each leading axis of a field, as far as its type says so."""
+def batch_in_type(x: Array, ndim: int) -> PartitionSpec:
+    """The mesh axes that shard each leading axis of a field on a grid of `ndim` axes, as far as its type says so."""
     sharding = jax.typeof(x).sharding
-    return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[:-3])
+    return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[: x.ndim - ndim])
 
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
@@ -320,7 +329,7 @@ def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> Part
 
 def _restricted(entries: Iterable[BatchEntry], names: set[str]) -> PartitionSpec:
     """A spec of `entries` without all mesh axes but `names`."""
-    return PartitionSpec(*(spec_entry(name for name in axis_names(entry) if name in names) for entry in entries))
+    return PartitionSpec(*(spec_entry(name for name in entry_names(entry) if name in names) for entry in entries))
 
 
 def batch_of(
@@ -341,7 +350,7 @@ def batch_of(
     entries = []
     for typed, given in zip_longest(_lead(sharding, lead, grid_axes), batch, fillvalue=PartitionSpec.UNCONSTRAINED):
         if given is not PartitionSpec.UNCONSTRAINED:
-            given = spec_entry(name for name in axis_names(given) if name not in explicit)
+            given = spec_entry(name for name in entry_names(given) if name not in explicit)
         entries.append(typed or given)
     free = set(names).difference(grid_axes, explicit)
     return batch_spec(x.shape[:lead], {n: size for n, size in mesh.shape.items() if n in free}, tuple(entries))
@@ -364,7 +373,7 @@ def batch_of_concrete(
 def _lead(sharding: NamedSharding, lead: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
     """The mesh axes that shard each of the first `lead` axes, without those that the grid needs."""
     entries = entries_of(sharding, lead)[:lead]
-    return tuple(spec_entry(name for name in axis_names(entry) if name not in grid_axes) for entry in entries)
+    return tuple(spec_entry(name for name in entry_names(entry) if name not in grid_axes) for entry in entries)
 
 
 def batch_spec(
@@ -378,7 +387,7 @@ def batch_spec(
     """
     given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
     free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
-    entries = [() if i in free else axis_names(entry) for i, entry in enumerate(given)]
+    entries = [() if i in free else entry_names(entry) for i, entry in enumerate(given)]
     used = {name for entry in entries for name in entry}
     for name in (name for name in sizes if name not in used):
         for i in sorted(free, key=lambda i: len(entries[i])):
@@ -386,14 +395,3 @@ def batch_spec(
                 entries[i] = (*entries[i], name)
                 break
     return tuple(map(spec_entry, entries))
-
-
-def axis_names(entry: BatchEntry) -> tuple[str, ...]:
-    """The mesh axes in one entry of a partition spec."""
-    return () if entry is None else (entry,) if isinstance(entry, str) else entry
-
-
-def spec_entry(names: Iterable[str]) -> BatchEntry:
-    """The entry of a partition spec for some mesh axes."""
-    names = tuple(names)
-    return names[0] if len(names) == 1 else names or None

@@ -11,7 +11,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from ._basis.base import Kind
-from ._blocks import AXES, Blocks, pencil_blocks
+from ._blocks import Blocks, MeshAxis, axis_names, pencil_blocks
 from ._box import Box
 from ._layout import Layout
 from ._primitive import operator_p
@@ -26,7 +26,7 @@ class Structure:
     """The type of an array that an operator takes or returns, as far as it is known without one.
 
     - `layout`: on which mesh the array lies, and how it is cut into blocks.
-    - `lengths`: the true lengths of the grid along x, y, z; `None` if an operator takes any, and those of `layout` are
+    - `lengths`: the true length of each axis of the grid; `None` if an operator takes any, and those of `layout` are
         an example.
     - `kind`: "real" or "complex"; `None` for either, as the input is.
     - `space`: "field" or "spectrum"; `None` for either.
@@ -51,7 +51,7 @@ class Structure:
     def axes(self) -> tuple[str, ...]:
         """The names of the grid axes, in the order in which they are stored: "x", or "kx" in a spectrum."""
         blocks = self.layout.blocks
-        names = AXES if blocks.ndim == len(AXES) else tuple(f"x{axis}" for axis in range(blocks.ndim))
+        names = axis_names(blocks.ndim)
         return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
 
     @property
@@ -157,6 +157,13 @@ def _components(given: Structure, wanted: Structure) -> str | None:
     return f"a field with components {wanted.components} before the grid axes is wanted"
 
 
+def _dimensions(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks.ndim, wanted.layout.blocks.ndim
+    if have == want:
+        return None
+    return f"the grids have different numbers of axes, {have} and {want}. Build both operators for one grid"
+
+
 def _grid(given: Structure, wanted: Structure) -> str | None:
     if wanted.lengths is None and given.lengths is not None and given.layout.blocks.padded_axes:
         return f"it is padded. Build the operator with `shape={given.lengths}` and `pad=True`, so that it knows"
@@ -212,19 +219,20 @@ def _box(given: Structure, wanted: Structure) -> str | None:
     return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
 
 
-_CHECKS = (_mesh, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)
+_CHECKS = (_mesh, _dimensions, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)
 
 
-def _divided(blocks: Blocks) -> dict[int, str | None]:
+def _divided(blocks: Blocks) -> dict[int, MeshAxis | None]:
     """The mesh axis that divides each grid axis, where it has more than one device."""
     return {axis: blocks.names[axis] for axis in range(blocks.ndim) if blocks.parts[axis] > 1}
 
 
 def _pencil_name(blocks: Blocks) -> str | None:
     """Which pencil the field lies in; `None` if in none of those that a `Transpose` knows."""
-    sizes = [n for n, name in zip(blocks.parts, blocks.names) if name is not None]
-    for axis in reversed(range(min(blocks.ndim, len(AXES)))):
-        pencil = pencil_blocks(axis, blocks.lengths, blocks.mesh_axes, sizes)
+    entries = [name for name in blocks.names if name is not None]
+    sizes = [parts for name, parts in zip(blocks.names, blocks.parts) if name is not None]
+    for axis, own in reversed(list(enumerate(axis_names(blocks.ndim)))):
+        pencil = pencil_blocks(axis, blocks.lengths, entries, sizes)
         if (pencil.names, pencil.parts) == (blocks.names, blocks.parts):
-            return AXES[axis]
+            return own
     return None

@@ -35,14 +35,15 @@ from ._basis.base import (
     Run as Run,
 )
 from ._basis.fourier import DFT as DFT, Fourier as Fourier
-from ._blocks import AXES as AXES, Blocks as Blocks, Pencil as Pencil
+from ._blocks import Blocks as Blocks, Pencil as Pencil, axis_names as axis_names
 from ._box import Box as Box, Number as Number, check_box as check_box
 from ._check import (
+    check_axes as check_axes,
+    check_axis as check_axis,
     check_count as check_count,
     check_flag as check_flag,
     check_number as check_number,
-    check_one_or_three as check_one_or_three,
-    check_pencil as check_pencil,
+    check_one_or_each as check_one_or_each,
     check_shape as check_shape,
     check_up_to as check_up_to,
 )

@@ -10,7 +10,6 @@ from jax.sharding import AbstractMesh
 from .._backend import grids, launch
 from .._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
 from .._backend.xla import XLA
-from .._blocks import Triple
 from .._check import check_flag
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
@@ -81,7 +80,7 @@ class CuDecompTuner(AbstractTuner):
         return HaloExchange(AbstractMesh((1,), ("x",)), self.halo, periodic=self.periodic, backend=XLA())
 
     @property
-    def widths(self) -> Triple:
+    def widths(self) -> tuple[int, ...]:
         """The wider side of the halo along x, y and z."""
         x, y, z = (max(pair) for pair in self.exchange.halo)
         return x, y, z

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import AbstractBackend
-from .._blocks import Triple, mesh_sizes
+from .._blocks import mesh_sizes
 from .._decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._sharding import AxisTypes
@@ -37,7 +37,7 @@ class Trial:
 class Task:
     """What is asked of `dops.autotune`. Every process that owns one of `devices` has the same task."""
 
-    shape: Triple
+    shape: tuple[int, ...]
     devices: tuple[Any, ...]
     dtype: np.dtype
     axes: tuple[str, str]

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from .._blocks import AXES, Blocks
+from .._blocks import Blocks, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
 from . import grids, launch
@@ -114,9 +114,10 @@ class CuDecomp(AbstractBackend):
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         match stages[0]:
             case Move() as stage:
-                return int(stage.gathered is not None and stage.before.ndim == 3)
+                known = isinstance(stage.mesh_axis, str) and not stage.is_partial
+                return int(known and stage.before.ndim == 3)
             case Extend() as stage:
-                return int(stage.before.ndim == 3)
+                return int(not isinstance(stage.before.names[stage.axis], tuple) and stage.before.ndim == 3)
             case _:
                 return 0
 
@@ -208,13 +209,14 @@ class CuDecomp(AbstractBackend):
         parts = after.parts[divided]
         whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
         shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
+        names = axis_names(before.ndim)
         result = self._call(
             call,
             self._transpose(call, stage),
             grids.TRANSPOSE,
             (*block.shape[:lead], *shape),
             pad_end(block, whole[divided], lead + before.order.index(divided)),
-            f"Transpose {AXES[divided]} -> {AXES[gathered]} of blocks",
+            f"Transpose {names[divided]} -> {names[gathered]} of blocks",
             forward=np.bool_(divided < gathered),
         )
         return lax.slice_in_dim(result, 0, after.lengths[gathered], axis=lead + after.order.index(gathered))
@@ -256,7 +258,7 @@ class CuDecomp(AbstractBackend):
             grids.HALO,
             field.shape,
             field,
-            f"HaloExchange along {AXES[stage.axis]} of layers",
+            f"HaloExchange along {axis_names(3)[stage.axis]} of layers",
             width=np.int64(width),
             periodic=np.bool_(stage.periodic),
         )

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from .._basis.fourier import DFT
-from .._blocks import AXES, Blocks
+from .._blocks import Blocks, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
@@ -180,22 +180,23 @@ def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
 
 def _details(plan: Plan, scale: float, who: Caller) -> Iterator[str]:
     """What else tells the operator from others: an error says it where all the rest is the same."""
+    names = axis_names(plan.source.ndim)
     for stage in plan.stages:
         match stage:
             case LocalTransform(transform=DFT() as dft):
-                axes = "".join(AXES[axis] for axis in stage.axes)
+                axes = "".join(names[axis] for axis in stage.axes)
                 yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
             case Extend():
                 halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
                 kind = "periodic" if stage.periodic else "bounded"
-                yield f"{kind} halo {halo} along {AXES[stage.axis]}{', transposed' if stage.transposed else ''}"
+                yield f"{kind} halo {halo} along {names[stage.axis]}{', transposed' if stage.transposed else ''}"
             case Crop(transposed=True):
                 yield "transposed"
-    yield "stored as " + " -> ".join("".join(AXES[i] for i in blocks.order) for blocks in (plan.source, plan.target))
+    yield "stored as " + " -> ".join("".join(names[i] for i in blocks.order) for blocks in (plan.source, plan.target))
     yield f"times {scale:g}"
     yield f"called at {who.place}"
 
 
 def _pencil(blocks: Blocks) -> str:
-    whole = "".join(axis for axis, name in zip(AXES, blocks.names) if name is None)
+    whole = "".join(axis for axis, name in zip(axis_names(blocks.ndim), blocks.names) if name is None)
     return f"{whole}-pencils"

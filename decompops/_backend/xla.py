@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from jax import Array, lax
 from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
 from .._basis.base import Run
+from .._blocks import MeshAxis
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 from .base import AbstractBackend
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
@@ -23,7 +23,7 @@ from .xla_halo import Exchange, clear, crop, embed, extend, permute
 _CHUNK = 8
 _MOST_CHUNKS = 64
 # Exchanges parts of blocks between the devices along a mesh axis: `(block, mesh_axis, axis) -> block`.
-AllToAll = Callable[[Array, str, int], Array]
+AllToAll = Callable[[Array, MeshAxis, int], Array]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
     return result
 
 
-def all_to_all(block: Array, name: str, axis: int) -> Array:
+def all_to_all(block: Array, name: MeshAxis, axis: int) -> Array:
     """Send part number i of `block` along `axis` to device number i along mesh axis `name`; join what arrives there."""
     return lax.all_to_all(block, name, axis, axis, tiled=True)
 
@@ -90,27 +90,27 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
     before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
     order = tuple(range(lead)) + tuple(lead + before.order.index(axis) for axis in after.order)
     gathered, divided = stage.gathered, stage.divided
-    if gathered is None or divided is None:
+    if gathered is None or divided is None or stage.mesh_axis is None:
         return _reorder(block, order, chunked)
 
     # One piece per receiver, cut along the axis that becomes divided, rearranged while it is copied and laid side by
     # side along the axis that becomes whole. Splitting and joining along that one axis, the all-to-all needs no copies
     # beyond XLA's own.
-    cells, parts = after.core(divided), after.parts[divided]
+    cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []
     for part in range(parts):
-        start = min(part * cells, before.lengths[divided])
-        stop = min(start + cells, before.lengths[divided])
+        start = min(part * cells, length)
+        stop = min(start + cells, length)
         piece = pad_end(lax.slice_in_dim(block, start, stop, axis=cut), cells, cut)
         pieces.append(_reorder(piece, order, chunked))
     block = jnp.concatenate(pieces, axis=join)
-    if (parts - 1) * cells >= before.lengths[divided]:
+    if (parts - 1) * cells >= length:
         # XLA gives a piece that it knows to be zero another memory layout than the others, and then rejects its own
         # all-to-all ("operands with different shapes").
         block = lax.optimization_barrier(block)
-    block = exchange(block, cast(str, before.names[gathered]), join)
-    return lax.slice_in_dim(block, 0, after.lengths[gathered], axis=join)
+    block = exchange(block, stage.mesh_axis, join)
+    return lax.slice_in_dim(block, 0, after.core(gathered), axis=join)
 
 
 def pad_end(block: Array, length: int, axis: int) -> Array:

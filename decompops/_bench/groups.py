@@ -11,7 +11,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from .._blocks import Triple
 from ..mpmd import MpmdMesh, reshard
 from ..mpmd._transfer import Route
 from .program import Contestant, random_field
@@ -22,7 +21,7 @@ class HandOver:
     """From the first to the last group along the axis x of a mesh; from slabs along x to slabs along y."""
 
     mesh: Mesh
-    shape: Triple
+    shape: tuple[int, ...]
     dtype: np.dtype
 
     @cached_property

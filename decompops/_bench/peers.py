@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from .._blocks import Triple
 from .._sharding import map_blocks
 from .program import Contestant, compile_for, gathered
 
@@ -30,13 +29,13 @@ class Task:
     """What is to be computed of a field: the answer is the same for all contestants. `dtype` is the real one."""
 
     operator: str
-    shape: Triple
+    shape: tuple[int, ...]
     mesh: Mesh
     dtype: np.dtype
     axis_contiguous: bool
 
     @property
-    def halo(self) -> Triple:
+    def halo(self) -> tuple[int, ...]:
         """Its widths: along axes that devices divide."""
         rows, columns = (*self.mesh.devices.shape, 1)[:2]
         return HALO_WIDTH if rows > 1 else 0, HALO_WIDTH if columns > 1 else 0, 0
@@ -106,7 +105,7 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
     return makers
 
 
-def _wavenumbers(task: Task, *, half: bool, order: Triple = (0, 1, 2)) -> list[np.ndarray]:
+def _wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = (0, 1, 2)) -> list[np.ndarray]:
     """Integer wavenumbers, broadcastable against a spectrum stored in `order`."""
     kinds = (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq if half else np.fft.fftfreq)
     modes = [kind(n, 1 / n).astype(task.dtype) for kind, n in zip(kinds, task.shape)]
@@ -170,7 +169,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
     devices = task.mesh.devices
     mesh = Mesh(devices.reshape(devices.shape[0], -1), ("x", "y"))
     spec = P("x", "y", None)
-    order: Triple = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
+    order: tuple[int, ...] = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
     note = ""
     if task.is_transform:
         note = "complex transform" if task.real else ""

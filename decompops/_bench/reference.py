@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._blocks import Triple
 from .program import random_field
 
 
@@ -15,8 +14,8 @@ from .program import random_field
 class Spectra:
     """The real transform of fields of `shape` to the modes that a grid of shape `modes` has."""
 
-    shape: Triple
-    modes: Triple
+    shape: tuple[int, ...]
+    modes: tuple[int, ...]
     norm: str
 
     @property

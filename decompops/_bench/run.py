@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
-from .._blocks import Triple
 from .._decomposition import Decomposition
 from .._plan.stage import LocalTransform
 from .groups import HandOver
@@ -44,7 +43,7 @@ class Case:
     """
 
     operator: str
-    shape: Triple
+    shape: tuple[int, ...]
     mesh: tuple[int, ...]
     dtype: str
     axis_contiguous: bool | None
@@ -52,7 +51,7 @@ class Case:
 
 def cases(
     operators: Sequence[str],
-    shapes: Sequence[Triple],
+    shapes: Sequence[tuple[int, ...]],
     meshes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
     orders: Sequence[bool],

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._check import check_shape
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT, FFT3D
 from .._operator.halo import HaloExchange
 from .._plan.plan import Plan
 from ..nn._fno import FNOBlock
@@ -40,7 +40,7 @@ RIGHT_HAND_SIDE: Calls = (("inverse", (6,)), ("forward", (3,)))
 class SolverTransform:
     """A real transform inside a solver, for real fields of `dtype`."""
 
-    fft: FFT3D
+    fft: FFT
     dtype: np.dtype
 
     @property

@@ -54,7 +54,7 @@ class AbstractTyped(eqx.Module):
 
 
 class AbstractOperator(AbstractTyped):
-    """A linear operator on fields of shape `(*batch, nx, ny, nz)`, divided over a device mesh.
+    """A linear operator on fields of shape `(*batch, nx, ny, nz)`, or of any number of grid axes, on a device mesh.
 
     Operators are immutable PyTrees. They are called like functions, differentiate in every mode, take any number of
     leading batch axes (and `jax.vmap`), and compose with `@`.
@@ -66,20 +66,18 @@ class AbstractOperator(AbstractTyped):
         decomposition: AbstractVar[Decomposition]
 
     def __repr__(self) -> str:
-        return self.signature
+        return self.signature if self.decomposition.has_mesh else f"{self.title}  (on the mesh of its input)"
 
     @property
     def __name__(self) -> str:  # what `jax.jit(operator)` is called in profiles
         return self.title
 
     @abc.abstractmethod
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
         """Apply to a field. `key` is ignored; it is there for `eqx.nn.Sequential`."""
 
     @abc.abstractmethod
-    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
+    def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
         """Apply to one block `(*batch, ...)`, inside the caller's own `jax.shard_map` over the mesh."""
 
     @property
@@ -142,15 +140,13 @@ class Compose(AbstractOperator):
                 return operator.decomposition
         raise AttributeError("`decomposition` is that of an operator; this pipeline has layers only.")
 
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
         y = jnp.asarray(x)
         for operator in reversed(self.operators):
             y = operator(y)
         return y
 
-    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
+    def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
         for operator in reversed(self.operators):
             block = operator.local(block) if isinstance(operator, AbstractOperator) else operator(block)
         return block

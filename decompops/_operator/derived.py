@@ -2,14 +2,17 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax import Array
+from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
+from .._sharding import mesh_of
 from .._structure import Structure
 from .base import AbstractOperator
 
@@ -44,6 +47,9 @@ class Form:
 UNCHANGED = Form()
 
 
+_D = TypeVar("_D", bound="AbstractDerivable")
+
+
 class AbstractDerivable(AbstractOperator):
     """An operator that can be applied transposed and conjugated, and perhaps inverted, by one method: `apply`.
 
@@ -51,9 +57,7 @@ class AbstractDerivable(AbstractOperator):
     """
 
     @abc.abstractmethod
-    def apply(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         """Apply the operator in `form` to a field, or with `local` to one block inside a `shard_map`."""
 
     @property
@@ -72,14 +76,14 @@ class AbstractDerivable(AbstractOperator):
     def result_structure(self, given: Structure) -> Structure:
         return type(self).structures(self, UNCHANGED, given)[1].following(given)
 
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], *, key: Any = None
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
+        operator = self if self.decomposition.has_mesh else _located(self, x)
         # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
-        return type(self).apply(self, x, UNCHANGED, local=False)
+        return type(operator).apply(operator, x, UNCHANGED, local=False)
 
-    def local(self, block: Shaped[Array, "*lead nx ny nz"]) -> Shaped[Array, "*new_lead mx my mz"]:
-        return type(self).apply(self, block, UNCHANGED, local=True)
+    def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
+        operator = self if self.decomposition.has_mesh else _located(self, block)
+        return type(operator).apply(operator, block, UNCHANGED, local=True)
 
     @property
     def T(self) -> "AbstractDerivable":
@@ -118,9 +122,7 @@ class Derived(AbstractDerivable):
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         return self.operator.structures(self.form ^ form, given)
 
-    def apply(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         operator = self.operator
         form = self.form if form == UNCHANGED else self.form ^ form
         return type(operator).apply(operator, x, form, local=local)
@@ -131,3 +133,23 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
     if isinstance(operator, Derived):
         operator, form = operator.operator, operator.form ^ form
     return operator if form == UNCHANGED else Derived(operator, form)
+
+
+def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
+    """`operator`, which was built without a mesh, on the mesh that the array `x` is on."""
+    mesh = mesh_of(x)
+    if mesh is None:
+        raise ValueError(
+            f"`mesh` must be given to `{operator.title}`, or be the ambient mesh (`jax.set_mesh`), for an array whose "
+            f"mesh is not known; got {jax.typeof(x)}. (Inside `jax.jit` an array tells its mesh only on Explicit axes.)"
+        )
+    return on_mesh(operator, mesh)
+
+
+def on_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
+    """`operator`, which was built without a mesh, on `mesh`."""
+
+    def with_mesh(node: Any) -> Any:
+        return node.on(mesh) if isinstance(node, Decomposition) else node
+
+    return jax.tree.map(with_mesh, operator, is_leaf=lambda node: isinstance(node, Decomposition))

@@ -1,4 +1,4 @@
-"""`FFT3D`: the distributed fast Fourier transform."""
+"""`FFT`, and its names `FFT2D` and `FFT3D`: the distributed fast Fourier transform."""
 
 from typing import Any
 
@@ -6,19 +6,22 @@ import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
+from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
-from .._check import check_flag
+from .._basis.points import Points
+from .._check import check_axes, check_flag
 from .._decomposition import Decomposition
 from .._plan.transform import Norm
 from .transform import AbstractTransform, check_modes, check_norm
 
 
-class FFT3D(AbstractTransform):
-    """The 3-D discrete Fourier transform of fields in z-pencils; the spectrum lies in x-pencils.
+class FFT(AbstractTransform):
+    """The discrete Fourier transform of fields on a grid of any number of axes.
 
-    Equal to `jnp.fft.fftn(u, axes=(-3, -2, -1))`, or to `rfftn` with `real=True`, in value, axis order and dtype. A
-    slab communicates once, a pencil twice, always by all-to-all: the algorithm of P3DFFT (Pekurovsky, SIAM J. Sci.
-    Comput. 34, 2012).
+    Fields lie in the pencils of the last axis and spectra in those of the first one: on a grid of three in z-pencils
+    and in x-pencils. Equal to `jnp.fft.fftn` over the axes of the grid, or to `rfftn` with `real=True`, in value, axis
+    order and dtype. Each mesh axis that divides the grid costs one all-to-all: the algorithm of P3DFFT (Pekurovsky,
+    SIAM J. Sci. Comput. 34, 2012).
 
     !!! example
 
@@ -26,56 +29,91 @@ class FFT3D(AbstractTransform):
         fft = dops.FFT3D(mesh)
         k = fft(u)              # sharded P(None, "x", "y")
         u = fft.inverse(k)      # sharded P("x", "y", None)
+
+        dops.FFT2D(mesh, axes="x")                              # fields P("x", None), spectra P(None, "x")
+        dops.FFT(mesh, shape=(8, 64, 64, 64), transformed=(1, 2, 3))
         ```
     """
 
     decomposition: Decomposition
     real: bool = eqx.field(static=True)
+    transformed: tuple[int, ...] = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)
     axis_contiguous: bool = eqx.field(static=True)
     modes: tuple[int, ...] | None = eqx.field(static=True)
+    nyquist: bool = eqx.field(static=True)
 
     def __init__(
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None = None,
         *,
         shape: Any = None,
+        ndim: int | None = None,
         axes: Any = None,
+        transformed: Any = None,
         pad: bool | None = None,
         real: bool = False,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
         modes: Any = None,
+        nyquist: bool = False,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `real`: transform real fields to the half spectrum, `nz // 2 + 1` modes along z. The inverse needs `shape`.
-        - `norm`: which direction is scaled by `1 / (nx ny nz)`, as in `jnp.fft`; "ortho" scales both by its root.
-            `None` is "backward".
-        - `axis_contiguous`: leave the spectrum stored as (y, z, x), sharded `P("x", "y", None)`. Faster where it is
-            only multiplied pointwise and transformed back.
+        - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
+        - `transformed`: the axes of the grid that are transformed, by their names or numbers: `("x", "z")`, `(0, 2)`.
+            The others are carried along. By default all.
+        - `real`: transform real fields to the half spectrum, `n // 2 + 1` modes along the last axis that is
+            transformed. The inverse needs `shape`.
+        - `norm`: which direction is scaled by one over the number of points, as in `jnp.fft`; "ortho" scales both by
+            its root. `None` is "backward".
+        - `axis_contiguous`: leave the spectrum stored with the first axis last: of three as (y, z, x), sharded
+            `P("x", "y", None)`. Faster where it is only multiplied pointwise and transformed back.
         - `modes`: keep only the modes that a grid of this shape `(mx, my, mz)` has, those below `m / 2` along each
             axis: the spectrum is that of the field with all others removed, scaled as that of the whole grid. They are
             dropped as soon as an axis is transformed, so less is computed and communicated. `.inverse` puts zeros in
-            their place. Where `m` is even and less than the grid's length, the Nyquist mode `m / 2` is zero.
+            their place.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` where `modes` has an even `m` less than the grid's length,
+            as the sum of the two modes that it stands for; else it is zero.
 
-        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for an unknown `norm`, and for `modes`
-        without `shape` or beyond it.
+        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for an unknown `norm` and axes of no grid,
+        and for `modes` without `shape` or beyond it.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
+        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         self.real = check_flag("real", real)
+        every = range(self.decomposition.ndim) if transformed is None else transformed
+        self.transformed = tuple(sorted(check_axes("transformed", tuple(every), self.decomposition.ndim)))
+        if not self.transformed:
+            raise ValueError(f"`transformed` must be at least one axis of the grid; got {transformed!r}.")
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
         self.modes = check_modes(modes, self.decomposition.shape)
+        self.nyquist = check_flag("nyquist", nyquist)
 
     @property
-    def bases(self) -> tuple[Fourier, Fourier, Fourier]:
+    def bases(self) -> tuple[AbstractBasis, ...]:
         """The basis of each axis of the grid."""
-        return Fourier(), Fourier(), Fourier(half=self.real)
+        bases: list[AbstractBasis] = [Points()] * self.decomposition.ndim
+        for axis in self.transformed:
+            bases[axis] = Fourier(half=self.real and axis == self.transformed[-1])
+        return tuple(bases)
 
-    def replace(self, **options: Any) -> "FFT3D":
+    @property
+    def title(self) -> str:
+        return {2: "FFT2D", 3: "FFT3D"}.get(self.decomposition.ndim, "FFT")
+
+    def replace(self, **options: Any) -> "FFT":
         """The same transform with other options, by the names that they have when it is built."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in ("real", "norm", "axis_contiguous", "modes")}
-        return FFT3D(self.decomposition, **(own | options))
+        names = ("real", "transformed", "norm", "axis_contiguous", "modes", "nyquist")
+        return FFT(self.decomposition, **({name: getattr(self, name) for name in names} | options))
+
+
+def FFT2D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Any) -> FFT:
+    """`FFT(mesh, ndim=2, **options)`: the Fourier transform on grids of two axes."""
+    return FFT(mesh, ndim=2, **options)
+
+
+def FFT3D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Any) -> FFT:
+    """`FFT(mesh, ndim=3, **options)`: the Fourier transform on grids of three axes."""
+    return FFT(mesh, ndim=3, **options)

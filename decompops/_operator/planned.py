@@ -7,19 +7,20 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import AbstractMesh
 from jaxtyping import Shaped
 
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
-from .._blocks import AXES, Blocks
-from .._decomposition import Decomposition
+from .._blocks import Blocks, axis_names
+from .._decomposition import Decomposition, check_grid
 from .._layout import Layout, check_global
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
 from .._remember import remembered
 from .._sharding import manual_axes, plain
 from .._structure import Space, Structure
-from .derived import UNCHANGED, AbstractDerivable, Form
+from .derived import UNCHANGED, AbstractDerivable, Form, on_mesh
 
 
 class AbstractPlanned(AbstractDerivable):
@@ -36,14 +37,12 @@ class AbstractPlanned(AbstractDerivable):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The plan for a grid of true lengths `shape`."""
 
-    def apply(
-        self, x: Shaped[Array | np.ndarray, "*batch nx ny nz"], form: Form, *, local: bool
-    ) -> Shaped[Array, "*batch mx my mz"]:
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         x = x if isinstance(x, Array) else jnp.asarray(x)
         if local:
             _check_inside(self.decomposition)
         else:
-            check_global("x", self.decomposition.axes, "use `.local(block)` there")
+            check_global("x", self.decomposition.mesh_axes, "use `.local(block)` there")
             x = plain(x)
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
@@ -52,7 +51,9 @@ class AbstractPlanned(AbstractDerivable):
 
     @property
     def is_invertible(self) -> bool:
-        return _example(self, UNCHANGED).is_invertible
+        # Which mesh it is makes no difference.
+        operator = self if self.decomposition.has_mesh else on_mesh(self, AbstractMesh((1,), ("any",)))
+        return _example(operator, UNCHANGED).is_invertible
 
     # Whether fields or spectra are taken and returned: `None` for either, as the input is.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
@@ -74,24 +75,20 @@ class AbstractPlanned(AbstractDerivable):
 
     def plan_for(self, shape: tuple[int, ...], form: Form = UNCHANGED, *, blocks: bool = False) -> Plan:
         """The plan for an input of `shape`: a global field, or one block of it."""
-        name = "block" if blocks else "x"
-        if len(shape) < 3:
-            raise ValueError(f"`{name}` must have shape (*batch, nx, ny, nz); got {shape}.")
-        if 0 in shape[-3:]:
-            raise ValueError(f"`{name}` must have at least one cell along every axis; got {shape}.")
-        plan, grid = _example(self, form), shape[-3:]
+        name, ndim = "block" if blocks else "x", self.decomposition.ndim
+        check_grid(name, shape, ndim)
+        plan, last = _example(self, form), shape[-ndim:]
         if self.decomposition.shape is None:
             source = plan.source
-            if blocks:
-                grid = tuple(n * source.parts[axis] for n, axis in zip(grid, source.order))
-            lengths = source.lengths_of(grid)
+            parts = [source.parts[axis] if blocks else 1 for axis in source.order]
+            lengths = source.lengths_of(tuple(n * part for n, part in zip(last, parts)))
             if min(lengths) < 1:
                 parts = tuple(source.parts[axis] for axis in source.order)
                 raise ValueError(
                     f"`{name}` must be extended by the halo {source.halo} of each of its {parts} blocks; got {shape}."
                 )
             plan = plan_in_form(self.plan(lengths), form)
-            unknown = [AXES[axis] for axis, n in enumerate(lengths) if plan.source.lengths[axis] != n]
+            unknown = [axis_names(ndim)[axis] for axis, n in enumerate(lengths) if plan.source.lengths[axis] != n]
             if unknown:
                 raise ValueError(
                     f"`shape` must be given to the operator, because the true length along {', '.join(unknown)} does "
@@ -102,9 +99,9 @@ class AbstractPlanned(AbstractDerivable):
         accepted = {source.block_shape} if blocks else {source.shape}
         if not blocks and not source.has_halo:
             accepted.add(source.true_shape)  # still to be padded
-        if shape[-3:] not in accepted:
+        if last not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
-            hint = " That is the shape of its results: is the inverse meant?" if shape[-3:] == plan.target.shape else ""
+            hint = " That is the shape of its results: is the inverse meant?" if last == plan.target.shape else ""
             raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
         return plan
 
@@ -113,8 +110,8 @@ class AbstractPlanned(AbstractDerivable):
 def _example(operator: AbstractPlanned, form: Form) -> Plan:
     """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
     decomposition = operator.decomposition
-    n = math.prod(decomposition.sizes)
-    return plan_in_form(operator.plan(decomposition.shape or (n, n, n)), form)
+    n = 2 * math.prod(decomposition.sizes)
+    return plan_in_form(operator.plan(decomposition.shape or (n,) * decomposition.ndim), form)
 
 
 def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:
@@ -156,17 +153,17 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
         (plan.target, "the result", f"`shape={plan.source.lengths}`"),
     ):
         for axis in blocks.padded_axes:
+            along = axis_names(blocks.ndim)[axis]
             raise ValueError(
                 f"`shape` must be given to `{plan.name}`, because {blocks.parts[axis]} devices do not divide the "
-                f"{blocks.lengths[axis]} cells of {of} along {AXES[axis]}: pass {wanted}; got `{name}` of shape "
-                f"{shape}."
+                f"{blocks.lengths[axis]} cells of {of} along {along}: pass {wanted}; got `{name}` of shape {shape}."
             )
 
 
 def _check_inside(decomposition: Decomposition) -> None:
     """Raise `ValueError` unless a call for a block is inside a `shard_map` over the mesh axes that divide the grid."""
-    for name, size in zip(decomposition.axes, decomposition.sizes):
-        if name not in manual_axes() and size > 1:
+    for name in decomposition.mesh_axes:
+        if name not in manual_axes() and decomposition.mesh.shape[name] > 1:
             raise ValueError(
                 f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
                 "one. Call the operator itself on a global field."

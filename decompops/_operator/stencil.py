@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._blocks import Blocks
+from .._blocks import Blocks, Pencil
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._sharding import manual_axes, place, reshape_behind
@@ -49,7 +49,9 @@ class Stencil(AbstractDerivable):
         halo: Any = 1,
         *,
         periodic: Any = True,
+        pencil: Pencil = -1,
         shape: Any = None,
+        ndim: int | None = None,
         axes: Any = None,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
@@ -57,14 +59,17 @@ class Stencil(AbstractDerivable):
         """**Arguments:**
 
         - `fn`: the function of one extended block.
-        - `mesh`, `halo`, `periodic`, `shape`, `axes`, `pad`, `backend`: as of `decompops.HaloExchange`.
+        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: see
+            `decompops.HaloExchange`.
 
         **Raises:** as `decompops.HaloExchange`, and `TypeError` for an `fn` that cannot be called. Calls raise
         `TypeError` or `ValueError` where `fn` does not return a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")
-        self.exchange = HaloExchange(mesh, halo, periodic=periodic, shape=shape, axes=axes, pad=pad, backend=backend)
+        self.exchange = HaloExchange(
+            mesh, halo, periodic=periodic, pencil=pencil, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend
+        )
         self.fn = fn
 
     @property
@@ -88,14 +93,12 @@ class Stencil(AbstractDerivable):
     def is_invertible(self) -> bool:
         return False
 
-    def apply(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         function: Callable = self._of_block if local else self._of_field
         if form == UNCHANGED:
             return function(x)
         if not local:
-            x = HaloExchange(self.decomposition, 0)(x)  # Pads and shards it.
+            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)  # Pads and shards it.
         x = jnp.conj(x) if form.conjugated else jnp.asarray(x)
         y = self._transposed(function, x) if form.transposed else function(x)
         return jnp.conj(y) if form.conjugated else y
@@ -104,70 +107,85 @@ class Stencil(AbstractDerivable):
         windows = self._windows()
         extended = windows(x)
         layout = windows.plan_for(jnp.shape(x)).target
-        (a, b), mesh = self.decomposition.axes, self.decomposition.mesh
+        mesh, names = self.decomposition.mesh, layout.names
         # The blocks become axes of their own that the mesh divides one to one, and `fn` is mapped over them. Unlike a
         # `shard_map` this leaves batch axes to XLA, which need not gather them, and lets `fn` close over arrays.
-        blocks = reshape_behind(extended, extended.ndim - 3, _with_blocks(layout), (a, None, b, None, None))
-        rows, columns = (
-            place(jnp.asarray(_shifts(layout, axis)), NamedSharding(mesh, PartitionSpec(name)))
+        pairs = [
+            axis
+            for length, parts, name in zip(layout.block_shape, layout.parts, names)
+            for axis in ([(parts, name), (length, None)] if name else [(length, None)])
+        ]
+        shape, entries = zip(*pairs)
+        blocks = reshape_behind(extended, extended.ndim - layout.ndim, shape, entries)
+        divided = [axis for axis, name in enumerate(names) if name]
+        shifts = [
+            place(jnp.asarray(_shifts(layout, axis)), NamedSharding(mesh, PartitionSpec(names[axis])))
             if layout.is_padded(axis)
             else None
-            for axis, name in ((0, a), (1, b))
-        )
-        # JAX refuses names inside a partly manual `shard_map`.
-        name_a, name_b = (None, None) if manual_axes() else (a, b)
+            for axis in divided
+        ]
         mapped = functools.partial(self._on_block, layout)
-        mapped = jax.vmap(mapped, in_axes=(-3, None, 0), out_axes=-3, spmd_axis_name=name_b)
-        mapped = jax.vmap(mapped, in_axes=(-5, 0, None), out_axes=-5, spmd_axis_name=name_a)
-        result = mapped(blocks, rows, columns)
-        shape = tuple(layout.core(axis) * layout.parts[axis] for axis in range(3))
-        return reshape_behind(result, result.ndim - 5, shape, (a, b, None))
+        for number, axis in reversed(list(enumerate(divided))):
+            # Behind the axis of its blocks there are this axis of the grid, the later ones, and their blocks.
+            position = axis - layout.ndim - len(divided) + number
+            mapped = jax.vmap(
+                mapped,
+                in_axes=(position, *(0 if other == number else None for other in range(len(divided)))),
+                out_axes=position,
+                # JAX refuses names inside a partly manual `shard_map`.
+                spmd_axis_name=None if manual_axes() else names[axis],
+            )
+        result = mapped(blocks, *shifts)
+        shape = tuple(layout.core(axis) * layout.parts[axis] for axis in range(layout.ndim))
+        return reshape_behind(result, result.ndim - layout.ndim - len(divided), shape, names)
 
     def _of_block(self, block: Array) -> Array:
         windows = self._windows()
         layout = windows.plan_for(jnp.shape(block), blocks=True).target
-        row, column = (
-            jnp.asarray(_shifts(layout, axis))[jax.lax.axis_index(layout.names[axis])]
-            if layout.is_padded(axis)
-            else None
-            for axis in (0, 1)
+        shifts = (
+            jnp.asarray(_shifts(layout, axis))[jax.lax.axis_index(name)] if layout.is_padded(axis) else None
+            for axis, name in enumerate(layout.names)
+            if name
         )
-        return self._on_block(layout, windows.local(block), row, column)
+        return self._on_block(layout, windows.local(block), *shifts)
 
     def _windows(self) -> HaloExchange:
         """The halo exchange that gives every block what `_on_block` needs: where there is padding, more on the left."""
         exchange = self.exchange
         if exchange.decomposition.shape is None:
             return exchange
-        layout = exchange.decomposition.blocks("z")
+        layout = exchange.decomposition.blocks(exchange.pencil)
         halo = tuple((before + layout.padding(axis), after) for axis, (before, after) in enumerate(exchange.halo))
-        return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic)
+        return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic, pencil=exchange.pencil)
 
     def _on_block(self, layout: Blocks, extended: Array, *shifts: Array | None) -> Array:
         """`fn` on one extended block of `layout`.
 
         `fn` never sees padding: a result there, such as 0 / 0, could be masked, but not its gradient. A block that
-        reaches past the end of the field shows `fn` a window that ends with the field, by a shift earlier along x or y.
+        reaches past the end of the field shows `fn` a window that ends with the field: it starts `shifts` cells earlier
+        along each divided axis (`None` where nothing is padded).
         """
-        cells = tuple(layout.core(axis) for axis in range(3))
-        for axis, shift in enumerate(shifts):
+        ndim, cells = layout.ndim, tuple(map(layout.core, range(layout.ndim)))
+        divided = [axis for axis, name in enumerate(layout.names) if name]
+        for axis, shift in zip(divided, shifts):
             if shift is not None:
                 width = cells[axis] + sum(self.exchange.halo[axis])
                 starts = {s: layout.padding(axis) - s for s in _shifts(layout, axis).tolist()}
-                extended = _window(extended, axis, width, shift, starts)
+                extended = _window(extended, axis - ndim, width, shift, starts)
         result = self.fn(extended)
         if not isinstance(result, Array):
             raise TypeError(f"`fn` must return one array; got {type(result).__name__}.")
-        if jnp.shape(result)[-3:] != cells:
+        if jnp.shape(result)[-ndim:] != cells:
             raise ValueError(
                 f"`fn` must return a block of shape (*batch, {', '.join(map(str, cells))}) for an extended one of "
                 f"shape {extended.shape}; got {jnp.shape(result)}."
             )
-        for axis, shift in enumerate(shifts):
+        for axis, shift in zip(divided, shifts):
             if shift is not None:
-                widths = [(0, layout.padding(axis) if i == axis else 0) for i in range(3)]
-                result = jnp.pad(result, [(0, 0)] * (result.ndim - 3) + widths)
-                result = _window(result, axis, cells[axis], shift, {s: s for s in _shifts(layout, axis).tolist()})
+                widths = [(0, layout.padding(axis) if i == axis else 0) for i in range(ndim)]
+                result = jnp.pad(result, [(0, 0)] * (result.ndim - ndim) + widths)
+                starts = {s: s for s in _shifts(layout, axis).tolist()}
+                result = _window(result, axis - ndim, cells[axis], shift, starts)
         return result
 
     def _transposed(self, function: Callable, x: Array) -> Array:
@@ -193,18 +211,12 @@ def _shifts(layout: Blocks, axis: int) -> np.ndarray:
 
 
 def _window(block: Array, axis: int, width: int, shift: Array, starts: dict[int, int]) -> Array:
-    """`width` cells of `block` along grid axis `axis`, from `starts[shift]` on.
+    """`width` cells of `block` along its axis `axis`, from `starts[shift]` on.
 
     A choice of static slices: unlike a dynamic slice, it stays within each device when it is mapped over blocks.
     """
-    slices = {s: jax.lax.slice_in_dim(block, start, start + width, axis=axis - 3) for s, start in starts.items()}
+    slices = {s: jax.lax.slice_in_dim(block, start, start + width, axis=axis) for s, start in starts.items()}
     window = slices.pop(0)
     for s, candidate in slices.items():
         window = jnp.where(shift == s, candidate, window)
     return window
-
-
-def _with_blocks(layout: Blocks) -> tuple[int, ...]:
-    """The global shape of a z-pencil with the blocks along x and y as axes of their own."""
-    x, y, z = layout.block_shape
-    return (layout.parts[0], x, layout.parts[1], y, z)

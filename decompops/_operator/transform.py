@@ -1,4 +1,4 @@
-"""Transforms along every axis of a grid, each in a basis of its own."""
+"""Transforms along the axes of a grid, each in a basis of its own."""
 
 import functools
 import math
@@ -16,60 +16,67 @@ from jaxtyping import Float
 
 from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
-from .._blocks import AXES, Blocks
+from .._blocks import Blocks
 from .._box import Box, check_box
 from .._check import check_flag, check_shape, check_up_to
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
-from .._plan.transform import Norm, check_order, transform_plan
+from .._plan.route import check_bases_fit
+from .._plan.transform import Norm, transform_plan
 from .._sharding import manual_axes, place
 from .._structure import Space
 from .planned import AbstractPlanned
 
 
-Wavenumbers = tuple[Float[Array, "_ _ _"], ...]
+Wavenumbers = tuple[Float[Array, "*broadcastable"], ...]
 
 
 class AbstractTransform(AbstractPlanned):
-    """A transform of fields in z-pencils along every axis of the grid; the spectrum lies in x-pencils."""
+    """A transform of fields along the axes of a grid; the spectrum lies in the pencils of the first axis.
+
+    Fields lie in the pencils of the last axis. An axis whose basis is `Points()` is carried along.
+    """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         bases: ClassVar[tuple[AbstractBasis, ...]]  # of each axis of the grid
         norm: ClassVar[Norm]
         axis_contiguous: ClassVar[bool]
         modes: ClassVar[tuple[int, ...] | None]
+        nyquist: ClassVar[bool]
     else:
         bases: AbstractVar[tuple[AbstractBasis, ...]]
         norm: AbstractVar[Norm]
         axis_contiguous: AbstractVar[bool]
         modes: AbstractVar[tuple[int, ...] | None]
+        nyquist: AbstractVar[bool]
 
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        dec = self.decomposition
-        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(self.bases, shape))
+        bases = tuple(basis.orthogonalized() if self.norm == "ortho" else basis for basis in self.bases)
+        transformed = [(basis, n) for basis, n in zip(bases, shape) if basis.is_transformed]
+        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in transformed)
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
-        source, target, kept = dec.blocks("z", shape), self._spectrum(shape), self.modes or shape
-        return transform_plan(self.__name__, source, target, self.bases, kept, dec.pencil, scale=scale)
+        source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
+        return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
 
     def wavenumbers(
         self, shape: Any = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
     ) -> Wavenumbers:
-        """Angular wavenumbers `(kx, ky, kz)` of the spectrum, broadcastable against it and sharded like it.
+        """Angular wavenumbers of the spectrum, such as `(kx, ky, kz)`, broadcastable against it and sharded like it.
 
         Inside a `shard_map` over the mesh they are those of the block, broadcastable against `fft.local(block)`.
 
         **Arguments:**
 
-        - `shape`: the grid shape `(nx, ny, nz)`; needed only if the operator was built without one.
-        - `box`: the periodic box.
+        - `shape`: the shape of the grid; needed only if the operator was built without one.
+        - `box`: the box that the grid fills.
         - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
         - `nyquist`: `False` puts zero for the Nyquist wavenumber of an even number of modes. That mode stands for
             both signs at once, so whatever is odd in it, such as a first derivative, vanishes.
 
-        **Returns:** three real arrays, in radians per unit of length, in the order x, y, z whatever the storage
-        order. Padding has wavenumber zero.
+        **Returns:** a real array for each axis of the grid, in radians per unit of length, in the order of the axes
+        whatever the storage order. Padding has wavenumber zero, as has an axis that is not transformed.
 
         **Raises:** `ValueError` without a shape, for a shape other than the operator's, and for a box with another
         number of axes; `TypeError` for a `box` that is not a `Box` and a dtype that is not real.
@@ -88,7 +95,7 @@ class AbstractTransform(AbstractPlanned):
 
         return tuple(map(along, range(blocks.ndim)))
 
-    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "_ _ _"]:
+    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "*broadcastable"]:
         """How many terms of the expansion each stored coefficient stands for, broadcastable against the spectrum.
 
         Of Fourier modes, two for those of a half spectrum whose complex conjugates are not stored, else one; zero in
@@ -107,11 +114,12 @@ class AbstractTransform(AbstractPlanned):
     def _spectrum(self, shape: tuple[int, ...]) -> Blocks:
         """How the spectrum is cut into blocks."""
         stored = tuple(basis.stored(n) for basis, n in zip(self.bases, self.modes or shape))
-        return self.decomposition.pencil(0, stored, axis_contiguous=self.axis_contiguous)
+        order = self.decomposition.storage_order(0, axis_contiguous=self.axis_contiguous)
+        return self.decomposition.pencil(0, stored, order)
 
     def _known_shape(self, shape: Any) -> tuple[int, ...]:
         own = self.decomposition.shape
-        known = own if shape is None else check_shape("shape", shape)
+        known = own if shape is None else check_shape("shape", shape, self.decomposition.ndim)
         if known is None:
             raise ValueError("`shape` must be given to the operator, or here; got None.")
         if own not in (None, known):
@@ -120,16 +128,16 @@ class AbstractTransform(AbstractPlanned):
 
 
 class Transform(AbstractTransform):
-    """A transform of fields in z-pencils with a basis for each axis of the grid; the spectrum lies in x-pencils.
+    """A transform with a basis for each axis of the grid: Fourier modes, cosines, sines, or none.
 
-    `FFT3D` is the case of three `Fourier` bases. Later axes are transformed first. How to write a basis:
-    docs/extending.md.
+    Fields lie in the pencils of the last axis and spectra in those of the first one: on a grid of three in z-pencils
+    and in x-pencils. `FFT` is the case of `Fourier` bases. How to write a basis: docs/extending.md.
 
     !!! example
 
         ```python
-        bases = (dops.Fourier(), dops.Fourier(half=True), Cosine())  # a channel between two walls along z
-        transform = dops.Transform(mesh, shape=(64, 64, 33), bases=bases)
+        bases = (dops.Fourier(), dops.Fourier(half=True), dops.Cosine(2))  # a channel between two walls along z
+        transform = dops.Transform(mesh, shape=(64, 64, 32), bases=bases)
         k = transform(u)              # sharded P(None, "x", "y")
         u = transform.inverse(k)      # sharded P("x", "y", None)
         ```
@@ -140,6 +148,7 @@ class Transform(AbstractTransform):
     norm: Norm = eqx.field(static=True)
     axis_contiguous: bool = eqx.field(static=True)
     modes: tuple[int, ...] | None = eqx.field(static=True)
+    nyquist: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -151,40 +160,46 @@ class Transform(AbstractTransform):
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
         modes: Any = None,
+        nyquist: bool = False,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
         - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `bases`: the basis of each axis, such as `Fourier()` for a periodic one. Of the Fourier bases the last one may
-            be `Fourier(half=True)`, for real fields; the inverse then needs `shape`.
-        - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is
-            `1 / (nx ny nz)` for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform, and
-            "ortho" both by its root. `None` is "backward".
-        - `axis_contiguous`: leave the spectrum stored as (y, z, x), sharded `P("x", "y", None)`.
-        - `modes`: keep only the coefficients that a grid of this shape `(mx, my, mz)` has. `.inverse` puts zeros in the
-            place of the others.
+        - `bases`: the basis of each axis: `Fourier()` for a periodic one, `Cosine(type)` and `Sine(type)` for one
+            between walls, `Points()` for one that is carried along. One of the Fourier bases may be
+            `Fourier(half=True)`, for real fields; the inverse then needs `shape`. It is transformed before the others:
+            if it is not that of the last axis, that costs one more exchange.
+        - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is one over
+            the number of points for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform,
+            and "ortho" both by its root, with orthogonal matrices as in `scipy.fft`. `None` is "backward".
+        - `axis_contiguous`: leave the spectrum stored with the first axis last, as (y, z, x) of three.
+        - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` puts zeros in the place of the
+            others.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` where `modes` has an even `m` less than the grid's length,
+            as the sum of the two modes that it stands for; else it is zero.
 
         **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`; `TypeError` for `bases` that are not
-        bases; `ValueError` for another number of bases than axes, a basis of real fields before one with complex
-        coefficients, an unknown `norm`, and `modes` without `shape` or beyond it.
+        bases; `ValueError` for another number of bases than axes, bases that do not go together, an unknown `norm`, and
+        `modes` without `shape` or beyond it.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
         self.bases = check_bases(bases)
+        if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):
+            raise ValueError(f"`bases` must be one for each of {mesh.ndim} axes of the grid; got {bases!r}.")
+        self.decomposition = Decomposition(mesh, shape=shape, ndim=len(self.bases), axes=axes, pad=pad, backend=backend)
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
         self.modes = check_modes(modes, self.decomposition.shape)
+        self.nyquist = check_flag("nyquist", nyquist)
 
 
 def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
-    """`bases` as a tuple, after a check that there is one for each axis of a grid and that they go together."""
+    """`bases` as a tuple, after a check that they are bases and go together."""
     found = tuple(bases) if isinstance(bases, tuple | list) else (bases,)
-    if not all(isinstance(basis, AbstractBasis) for basis in found):
+    if not found or not all(isinstance(basis, AbstractBasis) for basis in found):
         raise TypeError(f"`bases` must be bases such as `Fourier()`, one for each axis of the grid; got {bases!r}.")
-    if len(found) != len(AXES):
-        raise ValueError(f"`bases` must be {len(AXES)}, one for each axis of the grid; got {len(found)}: {bases!r}.")
-    check_order(found)
+    check_bases_fit(found)
     return found
 
 
@@ -202,7 +217,7 @@ def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
         return None
     if shape is None:
         raise ValueError(f"`shape` must be given with `modes`; got None and {modes!r}.")
-    kept = check_up_to("modes", modes, shape, "modes along x, y, z")
+    kept = check_up_to("modes", modes, shape, "modes")
     return None if kept == shape else kept
 
 

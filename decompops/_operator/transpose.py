@@ -1,5 +1,6 @@
 """`Transpose`: from one pencil to another."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -7,18 +8,20 @@ import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import AXES, Pencil
-from .._check import check_flag, check_pencil
+from .._blocks import Pencil
+from .._check import check_axis
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
-from .._plan.stage import AbstractStage, Clear, Move
+from .._plan.stage import AbstractStage, Clear, Crop, Move
+from .halo import Halo, check_halo
 from .planned import AbstractPlanned
 
 
 class Transpose(AbstractPlanned):
     """Redistribute a field from one pencil to another: the values stay, the axis that is whole on a device changes.
 
-    One all-to-all between neighbouring pencils (z and y, y and x), two between z and x; a slab needs one or none.
+    One all-to-all between neighbouring pencils (z and y, y and x), two between z and x; a slab needs one or none. Both
+    pencils may be stored in any order, and carry halo layers.
 
     !!! example
 
@@ -30,50 +33,80 @@ class Transpose(AbstractPlanned):
     """
 
     decomposition: Decomposition
-    source: Pencil = eqx.field(static=True)
-    target: Pencil = eqx.field(static=True)
-    axis_contiguous: bool = eqx.field(static=True)
+    source: int = eqx.field(static=True)
+    target: int = eqx.field(static=True)
+    source_order: tuple[int, ...] = eqx.field(static=True)
+    target_order: tuple[int, ...] = eqx.field(static=True)
+    source_halo: Halo = eqx.field(static=True)
+    target_halo: Halo = eqx.field(static=True)
 
     def __init__(
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None = None,
-        source: Pencil = "z",
-        target: Pencil = "x",
+        source: Pencil = -1,
+        target: Pencil = 0,
         *,
         shape: Any = None,
+        ndim: int | None = None,
         axes: Any = None,
         pad: bool | None = None,
         axis_contiguous: bool = False,
+        source_order: Any = None,
+        target_order: Any = None,
+        source_halo: Any = 0,
+        target_halo: Any = 0,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `source`, `target`: the pencils, "x", "y" or "z".
-        - `axis_contiguous`: store each pencil with its local axis last: z-pencils as (x, y, z), y-pencils as
-            (z, x, y), x-pencils as (y, z, x). Otherwise all are stored as (x, y, z).
+        - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
+        - `source`, `target`: the pencils, by the names "x", "y", "z" or the numbers of the axes that are whole in them.
+            By default from the last axis to the first one.
+        - `axis_contiguous`: store both pencils with their whole axis last: on a grid of three z-pencils as (x, y, z),
+            y-pencils as (z, x, y), x-pencils as (y, z, x). Otherwise all are stored as (x, y, z).
+        - `source_order`, `target_order`: the axes of the grid in the order in which each pencil is stored, such as
+            `("z", "x", "y")`, instead.
+        - `source_halo`: the halo layers that fields carry, as those of `HaloExchange`; they are dropped.
+        - `target_halo`: the halo layers that results carry. They are zero: `HaloExchange(...).update` fills them.
+
+        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, and for unknown pencils, orders and halos.
         """
-        check_pencil("source", source)
-        check_pencil("target", target)
-        self.decomposition = Decomposition(mesh, shape=shape, axes=axes, pad=pad, backend=backend)
-        self.source = source
-        self.target = target
-        self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
-        if self.decomposition.shape is not None:
-            self.decomposition.check_divided(self.decomposition.shape, source, target)
+        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
+        dec, grid = self.decomposition, self.decomposition.ndim
+        self.source = check_axis("source", source, grid)
+        self.target = check_axis("target", target, grid)
+        self.source_order, self.target_order = (
+            dec.storage_order(pencil, axis_contiguous=axis_contiguous, order=order, name=name)
+            for pencil, order, name in (
+                (self.source, source_order, "source_order"),
+                (self.target, target_order, "target_order"),
+            )
+        )
+        self.source_halo = check_halo("source_halo", source_halo, grid)
+        self.target_halo = check_halo("target_halo", target_halo, grid)
+        if dec.shape is not None and dec.has_mesh:
+            dec.check_divided(dec.shape, source, target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         # A pencil in between may be padded: nobody sees it.
         self.decomposition.check_divided(shape, self.source, self.target)
-        first, last = AXES.index(self.source), AXES.index(self.target)
-        step = 1 if first <= last else -1
+        step = 1 if self.source <= self.target else -1
+        orders = {self.source: self.source_order, self.target: self.target_order}
         pencils = [
-            self.decomposition.pencil(i, shape, axis_contiguous=self.axis_contiguous)
-            for i in range(first, last + step, step)
+            self.decomposition.pencil(axis, shape, orders.get(axis, ()))
+            for axis in range(self.source, self.target + step, step)
         ]
+        if self.source == self.target:
+            pencils.append(self.decomposition.pencil(self.target, shape, self.target_order))
         moves = [Move(before, after) for before, after in pairwise(pencils) if before != after]
-        stages: tuple[AbstractStage, ...] = tuple(moves)
+        first, last = pencils[0], pencils[-1]
+        extended = replace(first, halo=self.source_halo)
+        stages: list[AbstractStage] = [Crop(extended, first)] if extended.has_halo else []
         moved = {axis for move in moves for axis in (move.gathered, move.divided)}
-        if not moved.issuperset(pencils[0].padded_axes):
-            stages = (Clear(pencils[0]), *moves)  # what moves leaves its padding behind
-        return Plan("Transpose", pencils[0], stages)
+        if not moved.issuperset(first.padded_axes):
+            stages.append(Clear(first))  # what moves leaves its padding behind
+        stages += moves
+        surrounded = replace(last, halo=self.target_halo)
+        if surrounded.has_halo:
+            stages.append(Crop(last, surrounded, transposed=True))
+        return Plan("Transpose", extended, tuple(stages))

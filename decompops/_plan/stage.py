@@ -5,6 +5,7 @@ has a transpose, a conjugate and, where there is one, an inverse, which are stag
 """
 
 import abc
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._basis.base import AbstractLineTransform, Run
-from .._blocks import Blocks
+from .._blocks import Blocks, MeshAxis, entry_names, spec_entry
 
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def _check_axes(axes: tuple[int, ...], stage: AbstractStage) -> None:
 
 @dataclass(frozen=True)
 class Move(AbstractStage):
-    """Rearrange: at most one mesh axis goes over from one grid axis to another, and the storage order may change."""
+    """Rearrange: what divides one grid axis may go over to another one, and the storage order may change.
+
+    What goes over is an entry of `Blocks.names`, or the last mesh axes of one that has several. It cuts each block of
+    the other axis, which may be divided already. If either axis stays divided, its devices must divide it.
+    """
 
     before: Blocks
     after: Blocks
@@ -81,31 +86,60 @@ class Move(AbstractStage):
     def __post_init__(self):
         b, a = self.before, self.after
         _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "moves a field without halos", self)
-        divided = [
-            {(axis, x.names[axis], x.parts[axis]) for axis in range(x.ndim) if x.parts[axis] > 1} for x in (b, a)
-        ]
-        left, arrived = divided[0] - divided[1], divided[1] - divided[0]
-        valid = [mesh_axis for _, *mesh_axis in left] == [mesh_axis for _, *mesh_axis in arrived] and len(left) <= 1
-        _check(valid, "takes one mesh axis from one grid axis to another at most", self)
+        _check(self.mesh_axis is not None or not self._changed, "takes mesh axes from one grid axis to another", self)
 
     @property
     def gathered(self) -> int | None:
-        """The grid axis that becomes whole on every device (`None`: nothing is communicated)."""
-        return self._first(lambda axis: self.before.parts[axis] > 1 and self.after.parts[axis] == 1)
+        """The grid axis that becomes less divided, or whole (`None`: nothing is communicated)."""
+        return next((axis for axis in self._changed if self.before.parts[axis] > self.after.parts[axis]), None)
 
     @property
     def divided(self) -> int | None:
-        """The grid axis that becomes divided."""
-        return self._first(lambda axis: self.before.parts[axis] == 1 and self.after.parts[axis] > 1)
+        """The grid axis that becomes divided, or more so."""
+        return next((axis for axis in self._changed if self.before.parts[axis] < self.after.parts[axis]), None)
 
-    def _first(self, condition: Any) -> int | None:
-        return next(filter(condition, range(self.before.ndim)), None)
+    @property
+    def parts(self) -> int:
+        """How many devices exchange parts of their blocks with each other."""
+        return 1 if self.gathered is None else self.before.parts[self.gathered] // self.after.parts[self.gathered]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether one of the two axes is divided before and after."""
+        return self.gathered is not None and max(self.after.parts[self.gathered], self.before.parts[self.divided]) > 1
+
+    @functools.cached_property
+    def mesh_axis(self) -> MeshAxis | None:
+        """The mesh axes that go over; `None` where none does, or where this is no single exchange."""
+        gathered, divided, b, a = self.gathered, self.divided, self.before, self.after
+        if gathered is None or divided is None or len(self._changed) > 2:
+            return None
+        leaves, keeps = _names(b, gathered), _names(a, gathered)
+        moved = leaves[len(keeps) :]
+        fits = (keeps + moved, _names(b, divided) + moved) == (leaves, _names(a, divided))
+        fits &= b.parts[gathered] * b.parts[divided] == a.parts[gathered] * a.parts[divided]
+        if self.is_partial:
+            fits &= not any(blocks.is_padded(axis) for blocks in (b, a) for axis in (gathered, divided))
+        return spec_entry(moved) if fits else None
+
+    @functools.cached_property
+    def _changed(self) -> tuple[int, ...]:
+        """The axes that are divided in another way afterwards."""
+        pairs = [
+            [(x.parts[axis], _names(x, axis)) for x in (self.before, self.after)] for axis in range(self.before.ndim)
+        ]
+        return tuple(axis for axis, (one, other) in enumerate(pairs) if one != other)
 
     def transpose(self) -> "Move":
         return Move(self.after, self.before)
 
     def inverse(self) -> "tuple[Move, float]":
         return self.transpose(), 1.0
+
+
+def _names(blocks: Blocks, axis: int) -> tuple[str, ...]:
+    """The mesh axes that divide a grid axis into several blocks."""
+    return entry_names(blocks.names[axis]) if blocks.parts[axis] > 1 else ()
 
 
 @dataclass(frozen=True)

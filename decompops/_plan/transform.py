@@ -1,12 +1,13 @@
-"""Plans of transforms along every axis of a grid, in whatever basis each axis has."""
+"""Plans of transforms along the axes of a grid, in whatever basis each axis has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks
 from .plan import Plan
+from .route import Leg, check_bases_fit, divided_blocks, division_of, find_route
 from .stage import AbstractStage, LocalTransform, Move, Resize
 
 
@@ -19,81 +20,80 @@ def transform_plan(
     target: Blocks,
     bases: Sequence[AbstractBasis],
     kept: Sequence[int],
-    pencil: Callable[[int, tuple[int, ...]], Blocks],
     *,
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
     """Transform whatever is local, communicate, and so on: every decomposition's transform is an instance of this.
 
-    - `source`, `target`: where fields and spectra lie; `pencil(axis, lengths)` says how a pencil in between is cut.
+    - `source`, `target`: where fields and spectra lie.
     - `kept`: for how many points of each axis of `source` coefficients are kept; with `nyquist`, also those that stand
         for two, as their sum.
 
-    Later axes are transformed first. The axes of one transform lie last and next to each other, so that it is one
-    contiguous multi-axis FFT.
+    The axes of one transform lie last and next to each other, so that it is one contiguous multi-axis FFT.
 
-    Raises `ValueError` for `kept` that are not from one to the points, and for a basis of real fields along an axis
-    that is transformed after coefficients have become complex.
+    Raises `ValueError` for `kept` that are not from one to the points, and for bases of which no order of transforms
+    gives each the kind of numbers that it takes.
     """
-    check_order(bases)
+    bases = tuple(bases)
     if not len(bases) == len(kept) == source.ndim:
         raise ValueError(f"`bases` and `kept` must have one entry for each of {source.ndim} axes; got {bases}, {kept}.")
+    check_bases_fit(bases)
     if not all(1 <= k <= n for k, n in zip(kept, source.lengths)):
         raise ValueError(f"`kept` must be from 1 to the points along each axis, {source.lengths}; got {kept}.")
-    last, lengths = source.ndim - 1, source.lengths
+    legs = find_route(source.lengths, division_of(source), division_of(target), bases, target.lengths)
+    return plan_along(name, legs, source, target, bases, kept, scale=scale, nyquist=nyquist)
+
+
+def plan_along(
+    name: str,
+    legs: tuple[Leg, ...],
+    source: Blocks,
+    target: Blocks,
+    bases: tuple[AbstractBasis, ...],
+    kept: Sequence[int],
+    *,
+    scale: float = 1.0,
+    nyquist: bool = False,
+) -> Plan:
+    """The plan of a transform on a given route; the arguments are those of `transform_plan`."""
+    halved = [axis for axis, n in enumerate(source.lengths) if bases[axis].stored(n) < n] if nyquist else []
+    legs = tuple(part for leg in legs for part in _divided(leg, halved))
     stages: list[AbstractStage] = []
     here = source
-    for phase in _phases(source, bases, nyquist):
-        groups = _groups(phase, bases, last)
-        if stages:
+    for leg in legs:
+        if leg is legs[-1] and not leg.axes:
+            break  # The last move brings it to the target at once.
+        groups = _groups(leg.axes, bases, source.ndim - 1)
+        if leg is not legs[0]:
             axes = tuple(axis for group in reversed(groups) for axis in group)
-            is_last_phase = 0 in phase
-            order = _order(here, axes, target if is_last_phase else None)
-            there = replace(pencil(min(phase), lengths), order=order)
-            stages.append(Move(here, there))
-            here = there
+            order = _order(here, axes, target if leg is legs[-1] else None)
+            there = divided_blocks(here.lengths, leg.division, order)
+            if there != here:
+                stages.append(Move(here, there))
+                here = there
         for group in groups:
             stages += _transforms(here, group, source.lengths, bases, kept, nyquist)
             here = stages[-1].after
-        lengths = here.lengths
     if here != target:
         stages.append(Move(here, target))
     return Plan(name, source, tuple(stages), scale)
 
 
-def check_order(bases: Sequence[AbstractBasis]) -> None:
-    """Raise `ValueError` for a basis of real fields along an axis that is transformed after one with complex
-    coefficients."""
-    for axis, basis in enumerate(bases):
-        for later in range(axis + 1, len(bases)):
-            if (basis.kinds[0], bases[later].kinds[1]) == ("real", "complex"):
-                raise ValueError(
-                    "`bases` must have a basis of real fields, such as `Fourier(half=True)`, after all others with "
-                    f"complex coefficients, because later axes are transformed first; got {basis} along axis {axis} "
-                    f"and {bases[later]} along axis {later}."
-                )
+def _divided(leg: Leg, halved: Sequence[int]) -> list[Leg]:
+    """One leg for each axis up to the last one in `halved`, and one for the others: the sum of two modes of a half
+    spectrum is known only where no other axis is transformed yet."""
+    found = [leg.axes.index(axis) for axis in halved if axis in leg.axes]
+    first = 1 + max(found, default=-1)
+    if first in (0, len(leg.axes)):
+        return [leg]
+    return [Leg(leg.division, leg.axes[:first]), Leg(leg.division, leg.axes[first:])]
 
 
-def _phases(source: Blocks, bases: Sequence[AbstractBasis], nyquist: bool) -> list[list[int]]:
-    """The axes that are transformed between one communication and the next, later axes first."""
-    last = source.ndim - 1
-    halved = [axis for axis, n in enumerate(source.lengths) if bases[axis].stored(n) < n]
-    phases = [[last]]
-    for axis in reversed(range(last)):
-        # An axis joins the phase before it, unless a mesh axis must first move off it. With `nyquist`, none joins a
-        # halved one: the sum of two modes of a half spectrum is known only where no earlier axis is transformed.
-        if source.parts[axis] > 1 or (nyquist and axis + 1 in halved):
-            phases.append([axis])
-        else:
-            phases[-1].append(axis)
-    return phases
-
-
-def _groups(phase: list[int], bases: Sequence[AbstractBasis], last: int) -> list[tuple[int, ...]]:
-    """The axes of each transform of a phase, in the order of the transforms."""
+def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> list[tuple[int, ...]]:
+    """The axes of each transform of a leg, in the order of the transforms."""
     groups: list[list[int]] = []
-    for axis in phase:
+    for axis in axes:
         if groups and bases[axis].joined(bases[groups[-1][0]]) is not None:
             groups[-1].append(axis)
         else:

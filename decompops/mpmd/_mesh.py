@@ -13,7 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .._sharding import axis_names, mesh_like, no_ambient_mesh, spec_entry
+from .._blocks import entry_names, spec_entry
+from .._sharding import mesh_like, no_ambient_mesh
 
 
 Device: TypeAlias = Any  # a jax.Device, which type checkers do not know for a class
@@ -208,7 +209,7 @@ def check_spec(name: str, spec: PartitionSpec) -> None:
         raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
     plain = not spec.unreduced and not spec.reduced
     plain = plain and all(entry is None or isinstance(entry, str | tuple) for entry in spec)
-    names = [axis for entry in spec for axis in axis_names(entry)] if plain else []
+    names = [axis for entry in spec for axis in entry_names(entry)] if plain else []
     if not plain or len(set(names)) < len(names):
         raise ValueError(f"`{name}` must name each mesh axis once at most, and nothing else; got {spec}.")
 
@@ -216,7 +217,7 @@ def check_spec(name: str, spec: PartitionSpec) -> None:
 def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) -> None:
     """A sharding that can be that of an array of this shape."""
     check_spec(name, sharding.spec)
-    parts = [math.prod(sharding.mesh.shape[axis] for axis in axis_names(entry)) for entry in sharding.spec]
+    parts = [math.prod(sharding.mesh.shape[axis] for axis in entry_names(entry)) for entry in sharding.spec]
     if len(parts) > len(shape) or any(length % n for length, n in zip(shape, parts)):
         raise ValueError(
             f"`{name}` must divide an array of shape {shape}; got {sharding.spec} on {dict(sharding.mesh.shape)}."
@@ -225,12 +226,12 @@ def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) ->
 
 def names_in(spec: PartitionSpec) -> set[str]:
     """The mesh axes in a spec."""
-    return {name for entry in spec for name in axis_names(entry)}
+    return {name for entry in spec for name in entry_names(entry)}
 
 
 def without_axis(spec: PartitionSpec, axis: str) -> PartitionSpec:
     """A spec without one mesh axis, in its shortest form, so that equal divisions are equal."""
-    entries = [spec_entry(name for name in axis_names(entry) if name != axis) for entry in spec]
+    entries = [spec_entry(name for name in entry_names(entry) if name != axis) for entry in spec]
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._check import check_count, check_flag
 from .._operator.base import AbstractTyped
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
 from .._structure import Structure
 from ._channels import check_channels
@@ -49,7 +49,7 @@ class FNO3D(AbstractTyped):
 
     def __init__(
         self,
-        fft: FFT3D,
+        fft: FFT,
         in_channels: int,
         out_channels: int,
         *,
@@ -107,7 +107,7 @@ class FNO3D(AbstractTyped):
             v = (eqx.filter_checkpoint(block) if self.checkpoint else block)(v)
         return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v))))
 
-    def on(self, fft: FFT3D) -> "FNO3D":
+    def on(self, fft: FFT) -> "FNO3D":
         """The same operator on another grid in the same box, or on another mesh. See `SpectralConv3D.on`."""
         everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
 
@@ -126,7 +126,7 @@ class FNOBlock(eqx.Module):
     linear: eqx.nn.Linear
     activation: Callable
 
-    def __init__(self, fft: FFT3D, width: int, modes: Any, activation: Callable, *, dtype: Any, key: Array):
+    def __init__(self, fft: FFT, width: int, modes: Any, activation: Callable, *, dtype: Any, key: Array):
         spectral, linear = jax.random.split(key)
         self.spectral = SpectralConv3D(fft, width, width, modes, dtype=dtype, key=spectral)
         self.linear = eqx.nn.Linear(width, width, dtype=dtype, key=linear)

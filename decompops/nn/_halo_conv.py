@@ -11,13 +11,14 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .. import _compat
-from .._check import check_count, check_flag, check_one_or_three
+from .._blocks import entry_names
+from .._check import check_count, check_flag, check_one_or_each
 from .._decomposition import Decomposition
 from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._sharding import axis_names, batch_in_type, map_blocks
+from .._sharding import batch_in_type, map_blocks
 from .._structure import Structure
 from ._channels import check_channels
 
@@ -86,8 +87,8 @@ class HaloConv3D(AbstractTyped):
             raise ValueError(f"`groups` must divide `in_channels` and `out_channels`, {channels}; got {groups}.")
         self.conv = eqx.nn.Conv3d(
             *channels,
-            kernel_size=check_one_or_three("kernel_size", kernel_size),
-            dilation=check_one_or_three("dilation", dilation),
+            kernel_size=check_one_or_each("kernel_size", kernel_size, 3),
+            dilation=check_one_or_each("dilation", dilation, 3),
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
@@ -118,7 +119,7 @@ class HaloConv3D(AbstractTyped):
 
         # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
-        spec = PartitionSpec(*batch_in_type(x), *dec.spec("z"))
-        names = {name for entry in spec for name in axis_names(entry)}
+        spec = PartitionSpec(*batch_in_type(x, 3), *dec.spec("z"))
+        names = {name for entry in spec for name in entry_names(entry)}
         on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges both computations.
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)

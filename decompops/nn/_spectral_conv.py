@@ -14,10 +14,10 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._blocks import Blocks, Triple
+from .._blocks import Blocks
 from .._check import check_count, check_up_to
 from .._operator.base import AbstractTyped
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._remember import remembered
@@ -49,14 +49,14 @@ class SpectralConv3D(AbstractTyped):
     """
 
     weight: Float[Array, "2 _ _ _ _ _"]  # real and imaginary parts; out, in; the spectrum's y, z, x
-    fft: FFT3D
+    fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
-    modes: Triple = eqx.field(static=True)
+    modes: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
         self,
-        fft: FFT3D,
+        fft: FFT,
         in_channels: int,
         out_channels: int,
         modes: Any,
@@ -90,7 +90,7 @@ class SpectralConv3D(AbstractTyped):
         self.weight = place(_drawing(shape, transform.out_layout.blocks, sharding, dtype)(key), sharding)
 
     @property
-    def transform(self) -> FFT3D:
+    def transform(self) -> FFT:
         """The transform between fields and the amplitudes of the modes that are kept."""
         return _transform(self.fft, self.modes)
 
@@ -111,7 +111,7 @@ class SpectralConv3D(AbstractTyped):
         weight = jax.lax.complex(parts[0], parts[1])
         return transform.inverse(jnp.einsum("oiyzx,...iyzx->...oyzx", weight, spectrum))
 
-    def on(self, fft: FFT3D) -> "SpectralConv3D":
+    def on(self, fft: FFT) -> "SpectralConv3D":
         """The same layer on another grid in the same box, or on another mesh.
 
         **Arguments:**
@@ -124,15 +124,15 @@ class SpectralConv3D(AbstractTyped):
         return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
 
 
-def _check_modes(fft: FFT3D, modes: Any) -> Triple:
+def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
     """How many wavenumbers are kept along x, y, z."""
     grid = check_fft(fft, real=True)
     most = (grid[0] + 1) // 2, (grid[1] + 1) // 2, (grid[2] + 1) // 2
-    return check_up_to("modes", modes, most, f"wavenumbers along x, y, z of the grid {grid}")
+    return check_up_to("modes", modes, most, f"wavenumbers of the grid {grid}")
 
 
 @remembered
-def _transform(fft: FFT3D, kept: Triple) -> FFT3D:
+def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
     """The transform to the modes below `kept`.
 
     Weights do not depend on the mesh or the grid. So the storage order of the spectrum is the same on all meshes, and
@@ -143,7 +143,9 @@ def _transform(fft: FFT3D, kept: Triple) -> FFT3D:
 
 
 @functools.lru_cache(maxsize=128)
-def _drawing(lead: Triple, blocks: Blocks, sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
+def _drawing(
+    lead: tuple[int, ...], blocks: Blocks, sharding: NamedSharding, dtype: np.dtype
+) -> Callable[[Array], Array]:
     """The program that draws weights: one, so that no device makes more than its own part."""
     deviation = 1 / math.sqrt(sum(lead[1:]))
 
@@ -153,6 +155,6 @@ def _drawing(lead: Triple, blocks: Blocks, sharding: NamedSharding, dtype: np.dt
     return jax.jit(draw, out_shardings=sharding)
 
 
-def _sharding(fft: FFT3D) -> NamedSharding:
+def _sharding(fft: FFT) -> NamedSharding:
     """The sharding of the weights, which are divided like the spectrum of `fft`."""
     return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_layout.spec))

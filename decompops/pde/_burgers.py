@@ -7,7 +7,7 @@ from jaxtyping import Complex, Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from ..spectral import _vector
 from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
@@ -26,7 +26,7 @@ class Burgers(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT3D
+    fft: FFT
     viscosity: Number
     box: Box = Box()
     components: ClassVar[Components] = "vector"

@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Complex, Inexact, Shaped
 
 from .._box import Number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.transform import Wavenumbers
 from .._structure import Structure
 from ..spectral import _vector
@@ -32,7 +32,7 @@ class AbstractEquation(AbstractSpectral):
     itself. One that multiplies fields sets `dealiases = True`; then `transform` and the state hold only the modes that
     products of two fields leave free of aliasing.
 
-    **Raises:** `TypeError` for an `fft` that is not an `FFT3D` and a `box` that is not a `Box`; `ValueError` for an
+    **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes.
     """
 
@@ -111,7 +111,7 @@ def check_equation(equation: Any) -> AbstractEquation:
     return equation
 
 
-def velocity_and_vorticity(transform: FFT3D, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
+def velocity_and_vorticity(transform: FFT, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
     """The components of u and ∇×u on the grid, transformed in one batched call."""
     fields = transform.inverse(jnp.concatenate([u, _vector.curl(k, u)], axis=-4))
     return _vector.components(fields), _vector.components(fields[..., 3:, :, :, :])

@@ -6,7 +6,7 @@ from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._box import Box
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from ..spectral import _vector
 from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time
@@ -22,7 +22,7 @@ class KuramotoSivashinsky(AbstractEquation):
     - `box`: the periodic box. Beyond lengths of about 2π there is chaos.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box
     components: ClassVar[Components] = "scalar"
     dealiases: ClassVar[bool] = True

@@ -10,7 +10,7 @@ from jaxtyping import Complex, Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from ..spectral import _vector
 from ..spectral._modes import Components, check_fft
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
@@ -33,7 +33,7 @@ class NavierStokes(AbstractEquation):
         cast to the precision of the state.
     """
 
-    fft: FFT3D
+    fft: FFT
     viscosity: Number
     box: Box = Box()
     forcing: Callable | None = eqx.field(kw_only=True, default=None)

@@ -9,7 +9,7 @@ from jaxtyping import Complex, Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from ..spectral import _vector
 from ._equation import AbstractEquation, Time
 
@@ -24,7 +24,7 @@ class Diffusion(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT3D
+    fft: FFT
     diffusivity: Number
     box: Box = Box()
 
@@ -59,7 +59,7 @@ class Advection(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT3D
+    fft: FFT
     velocity: tuple[Number, Number, Number] = eqx.field(converter=_velocity)
     diffusivity: Number = 0.0
     box: Box = Box()

@@ -8,15 +8,14 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Complex
 
-from .._blocks import Triple
 from .._box import Box
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from . import _vector
 from ._modes import Components
 from ._operator import AbstractSpectralOperator
 
 
-def _check_orders(orders: Any) -> Triple:
+def _check_orders(orders: Any) -> tuple[int, ...]:
     try:
         a, b, c = (operator.index(order) for order in orders)
         valid = min(a, b, c) >= 0
@@ -41,8 +40,8 @@ class Derivative(AbstractSpectralOperator):
     **Raises:** `ValueError` for orders that are not three integers of at least zero.
     """
 
-    fft: FFT3D
-    orders: Triple = eqx.field(static=True, converter=_check_orders)
+    fft: FFT
+    orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
@@ -56,7 +55,7 @@ class Derivative(AbstractSpectralOperator):
 class Gradient(AbstractSpectralOperator):
     """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`."""
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
@@ -67,7 +66,7 @@ class Gradient(AbstractSpectralOperator):
 class Divergence(AbstractSpectralOperator):
     """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`."""
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
@@ -78,7 +77,7 @@ class Divergence(AbstractSpectralOperator):
 class Curl(AbstractSpectralOperator):
     """The curl of a periodic vector field `(*batch, 3, nx, ny, nz)`."""
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
@@ -92,7 +91,7 @@ class Laplacian(AbstractSpectralOperator):
     It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:

@@ -9,7 +9,7 @@ from jaxtyping import Complex
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from . import _vector
 from ._operator import AbstractSpectralOperator, multiplied
 
@@ -24,7 +24,7 @@ class IsotropicFilter(AbstractSpectralOperator):
     - `box`: the periodic box.
     """
 
-    fft: FFT3D
+    fft: FFT
     function: Callable
     box: Box = Box()
 
@@ -39,7 +39,7 @@ class IsotropicFilter(AbstractSpectralOperator):
 class GaussianFilter(AbstractSpectralOperator):
     """Convolve with a normalised Gaussian of standard deviation `width`: multiply by `exp(-k² width² / 2)`."""
 
-    fft: FFT3D
+    fft: FFT
     width: Number
     box: Box = Box()
 
@@ -57,7 +57,7 @@ class Dealias(AbstractSpectralOperator):
     What it keeps is known in advance, so nothing else is communicated: see `dealiased`.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     dealiases: ClassVar[bool] = True
 

@@ -9,9 +9,8 @@ from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Complex
 
-from .._blocks import Triple
 from .._box import Box, check_box
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.transform import Wavenumbers
 from .._remember import remembered
 
@@ -30,10 +29,10 @@ class AbstractSpectral(eqx.Module):
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
-        fft: ClassVar[FFT3D]
+        fft: ClassVar[FFT]
         box: ClassVar[Box]
     else:
-        fft: AbstractVar[FFT3D]
+        fft: AbstractVar[FFT]
         box: AbstractVar[Box]
     dealiases: ClassVar[bool] = False
 
@@ -41,7 +40,7 @@ class AbstractSpectral(eqx.Module):
         check_box(self.box, len(check_fft(self.fft)))
 
     @property
-    def transform(self) -> FFT3D:
+    def transform(self) -> FFT:
         """The transform between fields and the spectra that are worked on.
 
         It is `fft` with the faster storage order of spectra (docs/performance.md), and dealiased where `dealiases`.
@@ -49,25 +48,25 @@ class AbstractSpectral(eqx.Module):
         return inner_transform(self.fft, dealiases=self.dealiases)
 
     def wavenumbers(self, spectrum: Complex[Array, "*batch kx ky kz"], *, nyquist: bool = True) -> Wavenumbers:
-        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT3D.wavenumbers`."""
+        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
 
 @remembered
-def inner_transform(fft: FFT3D, *, dealiases: bool = False) -> FFT3D:
+def inner_transform(fft: FFT, *, dealiases: bool = False) -> FFT:
     """The transform that operators use inside; see `AbstractSpectral.transform`."""
     fft = dealiased(fft) if dealiases else fft
-    return fft.replace(axis_contiguous=max(fft.decomposition.sizes) > 1)
+    return fft.replace(axis_contiguous=max(fft.decomposition.sizes, default=1) > 1)
 
 
-def check_fft(fft: Any, *, real: bool = False) -> Triple:
+def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
 
     With `real` it must be one of real fields.
     """
-    if not isinstance(fft, FFT3D):
-        raise TypeError(f"`fft` must be an `FFT3D`; got {fft!r}.")
+    if not isinstance(fft, FFT):
+        raise TypeError(f"`fft` must be an `FFT`; got {fft!r}.")
     if fft.decomposition.shape is None:
         raise ValueError("`fft` must be built with a `shape`; got one without.")
     if real and not fft.real:
@@ -89,7 +88,7 @@ def check_components(components: Components, x: Any) -> None:
         raise ValueError(f"`x` must be a vector field of shape (*batch, 3, nx, ny, nz); got {shape}.")
 
 
-def dealiased(fft: FFT3D, rule: Rule = "2/3") -> FFT3D:
+def dealiased(fft: FFT, rule: Rule = "2/3") -> FFT:
     """A transform between a grid and the modes for which products of two fields on that grid are free of aliasing.
 
     Products of modes below n/3 alias, on a grid of n points, only onto modes above n/3. So with
@@ -102,7 +101,7 @@ def dealiased(fft: FFT3D, rule: Rule = "2/3") -> FFT3D:
     - `rule`: "2/3" keeps the grid of `fft` and its modes below a third of it; "3/2" keeps the modes of `fft` and
         takes a grid of 3/2 times as many points, or just more.
 
-    **Returns:** an `FFT3D` with `modes`. A transform that keeps few enough modes already is returned as it is.
+    **Returns:** an `FFT` with `modes`. A transform that keeps few enough modes already is returned as it is.
 
     **Raises:** `ValueError` for an `fft` without shape, another rule, and a finer grid that the mesh does not divide
     where `fft` was built without `pad=True`.

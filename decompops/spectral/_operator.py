@@ -17,7 +17,7 @@ from .._check import check_flag
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._structure import Structure
 from . import _vector
 from ._modes import AbstractSpectral, Components, check_components, component_axes
@@ -40,7 +40,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
-    **Raises:** `TypeError` for an `fft` that is not an `FFT3D` and a `box` that is not a `Box`; `ValueError` for an
+    **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes. Calls raise `ValueError` for a vector field
     without its three components.
     """
@@ -141,7 +141,7 @@ class SpectralOperator(AbstractSpectralOperator):
     broadcast against the spectrum.
     """
 
-    fft: FFT3D
+    fft: FFT
     symbol: Callable
     box: Box = Box()
     nyquist: bool = eqx.field(static=True, kw_only=True, default=True)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
-from .._blocks import Triple
 from .._check import check_shape
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
@@ -24,11 +23,11 @@ class Resample(AbstractPlanned):
     resamples the other way, and undoes it if no axis became shorter.
     """
 
-    fft: FFT3D
-    target: Triple = eqx.field(static=True)
+    fft: FFT
+    target: tuple[int, ...] = eqx.field(static=True)
     spaces: ClassVar = ("field", "field")
 
-    def __init__(self, fft: FFT3D, shape: Any):
+    def __init__(self, fft: FFT, shape: Any):
         """**Arguments:**
 
         - `fft`: the transform on the old grid, built with a `shape`; with `real=True` for real fields.
@@ -42,7 +41,7 @@ class Resample(AbstractPlanned):
         self.target = check_shape("shape", shape)
         if self.fft.modes is not None:
             raise ValueError(f"`fft` must keep all modes; got `modes={self.fft.modes}`.")
-        self.decomposition.check_divided(self.target, "z")
+        self.decomposition.check_divided(self.target, -1)
 
     @property
     def decomposition(self) -> Decomposition:
@@ -57,11 +56,11 @@ class Resample(AbstractPlanned):
         dec, bases = self.decomposition, self.fft.bases
         kept = tuple(map(min, shape, self.target))
         stored = tuple(basis.stored(n) for basis, n in zip(bases, kept))
-        spectrum = dec.pencil(0, stored, axis_contiguous=True)
+        spectrum = dec.pencil(0, stored, dec.storage_order(0, axis_contiguous=True))
 
         def transform(grid: tuple[int, ...]) -> Plan:
-            source = dec.blocks("z", grid)
-            return transform_plan("Resample", source, spectrum, bases, kept, dec.pencil, nyquist=True)
+            source = dec.blocks(-1, grid)
+            return transform_plan("Resample", source, spectrum, bases, kept, nyquist=True)
 
         # The new grid takes the amplitudes of the old one: the spectrum divided by the old number of points.
         forward, inverse = transform(shape), transform(self.target).inverse()

@@ -10,7 +10,7 @@ from jaxtyping import Complex
 
 from .._box import Box, Number, check_box
 from .._check import check_number
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from . import _vector
 from ._modes import Components, check_fft
 from ._operator import AbstractSpectralOperator
@@ -22,7 +22,7 @@ class Poisson(AbstractSpectralOperator):
     The mean of f, for which there is no solution, is ignored.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
@@ -35,7 +35,7 @@ class InverseDivergence(AbstractSpectralOperator):
     A force from its source, a displacement from a density. The means of f and v are ignored and zero.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
@@ -50,7 +50,7 @@ class InverseCurl(AbstractSpectralOperator):
     A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
@@ -75,7 +75,7 @@ class Helmholtz(AbstractSpectralOperator):
     which zero always is.
     """
 
-    fft: FFT3D
+    fft: FFT
     shift: Number
     box: Box = Box()
 
@@ -100,7 +100,7 @@ class LerayProjection(AbstractSpectralOperator):
     The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
     """
 
-    fft: FFT3D
+    fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
@@ -108,7 +108,7 @@ class LerayProjection(AbstractSpectralOperator):
         return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
-def _has_resonance(fft: FFT3D, shift: float, box: Box) -> bool:
+def _has_resonance(fft: FFT, shift: float, box: Box) -> bool:
     if shift >= 0:
         return shift == 0
     shape = fft.modes or check_fft(fft)

@@ -15,14 +15,14 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
 from .. import _compat
+from .._blocks import entry_names
 from .._box import Box, check_box
 from .._decomposition import Decomposition
 from .._layout import check_global
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._sharding import (
-    axis_names,
     batch_in_type,
     manual_axes,
     map_blocks,
@@ -49,7 +49,7 @@ class GaussianRandomField(eqx.Module):
 
     colour: IsotropicFilter
 
-    def __init__(self, fft: FFT3D, power: Callable, box: Box = Box()):
+    def __init__(self, fft: FFT, power: Callable, box: Box = Box()):
         """**Arguments:**
 
         - `fft`: the transform, built with `real=True` and a `shape`.
@@ -99,7 +99,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
-    for name in filter(manual_axes().__contains__, dec.axes):
+    for name in filter(manual_axes().__contains__, dec.mesh_axes):
         raise ValueError(
             f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
         )
@@ -110,7 +110,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
 
 @eqx.filter_jit
 def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
-    layout = dec.blocks("z")
+    layout = dec.blocks(-1)
     nx, ny, nz = layout.lengths
 
     def line(key: Array, x: Array, y: Array) -> Array:
@@ -142,7 +142,7 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: FFT3D, u: Shaped[Array | np.ndarray, "*batch nx ny nz"], box: Box = Box(), *, edges: Any = None
+    fft: FFT, u: Shaped[Array | np.ndarray, "*batch nx ny nz"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
     """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
@@ -162,13 +162,13 @@ def power_spectrum(
     that do not increase.
     """
     box = check_box(box, len(check_fft(fft)))
-    check_global("u", fft.decomposition.axes, "call this outside")
+    check_global("u", fft.decomposition.mesh_axes, "call this outside")
     fft = inner_transform(fft).replace(norm="backward")
     return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 
 
 @eqx.filter_jit
-def _power_spectrum(fft: FFT3D, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
+def _power_spectrum(fft: FFT, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
     spectrum, shells = fft(u), len(bounds) - 1
     squared = spectrum.real**2 + spectrum.imag**2
     dtype = squared.dtype
@@ -184,11 +184,11 @@ def _power_spectrum(fft: FFT3D, u: Array, box: Box, bounds: tuple[float, ...]) -
         def over_shells(values: Array) -> Array:
             # Plane by plane first: sums of few numbers, and then of few sums, lose little precision.
             planes = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(values, shell)
-            return jax.lax.psum(jnp.sum(planes, 0)[1:-1], _grid_axes(fft.decomposition))
+            return jax.lax.psum(jnp.sum(planes, 0)[1:-1], fft.decomposition.mesh_axes)
 
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    batch = batch_in_type(squared)
+    batch = batch_in_type(squared, 3)
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
     power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
     cells = float(math.prod(check_fft(fft)))
@@ -196,7 +196,7 @@ def _power_spectrum(fft: FFT3D, u: Array, box: Box, bounds: tuple[float, ...]) -
     return PowerSpectrum(k * mean, power * mean * jnp.asarray(box.volume / cells**2, dtype), modes)
 
 
-def mean_square(fft: FFT3D, spectrum: Complex[Array, "*batch kx ky kz"]) -> Float[Array, "*batch"]:
+def mean_square(fft: FFT, spectrum: Complex[Array, "*batch kx ky kz"]) -> Float[Array, "*batch"]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
     `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates.
@@ -218,7 +218,7 @@ def mean_square(fft: FFT3D, spectrum: Complex[Array, "*batch kx ky kz"]) -> Floa
     return total / float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
 
 
-def _edges(fft: FFT3D, box: Box, edges: Any) -> tuple[float, ...]:
+def _edges(fft: FFT, box: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         try:
             bounds = np.asarray(edges, float)
@@ -237,11 +237,7 @@ def _edges(fft: FFT3D, box: Box, edges: Any) -> tuple[float, ...]:
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
-def _grid_axes(dec: Decomposition) -> tuple[str, ...]:
-    return tuple(name for name in dec.axes if name is not None)
-
-
 def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
     """`function` of the blocks of `x`, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
-    names = {*_grid_axes(dec), *(name for entry in batch for name in axis_names(entry))}
+    names = {*dec.mesh_axes, *(name for entry in batch for name in entry_names(entry))}
     return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)

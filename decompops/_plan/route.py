@@ -1,0 +1,143 @@
+"""The order in which axes are transformed, and what is exchanged in between: the route that communicates least."""
+
+import functools
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .._basis.base import AbstractBasis
+from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
+
+
+# For each grid axis, what divides it: mesh axes and their sizes, the first one major. Those of one device are left out.
+Division = tuple[tuple[tuple[MeshAxis, int], ...], ...]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Axes of the grid that are transformed one after the other between two exchanges, while `division` applies."""
+
+    division: Division
+    axes: tuple[int, ...]
+
+
+def division_of(blocks: Blocks) -> Division:
+    """What divides each axis, where each entry of `blocks.names` is exchanged as a whole."""
+    return tuple(
+        ((name, parts),) if name is not None and parts > 1 else () for name, parts in zip(blocks.names, blocks.parts)
+    )
+
+
+def divided_blocks(lengths: tuple[int, ...], division: Division, order: tuple[int, ...] = ()) -> Blocks:
+    """How a grid of `lengths` is cut into blocks."""
+    parts = tuple(math.prod(size for _, size in units) for units in division)
+    names = tuple(spec_entry(flat_names(name for name, _ in units)) for units in division)
+    return Blocks(lengths, parts, names, order)
+
+
+def check_bases_fit(bases: tuple[AbstractBasis, ...]) -> None:
+    """Raise `ValueError` where no order of transforms gives every basis the kind of numbers that it takes."""
+    start: Division = ((),) * len(bases)
+    _, done = _transformed(start, frozenset(), bases)
+    left = [basis for axis, basis in enumerate(bases) if basis.is_transformed and axis not in done]
+    if left:
+        raise ValueError(
+            "`bases` must have at most one basis of real fields with complex coefficients, such as "
+            f"`Fourier(half=True)`; got {bases}."
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def find_route(
+    lengths: tuple[int, ...],
+    start: Division,
+    end: Division | None,
+    bases: tuple[AbstractBasis, ...],
+    stored: tuple[int, ...],
+    *,
+    is_complex: bool = True,
+) -> tuple[Leg, ...]:
+    """The route on which each device sends the fewest bytes, and of several such the one of the fewest exchanges.
+
+    - `lengths`, `stored`: the lengths of the axes before and after their transforms.
+    - `start`, `end`: what divides the grid before and after all. Without `end`, any division will do that needs no
+        padding.
+    - `is_complex`: whether the field is complex from the start.
+
+    Raises `ValueError` where there is no route.
+    """
+    wanted = frozenset(axis for axis, basis in enumerate(bases) if basis.is_transformed)
+
+    def sizes(done: frozenset[int]) -> tuple[int, ...]:
+        return tuple(stored[axis] if axis in done else n for axis, n in enumerate(lengths))
+
+    def cells(division: Division, done: frozenset[int]) -> int:
+        parts = (math.prod(size for _, size in units) for units in division)
+        per_cell = 2 if is_complex or any(bases[axis].kinds[1] == "complex" for axis in done) else 1
+        return per_cell * math.prod(-(-n // part) for n, part in zip(sizes(done), parts))
+
+    def has_arrived(division: Division, done: frozenset[int]) -> bool:
+        if end is not None:
+            return division == end
+        parts = (math.prod(size for _, size in units) for units in division)
+        return all(n % part == 0 for n, part in zip(sizes(done), parts))
+
+    number = itertools.count()  # Equal routes are not compared any further.
+    leg, done = _transformed(start, frozenset(), bases)
+    ahead = [(0.0, 0, next(number), start, done, (leg,))]
+    seen = set()
+    while ahead:
+        cost, exchanges, _, division, done, legs = heapq.heappop(ahead)
+        if done == wanted and has_arrived(division, done):
+            return legs
+        if (division, done) in seen:
+            continue
+        seen.add((division, done))
+        for there, devices in _exchanges(division, sizes(done)):
+            sent = max(cells(division, done), cells(there, done)) * (1 - 1 / devices)
+            leg, more = _transformed(there, done, bases)
+            heapq.heappush(ahead, (cost + sent, exchanges + 1, next(number), there, more, (*legs, leg)))
+    raise ValueError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(start)} divide the grid")
+
+
+def _transformed(
+    division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]
+) -> tuple[Leg, frozenset[int]]:
+    """Transform every whole axis that can be transformed now, later axes first.
+
+    Bases of real fields go before those that make coefficients complex.
+    """
+    axes: list[int] = []
+
+    def is_ready(axis: int) -> bool:
+        if axis in done or axis in axes or division[axis] or not bases[axis].is_transformed:
+            return False
+        takes, makes = bases[axis].kinds
+        before = {bases[other].kinds[1] for other in (*done, *axes)}
+        waiting = {bases[other].kinds[0] for other in range(len(bases)) if other not in (axis, *done, *axes)}
+        return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
+
+    while ready := [axis for axis in range(len(bases)) if is_ready(axis)]:
+        axes.append(ready[-1])
+    return Leg(division, tuple(axes)), done.union(axes)
+
+
+def _exchanges(division: Division, lengths: tuple[int, ...]) -> Iterator[tuple[Division, int]]:
+    """What one exchange makes of a division, and how many devices take part in it: the last units of one axis go to
+    another one, behind its own."""
+    for source, target in itertools.permutations(range(len(division)), 2):
+        for kept in range(len(division[source])):
+            moved = division[source][kept:]
+            new = {source: division[source][:kept], target: division[target] + moved}
+            there = tuple(new.get(axis, units) for axis, units in enumerate(division))
+            # Blocks that are cut again, or put together in part, must have no padding.
+            cut = [math.prod(size for _, size in units) for units in (division[source], there[target])]
+            partial = kept > 0 or bool(division[target])
+            if not partial or (lengths[source] % cut[0] == 0 and lengths[target] % cut[1] == 0):
+                yield there, math.prod(size for _, size in moved)
+
+
+def _text(division: Division) -> str:
+    return ", ".join(f"{name!r} ({size} devices)" for units in division for name, size in units)
