@@ -325,9 +325,11 @@ _MESH = ("rows", "columns", *(f"axis {axis}" for axis in range(2, 64)))
 
 def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
     """Raise `ValueError` unless `shape` is that of an array with at least one cell along each axis of the grid."""
-    if len(shape) < ndim or 0 in shape[-ndim:]:
+    if len(shape) < ndim:
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
-        raise ValueError(f"`{name}` must have shape (*batch, {lengths}), none of them zero; got {shape}.")
+        raise ValueError(f"`{name}` must have shape (*batch, {lengths}); got {shape}.")
+    if 0 in shape[-ndim:]:
+        raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
 
 
 def _mesh(mesh: object) -> Mesh | AbstractMesh:

@@ -25,8 +25,13 @@ def test_specs_are_the_three_pencils(kind):
 
 def test_default_axes_are_the_last_two():
     assert dops.Decomposition(make_mesh((2, 2, 2))).axes == ("x", "y")
-    assert dops.Decomposition(make_mesh((8,))).axes == ("x", None)
-    assert dops.Decomposition(make_mesh((2, 2, 2)), axes="c").axes == ("c", None)
+    assert dops.Decomposition(make_mesh((8,))).axes == ("x",)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=("c", None)).axes == ("c",)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), ndim=4).axes == ("c", "x", "y")
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8, 8)).spec() == P("y", None)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8,)).spec() == P(None)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8, 8), axes=(("c", "x"),)).spec("x") == P(None, ("c", "x"))
+    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=(None, ["y"])).spec("x") == P(None, None, "y")
     assert dops.Decomposition(make_mesh((2, 2, 2)), axes=("y", "c")).spec("x") == P(None, "y", "c")
 
 
@@ -35,7 +40,7 @@ def test_options_change_on_a_copy():
     other = dops.Decomposition(dec, shape=(4, 4, 4))
     assert (other.mesh, other.axes, other.backend, other.shape) == (dec.mesh, dec.axes, dec.backend, (4, 4, 4))
     assert dec.shape == (8, 8, 8)
-    assert dops.FFT3D(dec, axes=("x",)).decomposition.axes == ("x", None)
+    assert dops.FFT3D(dec, axes=("x",)).decomposition.axes == ("x",)
 
 
 @pytest.mark.parametrize("pencil", ["x", "y", "z"])
@@ -89,7 +94,7 @@ def test_abstract_mesh_has_layouts():
 BAD = [
     (lambda d, m: d.Decomposition("mesh"), TypeError, "`mesh` must be a `jax.sharding.Mesh` .*; got 'mesh'"),
     (
-        lambda d, m: d.Decomposition(m, shape=(8, 8)),
+        lambda d, m: d.FFT3D(m, shape=(8, 8)),
         ValueError,
         r"`shape` must be three positive integers .*; got \(8, 8\)",
     ),
@@ -103,23 +108,32 @@ BAD = [
     (
         lambda d, m: d.Decomposition(m, axes=("x", "z")),
         ValueError,
-        r"`axes` must name axes of the mesh, \('x', 'y'\); got",
+        r"`axes` must be different axes of the mesh, \('x', 'y'\); got",
     ),
-    (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must name one or two different"),
-    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be one mesh axis or a tuple of two; got 3"),
-    (lambda d, m: d.Decomposition(m, axes=("x", ["y"])), TypeError, r"`axes` must be .*; got \('x', \['y'\]\)"),
-    (lambda d, m: d.Decomposition(m).shard(np.ones((0, 8, 8))), ValueError, r"`array` must have shape .*; got \(0, 8"),
-    (lambda d, m: d.Decomposition(m, axes=()), ValueError, "`axes` must name one or two different"),
+    (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must be different axes"),
+    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be mesh axes, one for each .*; got 3"),
+    (lambda d, m: d.Decomposition(m, axes=("x", [3])), TypeError, r"`axes` must be .*; got \('x', \[3\]\)"),
+    (
+        lambda d, m: d.Decomposition(m, ndim=2, axes=("x", "y")),
+        ValueError,
+        r"`axes` must be at most 1 for a grid of 2 axes.*To divide one axis .*, pass `axes=\(\('x', 'y'\),\)`",
+    ),
+    (lambda d, m: d.FFT2D(d.Decomposition(m)), ValueError, "`ndim` must be that of the decomposition, 3; got 2"),
+    (
+        lambda d, m: d.Decomposition(m).shard(np.ones((0, 8, 8))),
+        ValueError,
+        r"`array` must have at least .*; got \(0, 8",
+    ),
     (lambda d, m: d.Decomposition(m, backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
     (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
-    (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x", "y" or "z"; got \'w\''),
+    (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x" or "y" or "z", or .*; got \'w\''),
     (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be given to the decomposition"),
     (lambda d, m: d.Decomposition(m, pad=True).shard(np.ones((9, 8, 8))), ValueError, "`shape` must be given where"),
     (lambda d, m: d.Decomposition(m).shard(np.ones((8, 8))), ValueError, r"`array` must have shape .*; got \(8, 8\)"),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).shard(np.ones((8, 8, 9))),
         ValueError,
-        r"`array` must have shape \(\*batch, 8, 8, 8\), in the order x, y, z; got \(8, 8, 9\)",
+        r"`array` must have shape \(\*batch, 8, 8, 8\), whatever the storage order; got \(8, 8, 9\)",
     ),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).gather(put(m, np.ones((8, 8, 16)), "x", "y")),

@@ -28,7 +28,7 @@ from .._structure import Space
 from .planned import AbstractPlanned
 
 
-Wavenumbers = tuple[Float[Array, "*broadcastable"], ...]
+Wavenumbers = tuple[Float[Array, "*#k"], ...]
 
 
 class AbstractTransform(AbstractPlanned):
@@ -95,7 +95,7 @@ class AbstractTransform(AbstractPlanned):
 
         return tuple(map(along, range(blocks.ndim)))
 
-    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "*broadcastable"]:
+    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
         """How many terms of the expansion each stored coefficient stands for, broadcastable against the spectrum.
 
         Of Fourier modes, two for those of a half spectrum whose complex conjugates are not stored, else one; zero in

@@ -91,7 +91,7 @@ def find_route(
     while ahead:
         cost, exchanges, _, division, done, legs = heapq.heappop(ahead)
         if done == wanted and has_arrived(division, done):
-            return legs
+            return _gathered(legs, bases, lengths, stored)
         if (division, done) in seen:
             continue
         seen.add((division, done))
@@ -107,7 +107,7 @@ def _transformed(
 ) -> tuple[Leg, frozenset[int]]:
     """Transform every whole axis that can be transformed now, later axes first.
 
-    Bases of real fields go before those that make coefficients complex.
+    Bases that make coefficients complex go last: before, every transform takes half as long.
     """
     axes: list[int] = []
 
@@ -120,8 +120,24 @@ def _transformed(
         return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
 
     while ready := [axis for axis in range(len(bases)) if is_ready(axis)]:
-        axes.append(ready[-1])
+        axes.append(min(ready, key=lambda axis: (bases[axis].kinds[1] == "complex", -axis)))
     return Leg(division, tuple(axes)), done.union(axes)
+
+
+def _gathered(
+    legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
+) -> tuple[Leg, ...]:
+    """The same route, where axes wait for a later leg if they can be transformed there together with later axes."""
+    axes = [list(leg.axes) for leg in legs]
+    for number, leg in enumerate(legs):
+        for axis in leg.axes:
+            waits = bases[axis].kinds == (None, "complex") and stored[axis] == lengths[axis]
+            later = (other for other in range(number + 1, len(legs)) if axes[other])
+            there = next(later, number)
+            if waits and max(axes[there]) > axis and not any(leg.division[axis] for leg in legs[number : there + 1]):
+                axes[number].remove(axis)
+                axes[there].append(axis)
+    return tuple(Leg(leg.division, tuple(own)) for leg, own in zip(legs, axes))
 
 
 def _exchanges(division: Division, lengths: tuple[int, ...]) -> Iterator[tuple[Division, int]]:

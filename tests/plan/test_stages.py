@@ -245,7 +245,7 @@ MISFITS = {
         lambda: Move(BLOCKS, replace(BLOCKS, lengths=(4, 6, 6))),
         lambda: Move(WIDE, replace(WIDE, order=(2, 1, 0))),
     ],
-    "`Move` takes one mesh axis from one grid axis to another at most": [
+    "`Move` takes mesh axes from one grid axis to another": [
         lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # other numbers of devices
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
         lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # two at once

@@ -4,27 +4,28 @@ from itertools import pairwise
 
 import decompops as dops
 import equinox as eqx
-from decompops.extend import AXES, DFT, AbstractPlanned, Clear, LocalTransform, Move, Plan, check_pencil
+from decompops.extend import DFT, AbstractPlanned, Clear, LocalTransform, Move, Plan, check_axis
 
 
 class LineFFT(AbstractPlanned):
-    """The FFT of fields in z-pencils along one axis, `jnp.fft.fft(u, axis=axis)`. The result is in z-pencils.
+    """The FFT of fields along one axis, `jnp.fft.fft(u, axis=axis)`. Both lie in the pencils of the last axis.
 
     **Arguments:**
 
     - `decomposition`: how the grid is divided; with a `shape` where the mesh does not divide it.
-    - `axis`: "x", "y" or "z".
+    - `axis`: the name or number of a grid axis, such as "x".
     """
 
     decomposition: dops.Decomposition
-    axis: str = eqx.field(static=True)
+    axis: str | int = eqx.field(static=True)
 
     def __check_init__(self):
-        check_pencil("axis", self.axis)
+        check_axis("axis", self.axis, self.decomposition.ndim)
 
     def plan(self, shape):
-        axis = AXES.index(self.axis)
-        pencils = [self.decomposition.blocks(name, shape) for name in reversed(AXES[axis:])]  # z, then y, then x
+        axis = check_axis("axis", self.axis, len(shape))
+        # Those of the last axis, then of each before it.
+        pencils = [self.decomposition.blocks(pencil, shape) for pencil in reversed(range(axis, len(shape)))]
         there = tuple(Move(before, after) for before, after in pairwise(pencils) if before != after)
         back = tuple(move.transpose() for move in reversed(there))
         transform = LocalTransform(pencils[-1], pencils[-1], (axis,), DFT("c2c", -1))

@@ -35,7 +35,7 @@ class Roll(AbstractStage):
 
 
 class Shift(AbstractPlanned):
-    """Shift a field in z-pencils along z: `jnp.roll(u, cells, axis=-1)`. Nothing is communicated."""
+    """Shift a field along its last axis, which is whole: `jnp.roll(u, cells, axis=-1)`. Nothing is communicated."""
 
     decomposition: dops.Decomposition
     cells: int = eqx.field(static=True)
@@ -45,5 +45,5 @@ class Shift(AbstractPlanned):
             raise TypeError(f"`cells` must be an integer; got {self.cells!r}.")
 
     def plan(self, shape):
-        blocks = self.decomposition.blocks("z", shape)
-        return Plan("Shift", blocks, (Clear(blocks), Roll(blocks, 2, self.cells)))  # the padding of a result is zero
+        blocks = self.decomposition.blocks(-1, shape)
+        return Plan("Shift", blocks, (Clear(blocks), Roll(blocks, len(shape) - 1, self.cells)))  # the padding of a result is zero
