@@ -13,7 +13,9 @@ from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI
 from ._backend.xla import XLA as XLA
+from ._basis.cosine import Cosine as Cosine, Sine as Sine
 from ._basis.fourier import Fourier as Fourier
+from ._basis.points import Points as Points
 from ._box import Box as Box
 from ._config import config as config
 from ._decomposition import Decomposition as Decomposition

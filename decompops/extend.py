@@ -7,8 +7,9 @@ example of each; `examples/extending` is an installable package that adds one of
 - Any other operator: `AbstractDerivable` with an `apply` for each `Form`, or `AbstractOperator`. `AbstractTyped` is a
   function of fields that is no operator, such as a layer. A `Structure` says what each of them takes and returns.
 - A transform: `AbstractTransform`, and `transform_plan` for its stages.
-- A basis: `AbstractBasis` and its `AbstractLineTransform`; a `Run` is a range of coefficients that are kept. `Fourier`
-  and its `DFT` are an example.
+- A basis: `AbstractBasis` and its `AbstractLineTransform`; a `Run` is a range of coefficients that are kept or
+  mapped, a `DerivativeRule` says what a derivative is. `Fourier` with its `DFT`, `Cosine` and `Sine` with their
+  `RealToReal`, and `Points` are those of this package.
 - A stage: `AbstractStage`. `Move`, `LocalTransform`, `Extend`, `Crop`, `Clear`, `Scale` and `Resize` are those of this
   package.
 - A backend: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`; `run_stage` and `move` compute stages
@@ -31,10 +32,13 @@ from ._backend.xla import move as move, run_stage as run_stage
 from ._basis.base import (
     AbstractBasis as AbstractBasis,
     AbstractLineTransform as AbstractLineTransform,
+    DerivativeRule as DerivativeRule,
     Kind as Kind,
     Run as Run,
 )
+from ._basis.cosine import Cosine as Cosine, RealToReal as RealToReal, Sine as Sine
 from ._basis.fourier import DFT as DFT, Fourier as Fourier
+from ._basis.points import Points as Points
 from ._blocks import Blocks as Blocks, Pencil as Pencil, axis_names as axis_names
 from ._box import Box as Box, Number as Number, check_box as check_box
 from ._check import (

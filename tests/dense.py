@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from decompops._basis.base import Run
+from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._blocks import Blocks
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
-
-from cosine import DCT
 
 
 def along(u: np.ndarray, axis: int, matrix: np.ndarray) -> np.ndarray:
@@ -42,6 +41,50 @@ def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence
     if transform.kind == "r2c" and transform.weighted:
         u = along(u, last, np.diag(weights(n)))
     return u / math.prod(points) if transform.normalised else u
+
+
+# The end cells of the inputs and of the outputs of cosine and sine transforms.
+ENDS = {
+    ("dct", 1): ([0, -1], [0, -1]),
+    ("dct", 2): ([], [0]),
+    ("dct", 3): ([0], []),
+    ("dct", 4): ([], []),
+    ("dst", 1): ([], []),
+    ("dst", 2): ([], [-1]),
+    ("dst", 3): ([-1], []),
+    ("dst", 4): ([], []),
+}
+
+
+def real_to_real(transform: RealToReal, n: int) -> np.ndarray:
+    """By the definitions in the documentation of SciPy."""
+    k, j = np.arange(n)[:, None], np.arange(n)
+    match transform.kind, transform.type:
+        case "dct", 1:
+            matrix = 2 * np.cos(np.pi * k * j / max(1, n - 1))
+            matrix[:, [0, -1]] /= 2
+        case "dct", 2:
+            matrix = 2 * np.cos(np.pi * k * (2 * j + 1) / (2 * n))
+        case "dct", 3:
+            matrix = 2 * np.cos(np.pi * (2 * k + 1) * j / (2 * n))
+            matrix[:, 0] /= 2
+        case "dct", 4:
+            matrix = 2 * np.cos(np.pi * (2 * k + 1) * (2 * j + 1) / (4 * n))
+        case "dst", 1:
+            matrix = 2 * np.sin(np.pi * (k + 1) * (j + 1) / (n + 1))
+        case "dst", 2:
+            matrix = 2 * np.sin(np.pi * (k + 1) * (2 * j + 1) / (2 * n))
+        case "dst", 3:
+            matrix = 2 * np.sin(np.pi * (2 * k + 1) * (j + 1) / (2 * n))
+            matrix[:, -1] /= 2
+        case "dst", 4:
+            matrix = 2 * np.sin(np.pi * (2 * k + 1) * (2 * j + 1) / (4 * n))
+        case other:
+            raise AssertionError(other)
+    columns, rows = ENDS[transform.kind, transform.type]
+    matrix[:, columns] *= 2 ** (transform.before / 2)
+    matrix[rows] *= 2 ** (transform.after / 2)
+    return matrix
 
 
 def halo_matrix(blocks: Blocks, axis: int, halo: tuple[int, int], periodic: bool) -> np.ndarray:
@@ -86,9 +129,9 @@ def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
                     u = along(u, g[axis], true_cells(stage.after, axis).T @ true_cells(before, axis))
         case LocalTransform(transform=DFT() as transform):
             u = stage.scale * fourier(u, transform, [g[axis] for axis in stage.axes], stage.points)
-        case LocalTransform(transform=DCT() as transform):
+        case LocalTransform(transform=RealToReal() as transform):
             for axis, n in zip(stage.axes, stage.points):
-                u = along(u, g[axis], transform.matrix(n))
+                u = along(u, g[axis], real_to_real(transform, n))
             u = stage.scale * u
         case Extend(transposed=True):
             halo = before.halo[stage.axis]

@@ -17,7 +17,7 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI"),
+    *("Box", "Cosine", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI", "Points", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -49,7 +49,7 @@ SUBPACKAGES = {
 }
 # What others build on. Types and constants have no docstring of their own.
 EXTEND = {
-    *("AbstractTyped", "Layout", "Structure"),
+    *("AbstractTyped", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine", "Structure"),
     *("AbstractBackend", "AbstractBasis", "AbstractDerivable", "AbstractEquation", "AbstractLineTransform"),
     *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),

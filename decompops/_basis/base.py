@@ -77,6 +77,21 @@ class AbstractLineTransform(abc.ABC):
         """Map the lines of `block` along its axes `axes`, counted from the end, with JAX."""
 
 
+@dataclass(frozen=True)
+class DerivativeRule:
+    """How the coefficients of a derivative follow from those of a field.
+
+    The derivative of order `m` is an expansion in `basis` on `points` points, which may be other points than those of
+    the field. Each coefficient of the field is multiplied by `factor * wavenumber**m`, then `runs` say where it goes.
+    For odd orders the wavenumbers are those with `nyquist=False`.
+    """
+
+    basis: "AbstractBasis"
+    points: int
+    factor: float | complex
+    runs: tuple[Run, ...]
+
+
 class AbstractBasis(abc.ABC):
     """The functions that a field is expanded in along one axis of the grid: plain, hashable data.
 
@@ -100,6 +115,11 @@ class AbstractBasis(abc.ABC):
     def forward(self) -> AbstractLineTransform:
         """The transform from points to coefficients along one axis."""
 
+    @property
+    @abc.abstractmethod
+    def is_transformed(self) -> bool:
+        """Whether `forward` must be applied. Else the axis is carried along as it is."""
+
     @abc.abstractmethod
     def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
         """The transform of this axis in one call with later ones, of which the last has basis `last`.
@@ -108,8 +128,16 @@ class AbstractBasis(abc.ABC):
         """
 
     @abc.abstractmethod
+    def orthogonalized(self) -> "AbstractBasis":
+        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix."""
+
+    @abc.abstractmethod
     def stored(self, n: int) -> int:
-        """How many coefficients are stored for `n` points."""
+        """How many coefficients are stored for `n` points. Raises `ValueError` for too few points."""
+
+    @abc.abstractmethod
+    def points(self, n: int) -> np.ndarray:
+        """The positions of `n` points on an axis of length one."""
 
     @abc.abstractmethod
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
@@ -120,7 +148,11 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """How many terms of the expansion each stored coefficient stands for, where `kept` of `n` are kept."""
+        """How many exponentials each stored coefficient stands for, where those for `kept` of `n` points are kept.
+
+        These are the weights in Parseval's theorem: times `inverse_scale`, the coefficients have this weighted sum of
+        squares, which is the mean square of the field. A point on a wall counts half in that mean.
+        """
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
@@ -130,8 +162,8 @@ class AbstractBasis(abc.ABC):
         """
 
     @abc.abstractmethod
-    def derivative(self, order: int) -> complex:
-        """The factor `f` for which the derivative of that order multiplies a coefficient by `f * wavenumber**order`.
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        """What the derivative of that order, at least zero, is: its basis and its coefficients.
 
-        Raises `ValueError` where the derivative is no expansion in this basis.
+        Raises `ValueError` where the derivative has no expansion of this kind.
         """

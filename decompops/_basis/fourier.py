@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .base import AbstractBasis, AbstractLineTransform, Kind, Run
+from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,21 @@ class Fourier(AbstractBasis):
     def forward(self) -> "DFT":
         return DFT("r2c" if self.half else "c2c", -1)
 
+    @property
+    def is_transformed(self) -> bool:
+        return True
+
     def joined(self, last: AbstractBasis) -> "DFT | None":
         return last.forward if isinstance(last, Fourier) and not self.half else None
 
+    def orthogonalized(self) -> "Fourier":
+        return self
+
     def stored(self, n: int) -> int:
         return n // 2 + 1 if self.half else n
+
+    def points(self, n: int) -> np.ndarray:
+        return np.arange(n) / n
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         modes = (np.fft.rfftfreq if self.half else np.fft.fftfreq)(n, 1 / n)
@@ -59,8 +69,8 @@ class Fourier(AbstractBasis):
             runs.append(Run(n - negative, kept - negative, negative))
         return tuple(runs)
 
-    def derivative(self, order: int) -> complex:
-        return (1 + 0j, 1j, -1 + 0j, -1j)[order % 4]
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        return DerivativeRule(self, n, (1.0, 1j, -1.0, -1j)[order % 4], (Run(0, 0, self.stored(n)),))
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class DFT(AbstractLineTransform):
         return 1.0 if self.normalised else 1 / math.prod(points)
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
-        spectral = _spectral_dtype(dtype, jax.dtypes.canonicalize_dtype(np.float64))
+        spectral = spectral_dtype(dtype)
         if self.kind != "r2c":
             return spectral
         if jnp.issubdtype(dtype, jnp.complexfloating):
@@ -162,9 +172,14 @@ class DFT(AbstractLineTransform):
 _OPPOSITE: dict[str, Literal["c2c", "r2c", "c2r"]] = {"c2c": "c2c", "r2c": "c2r", "c2r": "r2c"}
 
 
+def spectral_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of `jnp.fft.fft` for an input of `dtype`."""
+    return _spectral_dtype(dtype, jax.dtypes.canonicalize_dtype(np.float64))
+
+
 @functools.cache
 def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
-    """The dtype of `jnp.fft.fft` for an input of `dtype`, if `widest` is the widest real dtype that JAX has now."""
+    """The same, if `widest` is the widest real dtype that JAX has now."""
     del widest
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 

@@ -53,9 +53,8 @@ class AbstractTransform(AbstractPlanned):
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        bases = tuple(basis.orthogonalized() if self.norm == "ortho" else basis for basis in self.bases)
-        transformed = [(basis, n) for basis, n in zip(bases, shape) if basis.is_transformed]
-        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in transformed)
+        bases = self._normed_bases
+        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(bases, shape))
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
         source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
@@ -105,11 +104,16 @@ class AbstractTransform(AbstractPlanned):
         shape = self._known_shape(shape)
         blocks, mesh, dtype = self._spectrum(shape), self.decomposition.mesh, real_dtype(dtype)
         kept, factors = self.modes or shape, []
-        for axis, basis in enumerate(self.bases):
+        for axis, basis in enumerate(self._normed_bases):
             counts = basis.multiplicity(shape[axis], kept[axis])
             if axis == blocks.ndim - 1 or blocks.is_padded(axis) or (counts != 1).any():
                 factors.append(_along(blocks, axis, counts, mesh, dtype))
         return functools.reduce(operator.mul, factors)
+
+    @property
+    def _normed_bases(self) -> tuple[AbstractBasis, ...]:
+        """The bases, weighted at their ends as `norm` says."""
+        return tuple(basis.orthogonalized() for basis in self.bases) if self.norm == "ortho" else self.bases
 
     def _spectrum(self, shape: tuple[int, ...]) -> Blocks:
         """How the spectrum is cut into blocks."""
@@ -173,7 +177,8 @@ class Transform(AbstractTransform):
             if it is not that of the last axis, that costs one more exchange.
         - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is one over
             the number of points for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform,
-            and "ortho" both by its root, with orthogonal matrices as in `scipy.fft`. `None` is "backward".
+            and "ortho" both by its root, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")`
+            does. `None` is "backward".
         - `axis_contiguous`: leave the spectrum stored with the first axis last, as (y, z, x) of three.
         - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` puts zeros in the place of the
             others.

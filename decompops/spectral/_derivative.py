@@ -11,7 +11,7 @@ from jaxtyping import Complex
 from .._box import Box
 from .._operator.fft import FFT
 from . import _vector
-from ._modes import Components
+from ._modes import Components, check_fft
 from ._operator import AbstractSpectralOperator
 
 
@@ -49,7 +49,8 @@ class Derivative(AbstractSpectralOperator):
         for order, k_even, k_odd in zip(self.orders, even, odd):
             if order:
                 spectrum = _vector.times((k_odd if order % 2 else k_even) ** order, spectrum)
-        return math.prod(basis.derivative(n) for basis, n in zip(self.fft.bases, self.orders)) * spectrum
+        along = zip(self.fft.bases, check_fft(self.fft), self.orders)
+        return math.prod(basis.derivative(n, order).factor for basis, n, order in along) * spectrum
 
 
 class Gradient(AbstractSpectralOperator):

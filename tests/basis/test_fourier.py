@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops._basis.base import AbstractBasis, Run
+from decompops._basis.cosine import Cosine
 from decompops._basis.fourier import DFT, Fourier
 
-from cosine import Cosine
 from dense import run_matrix
 from helpers import assert_close, random_field
 
@@ -29,7 +29,9 @@ def test_what_the_basis_is():
     assert (FULL.forward, HALF.forward) == (DFT("c2c", -1), DFT("r2c", -1))
     assert FULL.joined(HALF) == DFT("r2c", -1)
     assert FULL.joined(FULL) == DFT("c2c", -1)
-    assert HALF.joined(FULL) is HALF.joined(HALF) is FULL.joined(Cosine()) is None
+    assert FULL.orthogonalized() == FULL
+    assert HALF.is_transformed
+    assert HALF.joined(FULL) is HALF.joined(HALF) is FULL.joined(Cosine(2)) is None
 
 
 @pytest.mark.parametrize("n", POINTS)
@@ -53,12 +55,14 @@ def test_modes(basis, n):
 def test_derivative(basis, order):
     """Of a polynomial in sines and cosines, on an axis of length one."""
     n = 16
-    x = np.arange(n) / n
+    x = basis.points(n)
     u = np.sin(2 * np.pi * x) + 0.3 * np.cos(2 * np.pi * 3 * x)
     phase = order * np.pi / 2  # the derivative shifts each term by a quarter of its wavelength
     expected = (2 * np.pi) ** order * np.sin(2 * np.pi * x + phase)
     expected += 0.3 * (6 * np.pi) ** order * np.cos(2 * np.pi * 3 * x + phase)
-    k = basis.derivative(order) * basis.wavenumbers(n) ** order * analysed(basis, u)
+    rule = basis.derivative(n, order)
+    assert (rule.basis, rule.points, rule.runs) == (basis, n, (Run(0, 0, basis.stored(n)),))
+    k = rule.factor * basis.wavenumbers(n) ** order * analysed(basis, u)
     assert_close(synthesised(basis, k, n).real, expected)
 
 

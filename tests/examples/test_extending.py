@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.fft
 from decompops import _registry, cli
 from decompops._hlo import collectives
 from decompops.pde import ETDRK
 
 import example
+from dense import run_matrix
 from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
 
 
@@ -75,24 +75,47 @@ def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
     assert dops.Decomposition(MESH, backend="whole").backend == WHOLE
 
 
-def test_cosines():
-    cosine = extras.Cosine()
+def cas(n: int) -> np.ndarray:
+    angle = 2 * np.pi * np.outer(np.arange(n), np.arange(n)) / n
+    return np.cos(angle) + np.sin(angle)
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_hartley(norm):
+    transform = dops.Transform(DEC, bases=(extras.Hartley(),) * 3, norm=norm)
     u = random_field(SHAPE)
-    transform = dops.Transform(DEC, bases=(cosine,) * 3, norm="forward")
     k = transform(u)
-    assert_close(k, scipy.fft.dctn(u) / 16**3)
+    scale = {"backward": 1.0, "ortho": 8**-1.5, "forward": 8**-3}[norm]
+    assert_close(k, scale * np.einsum("ai,bj,ck,ijk->abc", *[cas(8)] * 3, u))
     assert_close(transform.inverse(k), u)
     assert_transposed(transform, transform.T, u, random_field(SHAPE, seed=1))
-    v = random_field(SHAPE, np.complex128)
-    line = cosine.forward
-    for map_ in (line, line.transpose(), line.inverse(), line.inverse().transpose()):
-        there = map_.apply(jnp.asarray(v), (-2,), (8,))
-        back = map_.inverse().apply(there, (-2,), (8,)) * map_.inverse_scale((8,))
-        assert_close(back, v)
-    assert_close(line.apply(jnp.asarray(v), (-2,), (8,)), scipy.fft.dct(v, axis=-2))
-    assert (cosine.derivative(2), cosine.derivative(4)) == (-1, 1)
-    with pytest.raises(ValueError, match=r"`order` must be even, .*; got 1"):
-        cosine.derivative(1)
+    with pytest.raises(TypeError, match="`x` must be real for Hartley's transform; got complex128"):
+        transform(u + 1j)
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_derivatives_of_hartley(order):
+    n, hartley = 8, extras.Hartley()
+    s = hartley.points(n)
+    u = lambda phase: np.sin(2 * np.pi * s + phase) + 0.3 * 3**order * np.cos(6 * np.pi * s + phase)
+    coefficients = cas(n) @ (np.sin(2 * np.pi * s) + 0.3 * np.cos(6 * np.pi * s))
+    rule = hartley.derivative(n, order)
+    factors = rule.factor * hartley.wavenumbers(n, nyquist=order % 2 == 0) ** order
+    mapped = run_matrix(rule.runs, n, rule.points) @ (factors * coefficients)
+    assert rule.basis == hartley
+    assert_close(cas(n) @ mapped / n, (2 * np.pi) ** order * u(order * np.pi / 2))
+
+
+def test_coefficients_of_hartley_that_are_kept():
+    """Parseval's theorem, and a field with few modes at fewer points."""
+    hartley, n, kept = extras.Hartley(), 8, 6
+    u = lambda s: 1 + np.sin(4 * np.pi * s) + 0.2 * np.cos(4 * np.pi * s)
+    assert hartley.stored(n) == n
+    coefficients = cas(n) @ u(hartley.points(n))
+    short = run_matrix(hartley.truncation(n, kept, nyquist=True), n, kept) @ coefficients
+    assert_close(cas(kept) @ short / n, u(hartley.points(kept)))
+    energy = np.sum(hartley.multiplicity(n, n) * (coefficients / n) ** 2)
+    assert energy == pytest.approx(np.mean(u(np.arange(n) / n) ** 2))
 
 
 def test_poisson_in_a_channel():

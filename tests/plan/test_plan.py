@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._backend.base import Call
+from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT, Fourier
 from decompops._blocks import Blocks
 from decompops._plan.plan import Plan
@@ -17,7 +18,6 @@ from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTrans
 from decompops._primitive import apply
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cosine import DCT
 from dense import apply_plan, as_matrix, conjugated, units
 from helpers import make_mesh
 
@@ -97,7 +97,7 @@ def test_dtypes():
     with pytest.raises(TypeError, match="`x` must be real"):
         real.input_dtype(C64)
     # A transform that keeps numbers real leaves room for another one that needs complex numbers.
-    cosine = LocalTransform(BLOCKS, BLOCKS, (2,), DCT())
+    cosine = LocalTransform(BLOCKS, BLOCKS, (2,), RealToReal("dct", 2))
     mixed = Plan("Mixed", BLOCKS, (cosine, C2C))
     assert [mixed.input_dtype(np.dtype(d)) for d in ("float32", "int8", "complex64")] == [C64, C128, C64]
     # Without a transform, integers can be moved but not scaled.
@@ -206,7 +206,8 @@ def random_plan(draw):
             case "transform":
                 axis = draw(st.sampled_from(whole))
                 if draw(st.booleans()):
-                    stage = LocalTransform(blocks, blocks, (axis,), DCT())
+                    transform = RealToReal(draw(st.sampled_from(["dct", "dst"])), draw(st.integers(2, 4)))
+                    stage = LocalTransform(blocks, blocks, (axis,), transform)
                 else:
                     stored = tuple(n // 2 + 1 if i == axis else n for i, n in enumerate(blocks.lengths))
                     stage = LocalTransform(blocks, replace(blocks, lengths=stored), (axis,), DFT("r2c", -1))

@@ -1,8 +1,8 @@
 """One of each: a basis, operators, a stage, backends, a spectral operator and an equation for decompops."""
 
 from .channel import ChannelPoisson as ChannelPoisson
-from .cosine import Cosine as Cosine
 from .fisher import Fisher as Fisher
+from .hartley import Hartley as Hartley
 from .lines import LineFFT as LineFFT
 from .potential import Potential as Potential
 from .ring import Ring as Ring

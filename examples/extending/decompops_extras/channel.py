@@ -5,8 +5,6 @@ import dataclasses
 import decompops as dops
 from decompops.extend import UNCHANGED, AbstractDerivable, check_box, vector
 
-from .cosine import Cosine
-
 
 class ChannelPoisson(AbstractDerivable):
     """The zero-mean solution u of `∇²u = f` with `∂u/∂z = 0` at both walls. The mean of f is ignored.
@@ -29,7 +27,8 @@ class ChannelPoisson(AbstractDerivable):
 
     @property
     def transform(self):
-        return dops.Transform(self.decomposition, bases=(dops.Fourier(), dops.Fourier(half=True), Cosine()))
+        bases = (dops.Fourier(), dops.Fourier(half=True), dops.Cosine(2))
+        return dops.Transform(self.decomposition, bases=bases)
 
     def apply(self, x, form, *, local):
         # The matrix is real and symmetric: transposes and conjugates are the operator itself.

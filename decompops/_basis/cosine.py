@@ -1,0 +1,289 @@
+"""Cosines and sines: the bases of fields between two walls. Their transforms are those of `scipy.fft.dct` and `dst`."""
+
+import abc
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .._check import check_flag
+from . import real_to_real
+from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
+from .fourier import spectral_dtype
+
+
+Family = Literal["dct", "dst"]
+Type = Literal[1, 2, 3, 4]
+
+# The end cells of each transform: of its input, and of its output. An inner cell stands for two exponentials of a
+# periodic field, with opposite signs; an end cell is its own mirror image, and stands for one.
+_ENDS: dict[tuple[Family, Type], tuple[tuple[int, ...], tuple[int, ...]]] = {
+    ("dct", 1): ((0, -1), (0, -1)),
+    ("dct", 2): ((), (0,)),
+    ("dct", 3): ((0,), ()),
+    ("dct", 4): ((), ()),
+    ("dst", 1): ((), ()),
+    ("dst", 2): ((), (-1,)),
+    ("dst", 3): ((-1,), ()),
+    ("dst", 4): ((), ()),
+}
+_INVERSE: dict[Type, Type] = {1: 1, 2: 3, 3: 2, 4: 4}
+
+
+def _half_period(kind: Family, type: Type, n: int) -> int:
+    """Half the period, in cells, of a line of `n` points continued beyond its walls.
+
+    Raises `ValueError` for a cosine transform of type 1 of a single point.
+    """
+    if type != 1:
+        return n
+    if kind == "dct" and n < 2:
+        raise ValueError(f"`Cosine(1)` needs at least 2 points along its axis; got {n}. Use `Cosine(2)`.")
+    return n - 1 if kind == "dct" else n + 1
+
+
+def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
+    """`weight` for the end cells of `n`, 1 for all others."""
+    weights = np.ones(n)
+    weights[list(ends)] = weight
+    return weights
+
+
+@dataclass(frozen=True)
+class RealToReal(AbstractLineTransform):
+    """`scipy.fft.dct` or `dst` of a type, unnormalised; of complex lines, of real and imaginary parts alike.
+
+    The end cells of the input are first multiplied by `2**(before / 2)`, those of the output afterwards by
+    `2**(after / 2)`. With end cells `D = diag(2, 1, ..., 1)`, the transpose of DCT-II is DCT-III times D, and the
+    orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells ignore both.
+
+    `chunked` is a hint of the lowering: to compute a few lines at a time, while they are in the cache of a CPU.
+    """
+
+    kind: Family
+    type: Type
+    before: int = 0
+    after: int = 0
+    chunked: bool = False
+
+    def __post_init__(self):
+        if (self.kind, self.type) not in _ENDS:
+            raise ValueError(f'`RealToReal` must be of kind "dct" or "dst" and of a type from 1 to 4; got {self}.')
+
+    @property
+    def to_points(self) -> bool:
+        # Both sides have as many cells. Type 3 multiplies before the FFT, where a scale then costs nothing.
+        return self.type == 3
+
+    @property
+    def multiplies(self) -> bool:
+        return self.type != 1
+
+    def weights(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the cells of the input are multiplied by before a transform of `n` points, those of the output after."""
+        first, last = _ENDS[self.kind, self.type]
+        return _weights(first, n, 2 ** (self.before / 2)), _weights(last, n, 2 ** (self.after / 2))
+
+    def transpose(self) -> "RealToReal":
+        # The unweighted matrix is symmetric, or its type 2 the transpose of its type 3, but for a factor 2 in each
+        # column that belongs to an inner cell.
+        type = _INVERSE[self.type]
+        first, last = _ENDS[self.kind, type]
+        return replace(self, type=type, before=self.after + (2 if first else 0), after=self.before - (2 if last else 0))
+
+    def conjugate(self) -> "RealToReal":
+        return self
+
+    def inverse(self) -> "RealToReal":
+        return replace(self, type=_INVERSE[self.type], before=-self.after, after=-self.before)
+
+    def inverse_scale(self, points: tuple[int, ...]) -> float:
+        return 1 / math.prod(2 * _half_period(self.kind, self.type, n) for n in points)
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        spectral = spectral_dtype(dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.zeros(()).dtype)
+        return spectral if jnp.issubdtype(dtype, jnp.complexfloating) else np.finfo(spectral).dtype
+
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        return dtype
+
+    def computed(self, points: tuple[int, ...], platform: str) -> "tuple[RealToReal, float]":
+        return replace(self, chunked=platform == "cpu"), 1.0
+
+    def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
+        for n in points:
+            _half_period(self.kind, self.type, n)
+        weights = [self.weights(n) for n in points]
+        return real_to_real.apply(self.kind, self.type, weights, block, axes, chunked=self.chunked)
+
+
+@dataclass(frozen=True)
+class AbstractSeries(AbstractBasis):
+    """A series of cosines, or of sines, on an axis between two walls."""
+
+    type: Type
+    orthogonal: bool = False
+
+    def __post_init__(self):
+        if self.type not in _INVERSE:
+            raise ValueError(f"`type` must be 1, 2, 3 or 4; got {self.type!r}.")
+        check_flag("orthogonal", self.orthogonal)
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> Family:
+        """The transform to the coefficients: "dct" or "dst"."""
+
+    @property
+    @abc.abstractmethod
+    def _first(self) -> int:
+        """The index of the first point where walls have points, and of the first mode where modes are whole."""
+
+    @property
+    def kinds(self) -> tuple[Kind | None, Kind | None]:
+        return None, None
+
+    @property
+    def is_transformed(self) -> bool:
+        return True
+
+    @property
+    def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The end cells among the points, and among the coefficients."""
+        return _ENDS[self.kind, self.type]
+
+    @property
+    def forward(self) -> RealToReal:
+        points, coefficients = self._ends
+        weighted = self.orthogonal
+        return RealToReal(self.kind, self.type, int(weighted and bool(points)), -int(weighted and bool(coefficients)))
+
+    def joined(self, last: AbstractBasis) -> RealToReal | None:
+        return self.forward if self == last else None
+
+    def orthogonalized(self) -> "AbstractSeries":
+        return replace(self, orthogonal=True)
+
+    def stored(self, n: int) -> int:
+        _half_period(self.kind, self.type, n)
+        return n
+
+    def points(self, n: int) -> np.ndarray:
+        first = self._first if self.type in (1, 3) else 0.5
+        return (np.arange(n) + first) / _half_period(self.kind, self.type, n)
+
+    def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
+        first = self._first if self.type in (1, 2) else 0.5
+        wavenumbers = math.pi * (np.arange(self.stored(n)) + first)
+        if -1 in self._ends[1] and not nyquist:
+            wavenumbers[-1] = 0
+        return wavenumbers
+
+    def multiplicity(self, n: int, kept: int) -> np.ndarray:
+        del n
+        return 2 * _weights(self._ends[1], self.stored(kept), 1.0 if self.orthogonal else 0.5)
+
+    def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        if -1 not in self._ends[1] or kept == n:
+            return (Run(0, 0, kept),)
+        runs = (Run(0, 0, kept - 1),) if kept > 1 else ()
+        if nyquist:  # The last mode that is kept stands for two on the finer grid, and for one on the coarser grid.
+            runs += (Run(kept - 1, kept - 1, 1, math.sqrt(2) if self.orthogonal else 2.0),)
+        return runs
+
+    def _check_derivative(self, order: int) -> None:
+        if self.orthogonal and order and self._ends[0]:
+            raise ValueError(
+                f"a derivative needs the series of a field, but {self} multiplies the field by √2 at a wall; use "
+                f'`{type(self).__name__}({self.type})`, or a `norm` other than "ortho".'
+            )
+
+
+@dataclass(frozen=True)
+class Cosine(AbstractSeries):
+    """Cosines, for fields with zero slope at the first wall; the coefficients are those of `scipy.fft.dct`.
+
+    | `Cosine(type)` | points on an axis of length one | modes | at the second wall |
+    |---|---|---|---|
+    | 1 | `j / (n - 1)` | `cos(π k s)` | zero slope |
+    | 2 | `(j + 1/2) / n` | `cos(π k s)` | zero slope |
+    | 3 | `j / n` | `cos(π (k + 1/2) s)` | zero |
+    | 4 | `(j + 1/2) / n` | `cos(π (k + 1/2) s)` | zero |
+
+    **Arguments:**
+
+    - `type`: 1, 2, 3 or 4.
+    - `orthogonal`: weight the ends as `scipy.fft.dct(norm="ortho")` does, so that the matrix is orthogonal but for a
+        factor. `norm="ortho"` of a transform sees to it.
+
+    **Raises:** `ValueError` for another type, and for type 1 with fewer than two points where their number is known.
+    """
+
+    @property
+    def kind(self) -> Family:
+        return "dct"
+
+    @property
+    def _first(self) -> int:
+        return 0
+
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        self._check_derivative(order)
+        if order % 2 == 0:
+            return DerivativeRule(self, self.stored(n), (-1.0) ** (order // 2), (Run(0, 0, n),))
+        points = n - 2 if self.type == 1 else self.stored(n)
+        if points < 1:
+            raise ValueError(f"an odd derivative in the basis {self} needs at least 3 points; got {n}.")
+        sign = (-1.0) ** ((order + 1) // 2)
+        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0))
+
+
+@dataclass(frozen=True)
+class Sine(AbstractSeries):
+    """Sines, for fields that are zero at the first wall; the coefficients are those of `scipy.fft.dst`.
+
+    | `Sine(type)` | points on an axis of length one | modes | at the second wall |
+    |---|---|---|---|
+    | 1 | `(j + 1) / (n + 1)` | `sin(π (k + 1) s)` | zero |
+    | 2 | `(j + 1/2) / n` | `sin(π (k + 1) s)` | zero |
+    | 3 | `(j + 1) / n` | `sin(π (k + 1/2) s)` | zero slope |
+    | 4 | `(j + 1/2) / n` | `sin(π (k + 1/2) s)` | zero slope |
+
+    **Arguments:**
+
+    - `type`: 1, 2, 3 or 4.
+    - `orthogonal`: weight the ends as `scipy.fft.dst(norm="ortho")` does, so that the matrix is orthogonal but for a
+        factor. `norm="ortho"` of a transform sees to it.
+
+    **Raises:** `ValueError` for another type.
+    """
+
+    @property
+    def kind(self) -> Family:
+        return "dst"
+
+    @property
+    def _first(self) -> int:
+        return 1
+
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        self._check_derivative(order)
+        sign = (-1.0) ** (order // 2)
+        if order % 2 == 0:
+            return DerivativeRule(self, n, sign, (Run(0, 0, n),))
+        points = n + 2 if self.type == 1 else n
+        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1))
+
+
+def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:
+    """Where the modes that cosines and sines share go, from `n` points to `points`.
+
+    Sines have no mode zero. The other mode that is missing on one side vanishes at the points of the other one.
+    """
+    if type in (3, 4):
+        return (Run(0, 0, n),)
+    length = min(n, points) - (1 if type == 2 else 0)
+    return (Run(source, target, length),) if length else ()

@@ -1,0 +1,230 @@
+"""Cosine and sine transforms with JAX: an FFT of the lines, between two passes over them.
+
+A pass copies cells to other places, multiplies them and adds them. It is written as a gather by indices that are known
+when tracing, because XLA then makes one loop of the whole pass, moving an axis to the end included. Slices that are
+joined take a loop and a copy for each. All factors are computed in double precision.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array, lax
+
+
+# How many cells are transformed at a time where lines are: those that fit into the cache of a core, with the spectrum.
+_CHUNK = 2**16
+# How many axes an FFT of XLA has at most.
+_MOST_AXES = 3
+
+# What the cells of a line are multiplied by before the transform, and those of the result afterwards.
+Weights = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A DCT, or a DST in terms of a DCT of the same type.
+
+    The DCT takes the cells `source` of a line, each times its `early`. The cells `target` of what it returns, each
+    times its `late`, are the result.
+    """
+
+    source: np.ndarray
+    early: np.ndarray
+    target: np.ndarray
+    late: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.source)
+
+
+def apply(
+    kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int], *, chunked: bool
+) -> Array:
+    """The unnormalised transform of `block` along `axes`, counted from the end.
+
+    - `weights`: of each axis.
+    - `chunked`: whether to transform a few lines at a time, where they lie one after the other in memory.
+    """
+    ordered = sorted(zip(axes, weights), key=lambda pair: pair[0])
+    # Types 2 and 3 transform several axes by one FFT.
+    together = _MOST_AXES if type in (2, 3) else 1
+    for start in range(0, len(ordered), together):
+        group = ordered[start : start + together]
+        lines = [_line(kind, type, *both) for _, both in group]
+        transform = functools.partial(_TRANSFORMS[kind, type], lines)
+        there, here = [axis for axis, _ in group], list(range(-len(group), 0))
+        if there != here:
+            block = jnp.moveaxis(transform(jnp.moveaxis(block, there, here)), here, there)
+        elif chunked:
+            block = _by_chunks(transform, block, len(group))
+        else:
+            block = transform(block)
+    return block
+
+
+def _by_chunks(transform: Callable[[Array], Array], block: Array, ndim: int) -> Array:
+    """Apply `transform`, of the last `ndim` axes, to a few of the others at a time."""
+    *lead, shape = *block.shape[:-ndim], block.shape[-ndim:]
+    lines, size = math.prod(lead), max(1, _CHUNK // math.prod(shape))
+    if lines < 2 * size:
+        return transform(block)
+    result = lax.map(transform, block.reshape(lines, *shape), batch_size=size)
+    return result.reshape(block.shape)
+
+
+def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:
+    n = len(early)
+    every, alternating = np.arange(n), (-1.0) ** np.arange(n)
+    if kind == "dct" or type == 1:
+        return _Line(every, early, every, late)
+    if type == 2:
+        return _Line(every, alternating * early, every[::-1], late)
+    return _Line(every[::-1], early[::-1], every, alternating * late)
+
+
+def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> Array:
+    """The cells `index` of `x` along `axis`, each multiplied by its `factor`; complex if one of both is."""
+    if not np.array_equal(index, np.arange(x.shape[axis])):
+        x = jnp.take(x, index, axis=axis, mode="clip")
+    if np.isrealobj(factor) and np.all(factor == 1):
+        return x
+    factor = factor.reshape(-1, *[1] * (-axis - 1))
+    if np.isrealobj(factor) or jnp.iscomplexobj(x):
+        return x * factor.astype(x.dtype)
+    return lax.complex(x * np.real(factor).astype(x.dtype), x * np.imag(factor).astype(x.dtype))
+
+
+def _projected(spectrum: Array, mode: np.ndarray, factor: npt.NDArray[np.complexfloating]) -> Array:
+    """The real parts of the modes `mode`, each times the conjugate of its `factor`."""
+    modes = _gather(spectrum, mode, np.ones(len(mode)))
+    dtype = modes.real.dtype
+    return modes.real * factor.real.astype(dtype) + modes.imag * factor.imag.astype(dtype)
+
+
+def _by_parts(transform: Callable[[Sequence[_Line], Array], Array]) -> Callable[[Sequence[_Line], Array], Array]:
+    """Extend `transform`, of real lines along the last axis, to complex ones."""
+
+    def of_any(lines: Sequence[_Line], x: Array) -> Array:
+        if not jnp.iscomplexobj(x):
+            return transform(lines, x)
+        return lax.complex(transform(lines, x.real), transform(lines, x.imag))
+
+    return of_any
+
+
+def _cosine_1(lines: Sequence[_Line], x: Array) -> Array:
+    """The real FFT of the line and its mirror image: one of half that length would lose half of the digits."""
+    (line,) = lines
+    mirrored = np.concatenate([line.source, line.source[-2:0:-1]])
+    return _gather(jnp.fft.rfft(_gather(x, mirrored, line.early[mirrored])).real, line.target, line.late)
+
+
+def _sine_1(lines: Sequence[_Line], x: Array) -> Array:
+    """As for cosines, of the line and its mirror image with the opposite sign, and a zero before each of both."""
+    (line,) = lines
+    index = np.concatenate([[0], line.source, [0], line.source[::-1]])
+    sign = np.concatenate([[0], line.early, [0], -line.early[::-1]])
+    return _gather(jnp.fft.rfft(_gather(x, index, sign)).imag, line.target + 1, -line.late)
+
+
+def _reordered(n: int) -> np.ndarray:
+    """Even cells, then odd ones in reverse: the line of which the FFT is taken for types 2 and 3 (Makhoul 1980)."""
+    return np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)[::-1]])
+
+
+def _phases(k: np.ndarray, n: int) -> npt.NDArray[np.complexfloating]:
+    return np.exp(-0.5j * math.pi * k / n)
+
+
+def _type_2(lines: Sequence[_Line], x: Array) -> Array:
+    """One FFT of all axes, of real lines a real one: `2 cos φ` is the sum of two exponentials, with k and -k."""
+    axes = tuple(range(-len(lines), 0))
+    for axis, line in zip(axes, lines):
+        order = _reordered(line.n)
+        x = _gather(x, line.source[order], line.early[order], axis)
+    is_complex = jnp.iscomplexobj(x)
+    x = (jnp.fft.fftn if is_complex else jnp.fft.rfftn)(x, axes=axes)
+    for axis, line in zip(axes, lines):
+        k, phases = line.target, _phases(line.target, line.n)
+        if is_complex or axis < -1:
+            x = _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
+        else:  # Of the modes k and n - k, whose coefficients are complex conjugates, a half spectrum has one.
+            conjugated = np.where(k <= line.n // 2, phases.conj(), phases)
+            x = _projected(x, np.minimum(k, line.n - k), 2 * line.late * conjugated)
+    return x
+
+
+def _type_3(lines: Sequence[_Line], x: Array) -> Array:
+    """The same in reverse."""
+    axes, shape = tuple(range(-len(lines), 0)), tuple(line.n for line in lines)
+    is_complex = jnp.iscomplexobj(x)
+    for axis, line in reversed(list(zip(axes, lines))):
+        n, is_half = line.n, axis == -1 and not is_complex
+        k = np.arange(n // 2 + 1 if is_half else n)
+        mirror = -k % n
+        # XLA divides by n. The phase of mode n - k is that of mode k, conjugated, times -i.
+        first, second = n * _phases(k, n).conj(), -1j * n * _phases(k, n).conj()
+        if is_half:
+            second[0] = 0
+        else:
+            first[0] = second[0] = n / 2
+        parts = [
+            _gather(x, line.source[index], line.early[index] * factor, axis)
+            for index, factor in ((k, first), (mirror, second))
+        ]
+        x = parts[0] + parts[1]
+    x = jnp.fft.ifftn(x, axes=axes) if is_complex else jnp.fft.irfftn(x, s=shape, axes=axes)
+    for axis, line in zip(axes, lines):
+        x = _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
+    return x
+
+
+def _type_4(lines: Sequence[_Line], x: Array) -> Array:
+    (line,) = lines
+    return (_odd_type_4 if line.n % 2 else _even_type_4)(line, x)
+
+
+def _even_type_4(line: _Line, x: Array) -> Array:
+    """A complex FFT of half as many points: even cells are the real parts, odd ones in reverse the imaginary parts."""
+    n, m = line.n, np.arange(line.n // 2)
+    even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
+    real = _gather(x, line.source[even], line.early[even])
+    imag = _gather(x, line.source[odd], line.early[odd])
+    cos, sin = (part.astype(x.dtype) for part in (phases.real, -phases.imag))
+    spectrum = jnp.fft.fft(lax.complex(real * cos + imag * sin, imag * cos - real * sin))
+    k = line.target
+    mode = np.where(k % 2 == 0, k, n - 1 - k) // 2
+    return _projected(spectrum, mode, 2 * line.late * np.where(k % 2 == 0, 1, -1j) * _phases(2 * mode, n).conj())
+
+
+def _odd_type_4(line: _Line, x: Array) -> Array:
+    """A real FFT of as many points, without factors but signs (Chan and Ho 1992).
+
+    The line, continued beyond its ends as cosines are, has cell `(a - 1) / 2` at each odd number a. Of all n cells, up
+    to signs, every eighth number passes each once; those that begin at n do so with phases that are multiples of π/4.
+    """
+    n = line.n
+    place = (n + 8 * np.arange(n)) % (8 * n)
+    place = np.minimum(place, 8 * n - place)
+    sign = np.where(place < 2 * n, 1, -1)
+    cell = (np.minimum(place, 4 * n - place) - 1) // 2
+    spectrum = jnp.fft.rfft(_gather(x, line.source[cell], sign * line.early[cell]))
+    b = 2 * line.target + 1
+    turned = np.exp(0.25j * math.pi * (b % 8))  # exact to the last digit for small angles only
+    turned = np.where(b % n <= n // 2, turned, turned.conj())
+    return _projected(spectrum, np.minimum(b % n, -b % n), 2 * line.late * turned)
+
+
+_TRANSFORMS: dict[tuple[str, int], Callable[[Sequence[_Line], Array], Array]] = {
+    ("dct", 1): _by_parts(_cosine_1),
+    ("dst", 1): _by_parts(_sine_1),
+    **{(kind, 2): _type_2 for kind in ("dct", "dst")},
+    **{(kind, 3): _type_3 for kind in ("dct", "dst")},
+    **{(kind, 4): _by_parts(_type_4) for kind in ("dct", "dst")},
+}
