@@ -304,11 +304,13 @@ def test_mixed_bases(bases, norm):
         return k, transform.inverse(k), transform(v), transform.T(k), transform.H(k), jax.grad(energy)(u)
 
     u, v = (transform.in_layout.shard(field) for field in (u, random_field(SHAPE, seed=1)))
-    k, back, image, transposed, adjoint, slope = everything(u, v)
-    assert_close(transform.out_layout.gather(k), expected)
+    k, back, image, transposed, adjoint, slope = jax.device_get(everything(u, v))
+    u, v = jax.device_get((u, v))
+    true = tuple(map(slice, expected.shape))
+    assert_close(k[true], expected)
     assert_close(back, u)
     # Dot products with another field: <k, A v> = <A^T k, v>, and with the conjugate of k on both sides.
     assert_close(np.sum(k * image).real, np.sum(transposed * v).real)
     assert_close(np.sum(np.conj(k) * image).real, np.sum(np.conj(adjoint) * v).real)
     # The gradient of half the sum of squares is what the adjoint makes of the spectrum.
-    assert_close(slope, np.asarray(adjoint).real)
+    assert_close(slope, adjoint.real)
