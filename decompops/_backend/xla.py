@@ -161,6 +161,8 @@ def resize(stage: Resize, block: Array) -> Array:
         ends = (run.source + run.length for run in runs)
         piece = block[..., *map(slice, (run.source for run in runs), ends)]
         piece = _times(piece, math.prod(run.factor for run in runs))
+        if any(run.real for run in runs) and jnp.iscomplexobj(piece):
+            piece = lax.complex(piece.real, jnp.zeros_like(piece.real))
         start = (*[0] * len(lead), *(run.target for run in runs))
         if stage.adds:
             piece = piece + lax.dynamic_slice(result, start, piece.shape)

@@ -19,12 +19,16 @@ Kind = Literal["real", "complex"]
 
 @dataclass(frozen=True)
 class Run:
-    """`length` consecutive coefficients along one axis: from index `source` on to index `target` on, times `factor`."""
+    """`length` consecutive coefficients along one axis: from index `source` on to index `target` on, times `factor`.
+
+    With `real`, their imaginary parts become zero.
+    """
 
     source: int
     target: int
     length: int
     factor: float = 1.0
+    real: bool = False
 
 
 class AbstractLineTransform(abc.ABC):

@@ -55,15 +55,16 @@ class Fourier(AbstractBasis):
         modes = np.arange(self.stored(kept))
         if not self.half:
             return np.ones(len(modes))
-        # The Nyquist mode of all `n` stands once; if fewer are kept, it is zero and may count for any number.
-        return np.where((modes == 0) | ((2 * modes == n) & (kept == n)), 1.0, 2.0)
+        del n
+        return np.where((modes == 0) | (2 * modes == kept), 1.0, 2.0)
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
         runs = [Run(0, 0, (kept + 1) // 2)]
-        if kept % 2 == 0 and nyquist:
-            # Of the two modes ±kept/2 a half spectrum has one, and their sum is twice its (real) part that counts.
-            sources = (kept // 2,) if self.half else (kept // 2, n - kept // 2)
-            runs += [Run(source, kept // 2, 1, 2.0 if self.half else 1.0) for source in sources]
+        if kept % 2 == 0 and nyquist and self.half:
+            # Of the two modes ±kept/2 a half spectrum has one, and the other one is its complex conjugate.
+            runs.append(Run(kept // 2, kept // 2, 1, 2.0, real=True))
+        elif kept % 2 == 0 and nyquist:
+            runs += [Run(source, kept // 2, 1) for source in (kept // 2, n - kept // 2)]
         negative = (kept - 1) // 2
         if negative and not self.half:
             runs.append(Run(n - negative, kept - negative, negative))

@@ -314,7 +314,7 @@ class Resize(AbstractStage):
     @property
     def only_copies(self) -> bool:
         """Whether nothing is multiplied, and nothing added."""
-        return all(run.factor == 1 for runs in self.runs for run in runs) and not self.adds
+        return all(run.factor == 1 and not run.real for runs in self.runs for run in runs) and not self.adds
 
     @property
     def adds(self) -> bool:
@@ -340,7 +340,7 @@ def _is_cut(length: int, pieces: list[tuple[int, int]]) -> bool:
 
 
 def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    return tuple(Run(run.target, run.source, run.length, run.factor) for run in runs)
+    return tuple(replace(run, source=run.target, target=run.source) for run in runs)
 
 
 def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -349,4 +349,5 @@ def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     def images(run: Run) -> int:
         return sum(other.source == run.source or other.target == run.target for other in runs)
 
-    return tuple(Run(run.target, run.source, run.length, 1 / (images(run) * run.factor)) for run in runs)
+    shares = (1 / (images(run) * run.factor) for run in runs)
+    return tuple(replace(run, factor=share) for run, share in zip(_mirrored(runs), shares))

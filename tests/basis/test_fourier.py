@@ -91,7 +91,7 @@ def test_truncation(basis, n, kept):
 def test_runs():
     assert FULL.truncation(8, 4, nyquist=False) == (Run(0, 0, 2), Run(7, 3, 1))
     assert FULL.truncation(8, 4, nyquist=True) == (Run(0, 0, 2), Run(2, 2, 1), Run(6, 2, 1), Run(7, 3, 1))
-    assert HALF.truncation(8, 4, nyquist=True) == (Run(0, 0, 2), Run(2, 2, 1, 2.0))
+    assert HALF.truncation(8, 4, nyquist=True) == (Run(0, 0, 2), Run(2, 2, 1, 2.0, real=True))
     assert HALF.truncation(8, 5, nyquist=True) == (Run(0, 0, 3),)
 
 
