@@ -1,26 +1,43 @@
 """A plan as integers, which `decode` in ffi/common/plan.cc reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
 
+from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
-FORMAT = 3  # It changes with `kFormat` in ffi/common/plan.h.
+FORMAT = 4  # It changes with `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
+_WAVES = ("dct", "dst")
+
+# What divides a grid axis: a mesh axis, or several that act as one, the first one major.
+Entry = str | tuple[str, ...]
 
 
-def encoded(plan: Plan, mesh_axes: tuple[str, ...]) -> np.ndarray:
+def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[Entry, ...]:
+    """The axes of the mesh that the kernels get: mesh axes that divide a grid axis of `plan` together are one."""
+    cuts = [
+        (name, parts) for b in (plan.source, *(s.after for s in plan.stages)) for name, parts in zip(b.names, b.parts)
+    ]
+    compound = sorted({name for name, parts in cuts if parts > 1 and isinstance(name, tuple)})
+    merged = {axis for entry in compound for axis in entry}
+    return (*compound, *(axis for axis in mesh_axes if axis not in merged))
+
+
+def encoded(plan: Plan, entries: Sequence[Entry]) -> np.ndarray:
     """The format, the number of grid axes, how the field is cut, and each stage with how it is cut then.
+
+    `entries` are the axes of the mesh that the kernels get.
 
     Raises `ValueError` for a stage that the kernels do not know.
     """
-    axes = {name: i for i, name in enumerate(mesh_axes)}
+    axes = {entry: i for i, entry in enumerate(entries)}
     stages = (chain(_stage(stage), _blocks(stage.after, axes)) for stage in plan.stages)
     numbers = chain((FORMAT, plan.source.ndim), _blocks(plan.source, axes), *stages)
     return np.fromiter(numbers, np.int64)
@@ -39,13 +56,17 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
             return (3, stage.transposed)
         case Clear():
             return (4,)
+        case LocalTransform(transform=RealToReal() as waves):
+            kind = 4 * _WAVES.index(waves.kind) + waves.type - 1
+            return (5, kind, waves.before, waves.after, len(stage.axes), *stage.axes)
         case _:
             raise ValueError(f"the kernels do not know the stage {stage}.")
 
 
-def _blocks(blocks: Blocks, axes: dict[str, int]) -> Iterator[int]:
+def _blocks(blocks: Blocks, axes: dict[Entry, int]) -> Iterator[int]:
     yield from blocks.lengths
     yield from blocks.parts
-    yield from (-1 if name is None else axes[name] for name in blocks.names)
+    # A name that is not among the entries belongs to an axis that is whole.
+    yield from (-1 if name is None else axes.get(name, -1) for name in blocks.names)
     yield from blocks.order
     yield from chain(*blocks.halo)

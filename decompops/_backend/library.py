@@ -23,8 +23,8 @@ _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", 
 
 @functools.cache
 def build() -> dict[str, str]:
-    """What the build found: `problem` (empty if the MPI kernels were built), `mpi`, `fftw`, `openmp`, `cudecomp`
-    (like `problem`, for the kernels over cuDecomp)."""
+    """What the build found: `problem` (empty if the MPI kernels were built), `mpi`, `fftw`, `openmp`, `axes` (the most
+    that a grid may have), `cudecomp` (like `problem`, for the kernels over cuDecomp)."""
     where = folder()
     if where is None:
         missing = "this copy of decompops was not installed with pip, which builds the kernels"

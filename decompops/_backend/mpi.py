@@ -10,14 +10,16 @@ from typing import Any, ClassVar, Literal, get_args
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import AbstractMesh, Mesh
 
+from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
 from .base import AbstractBackend, Call, Caller, Counters
-from .encode import encoded
+from .encode import Entry, encoded, mesh_entries
 
 
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
@@ -141,11 +143,13 @@ class MPI(AbstractBackend):
         result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
         # A kernel scales while it transforms.
         scale = math.prod(stage.scale for stage in plan.stages if isinstance(stage, LocalTransform))
+        entries = mesh_entries(plan, tuple(call.mesh.shape))
+        sizes, ranks = _merged(entries, call.mesh, self._ranks(call.mesh))
         return jax.ffi.ffi_call(library.TARGET, result)(
             block,
-            numbers=encoded(plan, tuple(call.mesh.shape)),
-            mesh=np.array(list(call.mesh.shape.values()), np.int64),
-            ranks=np.array(self._ranks(call.mesh), np.int64),
+            numbers=encoded(plan, entries),
+            mesh=sizes,
+            ranks=ranks,
             scale=np.float64(scale),
             label=_label(plan, call, lead, block.dtype),
             details=", ".join(_details(plan, scale, call.caller)),
@@ -157,15 +161,28 @@ class MPI(AbstractBackend):
 
 
 def _is_known(stage: AbstractStage) -> bool:
-    """Whether the kernels run `stage`. They know grids of three axes, and Fourier transforms with FFTW only."""
+    """Whether the kernels run `stage`: on grids of not too many axes, and transforms with FFTW only."""
     match stage:
-        case Move() | Extend() | Crop() | Clear():
+        case Move(before=before, after=after):
+            # A mesh axis may not be added to others that divide an axis, nor be taken from among them.
+            cuts = zip(before.names, before.parts, after.names, after.parts)
+            known = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
+        case Extend() | Crop() | Clear():
             known = True
-        case LocalTransform(transform=DFT(normalised=False)):
+        case LocalTransform(transform=DFT(normalised=False) | RealToReal()):
             known = library.build()["fftw"] == "yes"
         case _:
             known = False
-    return known and stage.before.ndim == 3
+    return known and stage.before.ndim <= int(library.build()["axes"])
+
+
+def _merged(entries: tuple[Entry, ...], mesh: Mesh | AbstractMesh, ranks: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes and the ranks of a mesh that has `entries` for axes."""
+    axes = [(entry,) if isinstance(entry, str) else entry for entry in entries]
+    sizes = [math.prod(mesh.shape[name] for name in names) for names in axes]
+    positions = [tuple(mesh.shape).index(name) for names in axes for name in names]
+    ordered = np.array(ranks, np.int64).reshape(tuple(mesh.shape.values())).transpose(positions)
+    return np.array(sizes, np.int64), ordered.ravel()
 
 
 def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
@@ -186,6 +203,12 @@ def _details(plan: Plan, scale: float, who: Caller) -> Iterator[str]:
             case LocalTransform(transform=DFT() as dft):
                 axes = "".join(names[axis] for axis in stage.axes)
                 yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
+            case LocalTransform(transform=RealToReal() as waves):
+                axes = "".join(names[axis] for axis in stage.axes)
+                ends = (
+                    f", ends by sqrt(2)^{waves.before} and sqrt(2)^{waves.after}" if waves.before or waves.after else ""
+                )
+                yield f"{waves.kind}-{waves.type} along {axes}{ends}"
             case Extend():
                 halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
                 kind = "periodic" if stage.periodic else "bounded"

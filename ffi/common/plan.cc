@@ -19,39 +19,43 @@ class Reader {
   }
   bool empty() const { return next_ == end_; }
 
+  // The number of grid axes, which comes before everything that has one entry for each.
+  void dimensions() { ndim_ = static_cast<int>(number("the number of grid axes", 1, kMaxAxes)); }
+
   Blocks blocks() {
     Blocks blocks;
-    for (auto& n : blocks.lengths) n = number("a length", 1, kLargest);
-    for (auto& n : blocks.parts) n = number("a number of blocks", 1, kLargest);
-    for (auto& n : blocks.mesh_axis) n = static_cast<int>(number("a mesh axis", -1, mesh_axes_ - 1));
+    blocks.lengths = per_axis<Index>([&] { return number("a length", 1, kLargest); });
+    blocks.parts = per_axis<Index>([&] { return number("a number of blocks", 1, kLargest); });
+    blocks.mesh_axis = per_axis<int>([&] { return static_cast<int>(number("a mesh axis", -1, mesh_axes_ - 1)); });
     int stored = 0;
-    for (auto& n : blocks.order) {
-      n = axis("a stored axis");
-      stored |= 1 << n;
-    }
-    if (stored != 7) refuse("the order of storage does not have every axis");
-    for (auto& pair : blocks.halo) {
-      for (auto& n : pair) n = number("a halo", 0, kLargest);
-    }
+    blocks.order = per_axis<int>([&] {
+      const int at = axis("a stored axis");
+      stored |= 1 << at;
+      return at;
+    });
+    if (stored != (1 << ndim_) - 1) refuse("the order of storage does not have every axis");
+    blocks.halo = per_axis<std::array<Index, 2>>([&] {
+      const Index before = number("a halo", 0, kLargest);
+      return std::array<Index, 2>{before, number("a halo", 0, kLargest)};
+    });
     return blocks;
   }
 
   // The next stage, which starts from a field that is cut as `before` says.
   Stage stage(const Blocks& before) {
     Stage stage{};
-    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::clear)));
+    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::waves)));
     stage.axis = -1;
     switch (stage.kind) {
       case Stage::Kind::move:
       case Stage::Kind::clear: break;
       case Stage::Kind::fourier:
-        stage.transform = static_cast<Transform>(number("a transform", 0, static_cast<Index>(Transform::c2r)));
-        stage.sign = static_cast<int>(number("a sign", -1, 1));
-        if (stage.sign == 0) refuse("a transform has no sign");
-        stage.weighted = number("`weighted`", 0, 1);
-        for (Index n = number("a number of axes", 1, kAxes); n > 0; --n) {
-          stage.axes.push_back(axis("a transformed axis"));
-        }
+        stage.transform.kind =
+            static_cast<Transform::Kind>(number("a transform", 0, static_cast<Index>(Transform::Kind::c2r)));
+        stage.transform.sign = static_cast<int>(number("a sign", -1, 1));
+        if (stage.transform.sign == 0) refuse("a transform has no sign");
+        stage.transform.weighted = number("`weighted`", 0, 1);
+        stage.axes = axes();
         break;
       case Stage::Kind::extend:
         stage.axis = axis("the axis of a halo");
@@ -59,6 +63,14 @@ class Reader {
         stage.transposed = number("`transposed`", 0, 1);
         break;
       case Stage::Kind::crop: stage.transposed = number("`transposed`", 0, 1); break;
+      case Stage::Kind::waves:
+        stage.transform.kind = Transform::Kind::r2r;
+        stage.transform.waves =
+            static_cast<Transform::Waves>(number("a kind of waves", 0, static_cast<Index>(Transform::Waves::sine4)));
+        stage.transform.before = static_cast<int>(number("`before`", -kPowers, kPowers));
+        stage.transform.after = static_cast<int>(number("`after`", -kPowers, kPowers));
+        stage.axes = axes();
+        break;
     }
     stage.before = before;
     stage.after = blocks();
@@ -67,9 +79,22 @@ class Reader {
 
  private:
   static constexpr Index kLargest = Index{1} << 48;
-  static constexpr Index kAxes = 3;
+  static constexpr Index kPowers = 64;  // of sqrt(2): far more than any transform needs
 
-  int axis(const char* what) { return static_cast<int>(number(what, 0, kAxes - 1)); }
+  template <class T, class Read>
+  PerAxis<T> per_axis(const Read& read) {
+    PerAxis<T> values;
+    for (int i = 0; i < ndim_; ++i) values.push_back(read());
+    return values;
+  }
+
+  int axis(const char* what) { return static_cast<int>(number(what, 0, ndim_ - 1)); }
+
+  std::vector<int> axes() {
+    std::vector<int> axes;
+    for (Index n = number("a number of axes", 1, ndim_); n > 0; --n) axes.push_back(axis("a transformed axis"));
+    return axes;
+  }
 
   [[noreturn]] static void refuse(const std::string& why) {
     throw Failure("the kernels do not understand the operator that Python describes (" + why +
@@ -78,6 +103,7 @@ class Reader {
 
   const std::int64_t *next_, *end_;
   Index mesh_axes_;
+  int ndim_ = 0;
 };
 
 }  // namespace
@@ -107,7 +133,7 @@ std::uint64_t Plan::fingerprint() const {
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes) {
   Reader reader(numbers, count, mesh_axes);
   reader.number("the version of its format", kFormat, kFormat);
-  reader.number("the number of grid axes", 3, 3);
+  reader.dimensions();
   Plan plan;
   plan.numbers.assign(numbers, numbers + count);
   plan.source = plan.target = reader.blocks();

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/per_axis.h"
+
 namespace decompops {
 
 using Index = std::int64_t;
@@ -19,30 +21,42 @@ struct Failure : std::runtime_error {
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
-// How a field is divided over devices and stored. The kernels handle grids of three axes: x, y, z are numbers 0, 1, 2.
+// How a field is divided over devices and stored.
 struct Blocks {
-  std::array<Index, 3> lengths, parts;
-  std::array<int, 3> mesh_axis;  // which mesh axis divides a grid axis; -1: none
-  std::array<int, 3> order;      // the grid axis stored at each position
-  std::array<std::array<Index, 2>, 3> halo;
+  PerAxis<Index> lengths, parts;
+  PerAxis<int> mesh_axis;  // which mesh axis divides a grid axis; -1: none
+  PerAxis<int> order;      // the grid axis stored at each position
+  PerAxis<std::array<Index, 2>> halo;
 
+  int ndim() const { return lengths.size(); }
   Index core(int axis) const { return ceil_div(lengths[axis], parts[axis]); }
   Index extent(int axis) const { return core(axis) + halo[axis][0] + halo[axis][1]; }
   // The cells of `axis` that are not padding in block `part`, counted in its core.
   Index valid(int axis, Index part) const;
 };
 
-enum class Transform { c2c, r2c, c2r };  // `c2r` is the last one
+// What becomes of each line along an axis, unnormalised.
+struct Transform {
+  enum class Kind { c2c, r2c, c2r, r2r };
+  // Real-to-real transforms as SciPy numbers them: types I to IV of cosines, then of sines.
+  enum class Waves { cosine1, cosine2, cosine3, cosine4, sine1, sine2, sine3, sine4 };  // `sine4` is the last one
+  Kind kind;
+  int sign = 0;               // of a Fourier transform
+  bool weighted = false;      // a half spectrum: see `DFT` in decompops/_basis/fourier.py
+  Waves waves{};              // of a real-to-real transform, as is the rest
+  int before = 0, after = 0;  // powers of sqrt(2) that end cells are multiplied by: see decompops/_basis/cosine.py
+};
 
 struct Stage {
-  enum class Kind { move, fourier, extend, crop, clear };  // `clear` is the last one
+  enum class Kind { move, fourier, extend, crop, clear, waves };  // `waves` is the last one
   Kind kind;
   Blocks before, after;
-  bool transposed, periodic, weighted;
+  bool transposed, periodic;
   int axis;               // of an extension
   std::vector<int> axes;  // of a transform; the last is the one that is halved
   Transform transform;
-  int sign;
+
+  bool transforms() const { return kind == Kind::fourier || kind == Kind::waves; }
 };
 
 struct Plan {
@@ -61,7 +75,7 @@ struct Plan {
 };
 
 // The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
-constexpr std::int64_t kFormat = 3;
+constexpr std::int64_t kFormat = 4;
 
 // Decodes what `decompops/_backend/encode.py` encodes: the format, the number of grid axes, how the field is cut, then
 // each stage with how the field is cut after it. Throws where a number has no meaning here. `mesh_axes` is how many axes

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <utility>
 
 #include "mpi/copy.h"
@@ -11,13 +12,14 @@ namespace decompops::mpi {
 struct Axis {
   Index count, to, from;
 };
+using Axes = std::array<Axis, kMaxAxes + 2>;
 
 // The axes of a copy from the outermost to the innermost of the result, without those of one cell, and with those
 // merged that lie one after the other on both sides. Returns how many there are.
-inline int simplify(std::array<Axis, 4>& axes, const Strides& to, const Strides& from, const Strides& counts) {
+inline int simplify(Axes& axes, const Strides& to, const Strides& from, const Strides& counts) {
   auto outside = [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; };
   int used = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < counts.size(); ++i) {
     if (counts[i] == 1) continue;
     axes[used] = {counts[i], to[i], from[i]};
     for (int place = used++; place > 0 && outside(axes[place], axes[place - 1]); --place) {

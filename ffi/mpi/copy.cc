@@ -138,7 +138,7 @@ void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& column
 }
 
 template <class T, class Change>
-void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count, Access access, Change change) {
+void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access, Change change) {
   if (count == 0) {
     *to = change(*from);
     return;
@@ -158,7 +158,7 @@ void copy_typed(T* to, const T* from, const std::array<Axis, 4>& axes, int count
     };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
-  std::array<Axis, 4> outer{};
+  Axes outer{};
   int outer_count = 0;
   for (auto axis = axes.begin(); axis != axes.begin() + count - 1; ++axis) {
     if (axis != other) outer[outer_count++] = *axis;
@@ -232,7 +232,7 @@ auto operator+=(T& sum, const T& other) -> decltype(sum.bits, sum) {
 }
 
 template <class T>
-void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const std::array<Axis, 4>& axes, int count) {
+void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const Axes& axes, int count) {
   auto to = reinterpret_cast<T*>(to_bytes);
   auto from = reinterpret_cast<const T*>(from_bytes);
   Axis inner = count == 0 ? Axis{1, 0, 0} : axes[count - 1];
@@ -248,11 +248,11 @@ bool has_none(const Strides& counts) {
 
 }  // namespace
 
-void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element,
-          Access access, const Scale& scale) {
+void copy(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+          const Strides& counts, Index element, Access access, const Scale& scale) {
   if (has_none(counts)) return;
   if (to == from && to_stride == from_stride && scale.factor == 1) return;
-  std::array<Axis, 4> axes{};
+  Axes axes{};
   int count = simplify(axes, to_stride, from_stride, counts);
   auto as = [&](auto type, auto change) {
     using T = decltype(type);
@@ -281,19 +281,20 @@ void finish_streams() {
 #endif
 }
 
-void zero(std::byte* to, Strides to_stride, Strides counts, Index element) {
+void zero(std::byte* to, Strides to_stride, const Strides& counts, Index element) {
   if (has_none(counts)) return;
   for (auto& stride : to_stride) stride *= element;
-  std::array<Axis, 4> axes{};
+  Axes axes{};
   int count = simplify(axes, to_stride, to_stride, counts);
   Index width = element;
   if (count > 0 && axes[count - 1].to == element) width *= axes[--count].count;
   for_each(axes.data(), count, 0, 0, [&](Index t, Index) { std::memset(to + t, 0, width); });
 }
 
-void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Number number) {
+void add(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+         const Strides& counts, Number number) {
   if (has_none(counts)) return;
-  std::array<Axis, 4> axes{};
+  Axes axes{};
   int count = simplify(axes, to_stride, from_stride, counts);
   switch (number) {
     case Number::f16: return add_typed<Half>(to, from, axes, count);

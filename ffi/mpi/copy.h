@@ -8,7 +8,7 @@
 
 namespace decompops::mpi {
 
-using Strides = std::array<Index, 4>;
+using Strides = PerAxis<Index>;
 
 // What sums are made of.
 enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
@@ -24,11 +24,12 @@ struct Scale {
 };
 
 // Copies `counts` cells of `element` bytes (1, 2, 4, 8 or 16). Strides are in elements.
-void copy(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Index element,
-          Access access = Access::plain, const Scale& scale = {});
+void copy(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+          const Strides& counts, Index element, Access access = Access::plain, const Scale& scale = {});
 // To be called after copies with `Access::stream`, before others may read.
 void finish_streams();
-void zero(std::byte* to, Strides to_stride, Strides counts, Index element);
-void add(std::byte* to, Strides to_stride, const std::byte* from, Strides from_stride, Strides counts, Number number);
+void zero(std::byte* to, Strides to_stride, const Strides& counts, Index element);
+void add(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+         const Strides& counts, Number number);
 
 }  // namespace decompops::mpi

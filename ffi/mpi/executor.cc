@@ -43,8 +43,7 @@ void Executor::carry_out(const Copy& step, const Memory& memory) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Region common = intersection(pieces[i].region, to.region);
       if (common.empty()) continue;
-      const int axis = common.count(1) >= threads_ ? 1 : 2;
-      in_parallel(threads_, common, axis, [&](const Region& share, int) {
+      in_parallel(threads_, common, axis_to_cut(common, threads_), [&](const Region& share, int) {
         copy_piece(step, clipped(pieces[i], share, step.element), clipped(to, share, step.element), i > 0, memory);
       });
     }
@@ -57,23 +56,22 @@ void Executor::carry_out(const Sweep& sweep, const Memory& memory) {
   };
   Region region = sweep.passes.front().from.region;
   for (const auto& pass : sweep.passes) {
-    for (int axis = 0; axis < 4; ++axis) region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
+    for (int axis = 0; axis < region.axes(); ++axis) {
+      region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
+    }
   }
-  if (sweep.plane < 0) {
-    const auto& pass = sweep.passes.front();
-    return in_parallel(threads_, region, pass.lines.axis == 1 ? 2 : 1, [&](const Region& part, int) {
-      pass_over(pass, part, memory);
-      finish_streams();
-    });
-  }
-  in_parallel(threads_, region, sweep.plane, [&](const Region& part, int thread) {
-    Memory own = memory;
-    own[kPlane] += thread * program_.bytes[kPlane];
-    for (Index batch = part.lo[0]; batch < part.hi[0]; ++batch) {
-      for (Index i = part.lo[sweep.plane]; i < part.hi[sweep.plane]; ++i) {
-        const Region plane = part.with(0, batch, batch + 1).with(sweep.plane, i, i + 1);
+  const int first = sweep.passes.front().lines.axis, last = sweep.passes.back().lines.axis;
+  in_parallel(threads_, region, axis_to_cut(region, threads_, first, last), [&](const Region& part, int thread) {
+    if (sweep.planes) {
+      Memory own = memory;
+      own[kPlane] += thread * program_.bytes[kPlane];
+      auto cells = PerAxis<Index>::filled(part.axes(), 1);
+      for (int axis : {first, last}) cells[axis] = part.count(axis);
+      for_boxes(part, cells, [&](const Region& plane) {
         for (const auto& pass : sweep.passes) pass_over(pass, plane, own);
-      }
+      });
+    } else {
+      pass_over(sweep.passes.front(), part, memory);
     }
     finish_streams();
   });

@@ -32,20 +32,6 @@ std::vector<Run> runs(const Blocks& inner, const Blocks& extended, int axis, boo
 
 }  // namespace
 
-Place::Place(const std::vector<Index>& mesh, int position)
-    : strides_(mesh.size()), coordinates_(mesh.size()), position_(position) {
-  Index stride = 1;
-  for (std::size_t i = mesh.size(); i-- > 0;) {
-    strides_[i] = stride;
-    coordinates_[i] = position / stride % mesh[i];
-    stride *= mesh[i];
-  }
-}
-
-int Place::moved(int axis, Index coordinate) const {
-  return position_ + static_cast<int>((coordinate - coordinates_[axis]) * strides_[axis]);
-}
-
 Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element) {
   const Blocks& inner = stage.transposed ? stage.after : stage.before;
   const Blocks& extended = stage.transposed ? stage.before : stage.after;

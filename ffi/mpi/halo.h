@@ -5,21 +5,9 @@
 #include <vector>
 
 #include "mpi/messages.h"
+#include "mpi/place.h"
 
 namespace decompops::mpi {
-
-// Where a rank stands in a mesh; positions are row-major.
-class Place {
- public:
-  Place(const std::vector<Index>& mesh, int position);
-  Index coordinate(int axis) const { return axis < 0 ? 0 : coordinates_[axis]; }
-  // The position of the device at another coordinate along one axis of the mesh.
-  int moved(int axis, Index coordinate) const;
-
- private:
-  std::vector<Index> strides_, coordinates_;
-  int position_;
-};
 
 // The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that
 // were here already first.

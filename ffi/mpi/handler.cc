@@ -111,7 +111,7 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
   try {
     Index batch = 1;
     const auto shape = input.dimensions();
-    for (std::size_t i = 0; i + 3 < shape.size(); ++i) batch *= shape[i];
+    for (std::size_t i = 0; i + site->plan.source.ndim() < shape.size(); ++i) batch *= shape[i];
     if (batch == 0) {
       done("");
       return future;

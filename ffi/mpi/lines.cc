@@ -5,6 +5,7 @@
 #include <fftw3.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -21,6 +22,8 @@ namespace {
 // costs less than letting FFTW stride (docs/kernels.md). So a tile holds some lines, one after the other, with a gap
 // that keeps lines of a power of two from falling into the same cache set.
 constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
+constexpr Index kLeastTileBytes = 64;   // of it where lines are long: one cache line
+constexpr Index kCacheBytes = 1 << 17;  // of the second level, for all lines of a tile
 constexpr Index kAlign = 64;
 
 template <class Real>
@@ -33,9 +36,11 @@ struct Fftw<float> {
   static constexpr auto c2c = fftwf_plan_many_dft;
   static constexpr auto r2c = fftwf_plan_many_dft_r2c;
   static constexpr auto c2r = fftwf_plan_many_dft_c2r;
+  static constexpr auto r2r = fftwf_plan_many_r2r;
   static constexpr auto run_c2c = fftwf_execute_dft;
   static constexpr auto run_r2c = fftwf_execute_dft_r2c;
   static constexpr auto run_c2r = fftwf_execute_dft_c2r;
+  static constexpr auto run_r2r = fftwf_execute_r2r;
 };
 
 template <>
@@ -45,142 +50,249 @@ struct Fftw<double> {
   static constexpr auto c2c = fftw_plan_many_dft;
   static constexpr auto r2c = fftw_plan_many_dft_r2c;
   static constexpr auto c2r = fftw_plan_many_dft_c2r;
+  static constexpr auto r2r = fftw_plan_many_r2r;
   static constexpr auto run_c2c = fftw_execute_dft;
   static constexpr auto run_r2c = fftw_execute_dft_r2c;
   static constexpr auto run_c2r = fftw_execute_dft_c2r;
+  static constexpr auto run_r2r = fftw_execute_r2r;
 };
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
+fftw_r2r_kind kind_of(Transform::Waves waves) {
+  switch (waves) {
+    case Transform::Waves::cosine1: return FFTW_REDFT00;
+    case Transform::Waves::cosine2: return FFTW_REDFT10;
+    case Transform::Waves::cosine3: return FFTW_REDFT01;
+    case Transform::Waves::cosine4: return FFTW_REDFT11;
+    case Transform::Waves::sine1: return FFTW_RODFT00;
+    case Transform::Waves::sine2: return FFTW_RODFT10;
+    case Transform::Waves::sine3: return FFTW_RODFT01;
+    case Transform::Waves::sine4: return FFTW_RODFT11;
+  }
+  throw Failure("there are no such waves");  // `decode` has refused them
+}
+
 // FFTW plans for tiles of one kind, with the tiles themselves. They are kept for the life of the process.
 template <class Real>
 class Tile {
  public:
   using Complex = typename Fftw<Real>::Complex;
+  using Kind = Transform::Kind;
 
-  Tile(Transform transform, int sign, Index length, unsigned planning)
-      : transform_(transform),
-        width_(kTileBytes / static_cast<Index>(sizeof(Complex))),
-        in_(transform == Transform::c2r ? length / 2 + 1 : length),
-        out_(transform == Transform::r2c ? length / 2 + 1 : length) {
-    in_pitch_ = pitch(in_);
-    out_pitch_ = pitch(out_);
-    input_ = allocate(in_pitch_);
-    output_ = allocate(out_pitch_);
-    const int n = static_cast<int>(length), many = static_cast<int>(width_);
+  Tile(const Lines& lines, Index width, unsigned planning)
+      : kind_(lines.transform.kind),
+        in_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::c2r ? 2 : 1)),
+        out_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::r2c ? 2 : 1)),
+        width_(width) {
+    in_pitch_ = pitch(lines.cells_in());
+    out_pitch_ = pitch(lines.cells_out());
+    input_ = allocate(in_pitch_ * in_bytes_);
+    output_ = allocate(out_pitch_ * out_bytes_);
+    const int n = static_cast<int>(lines.length), many = static_cast<int>(width_);
     const int from = static_cast<int>(in_pitch_), to = static_cast<int>(out_pitch_);
-    switch (transform) {
-      case Transform::c2c:
+    switch (kind_) {
+      case Kind::c2c:
         plan_ = Fftw<Real>::c2c(1, &n, many, complex(input()), nullptr, 1, from, complex(output()), nullptr, 1, to,
-                                sign, planning);
+                                lines.transform.sign, planning);
         break;
-      case Transform::r2c:
+      case Kind::r2c:
         plan_ =
             Fftw<Real>::r2c(1, &n, many, real(input()), nullptr, 1, from, complex(output()), nullptr, 1, to, planning);
         break;
-      case Transform::c2r:
+      case Kind::c2r:
         plan_ =
             Fftw<Real>::c2r(1, &n, many, complex(input()), nullptr, 1, from, real(output()), nullptr, 1, to, planning);
         break;
+      case Kind::r2r: {
+        const fftw_r2r_kind kind = kind_of(lines.transform.waves);
+        plan_ = Fftw<Real>::r2r(1, &n, many, real(input()), nullptr, 1, from, real(output()), nullptr, 1, to, &kind,
+                                planning);
+        break;
+      }
     }
-    if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(length) + " cells");
-    std::memset(input(), 0, bytes(in_pitch_));
+    if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(lines.length) + " cells");
+    clear();
   }
 
   void run() {
-    switch (transform_) {
-      case Transform::c2c: return Fftw<Real>::run_c2c(plan_, complex(input()), complex(output()));
-      case Transform::r2c: return Fftw<Real>::run_r2c(plan_, real(input()), complex(output()));
-      case Transform::c2r: return Fftw<Real>::run_c2r(plan_, complex(input()), real(output()));
+    switch (kind_) {
+      case Kind::c2c: return Fftw<Real>::run_c2c(plan_, complex(input()), complex(output()));
+      case Kind::r2c: return Fftw<Real>::run_r2c(plan_, real(input()), complex(output()));
+      case Kind::c2r: return Fftw<Real>::run_c2r(plan_, complex(input()), real(output()));
+      case Kind::r2r: return Fftw<Real>::run_r2r(plan_, real(input()), real(output()));
     }
   }
 
   std::byte* input() { return input_.get(); }
   std::byte* output() { return output_.get(); }
   Index width() const { return width_; }
+  Index in_bytes() const { return in_bytes_; }  // of a cell
+  Index out_bytes() const { return out_bytes_; }
   Index in_pitch() const { return in_pitch_; }
   Index out_pitch() const { return out_pitch_; }
-  void clear() { std::memset(input(), 0, bytes(in_pitch_)); }
+  void clear() { std::memset(input(), 0, width_ * in_pitch_ * in_bytes_); }
 
  private:
   static Index pitch(Index cells) {
     const Index unit = kAlign / static_cast<Index>(sizeof(Real));
     return ceil_div(cells, unit) * unit + unit;
   }
-  Index bytes(Index pitch) const { return width_ * pitch * static_cast<Index>(sizeof(Complex)); }
-  std::unique_ptr<std::byte, Free> allocate(Index pitch) {
-    auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes(pitch)));
-    if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes(pitch)) + " bytes of lines");
+  std::unique_ptr<std::byte, Free> allocate(Index line_bytes) {
+    const Index bytes = width_ * line_bytes;
+    auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes));
+    if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
     return std::unique_ptr<std::byte, Free>(memory);
   }
   static Complex* complex(std::byte* memory) { return reinterpret_cast<Complex*>(memory); }
   static Real* real(std::byte* memory) { return reinterpret_cast<Real*>(memory); }
 
-  Transform transform_;
-  Index width_, in_, out_, in_pitch_ = 0, out_pitch_ = 0;
+  Kind kind_;
+  Index in_bytes_, out_bytes_, width_, in_pitch_ = 0, out_pitch_ = 0;
   std::unique_ptr<std::byte, Free> input_, output_;
   typename Fftw<Real>::Plan plan_ = nullptr;
 };
 
+// How many lines a tile has, where there are `count` of them.
 template <class Real>
-Tile<Real>& tile_for(const Lines& lines, unsigned planning) {
-  using Key = std::tuple<Transform, int, Index, unsigned>;
+Index width_for(const Lines& lines, Index count) {
+  const Index cell = sizeof(Real) * (lines.transform.kind == Transform::Kind::r2r ? 1 : 2);
+  Index width = kTileBytes / cell;
+  while (width * cell > kLeastTileBytes && width * cell * lines.length > kCacheBytes) width /= 2;
+  while (width / 2 >= count) width /= 2;
+  return width;
+}
+
+template <class Real>
+Tile<Real>& tile_for(const Lines& lines, Index count, unsigned planning) {
+  using Key = std::tuple<Transform::Kind, int, Transform::Waves, Index, Index, unsigned>;
   static std::mutex mutex;  // FFTW's planner is not thread-safe
   // Tiles are per thread; the thread that made one keeps it.
   thread_local std::map<Key, std::unique_ptr<Tile<Real>>> tiles;
-  const int sign = lines.transform == Transform::c2c ? lines.sign : 0;
-  auto& tile = tiles[Key{lines.transform, sign, lines.length, planning}];
+  const Transform& transform = lines.transform;
+  const int sign = transform.kind == Transform::Kind::c2c ? transform.sign : 0;
+  const Index width = width_for<Real>(lines, count);
+  auto& tile = tiles[Key{transform.kind, sign, transform.waves, lines.length, width, planning}];
   if (!tile) {
     std::lock_guard<std::mutex> lock(mutex);
-    tile = std::make_unique<Tile<Real>>(lines.transform, sign, lines.length, planning);
+    tile = std::make_unique<Tile<Real>>(lines, width, planning);
   }
   return *tile;
 }
 
-// Multiplies (or divides) the modes of half spectra by how often they stand in the full one; conjugates.
+// What is done to the lines of a tile before or after FFTW's transform, one line after the other.
 template <class Real>
-void modify_spectra(std::byte* first, Index count, Index pitch, Index cells, const Lines& lines, bool conjugate,
-                    bool divide) {
-  const Real sign = conjugate ? Real(-1) : Real(1);
-  for (Index i = 0; i < count; ++i) {
-    Real* line = reinterpret_cast<Real*>(first) + 2 * i * pitch;
-    for (Index k = 0; k < cells; ++k) {
-      Real factor = 1;
-      if (lines.weighted && k > 0 && 2 * k != lines.length) factor = divide ? Real(0.5) : Real(2);
-      line[2 * k] *= factor;
-      line[2 * k + 1] *= sign * factor;
+class Change {
+ public:
+  static Change before(const Lines& lines) {
+    const Transform& transform = lines.transform;
+    if (transform.kind == Transform::Kind::c2r) return spectrum(lines, -1, Real(0.5));
+    using Waves = Transform::Waves;
+    const bool both = transform.waves == Waves::cosine1;
+    return ends(lines, transform.before, both || transform.waves == Waves::cosine3,
+                both || transform.waves == Waves::sine3);
+  }
+
+  static Change after(const Lines& lines) {
+    const Transform& transform = lines.transform;
+    if (transform.kind == Transform::Kind::r2c) return spectrum(lines, 1, Real(2));
+    using Waves = Transform::Waves;
+    const bool both = transform.waves == Waves::cosine1;
+    return ends(lines, transform.after, both || transform.waves == Waves::cosine2,
+                both || transform.waves == Waves::sine2);
+  }
+
+  void apply(std::byte* tile, Index count, Index pitch) const {
+    if (!conjugate_ && weight_ == 1 && first_ == 1 && last_ == 1) return;
+    for (Index i = 0; i < count; ++i) {
+      if (cells_ == 0) {
+        Real* line = reinterpret_cast<Real*>(tile) + i * pitch;
+        line[0] *= first_;
+        line[length_ - 1] *= last_;
+        continue;
+      }
+      Real* line = reinterpret_cast<Real*>(tile) + 2 * i * pitch;
+      for (Index k = 0; k < cells_; ++k) {
+        const Real factor = k > 0 && 2 * k != length_ ? weight_ : Real(1);
+        line[2 * k] *= factor;
+        line[2 * k + 1] *= conjugate_ ? -factor : factor;
+      }
     }
   }
-}
+
+ private:
+  // Half spectra are conjugated where FFTW's sign is the other one; modes are multiplied by (or divided by) how often they
+  // stand in the full one.
+  static Change spectrum(const Lines& lines, int conjugate_for, Real weight) {
+    Change change;
+    change.length_ = lines.length;
+    change.cells_ = lines.length / 2 + 1;
+    change.conjugate_ = lines.transform.sign == conjugate_for;
+    if (lines.transform.weighted) change.weight_ = weight;
+    return change;
+  }
+
+  static Change ends(const Lines& lines, int power, bool first, bool last) {
+    Change change;
+    if (lines.transform.kind != Transform::Kind::r2r || power == 0) return change;
+    const Real factor = static_cast<Real>(std::pow(2.0, power / 2.0));
+    change.length_ = lines.length;
+    if (first) change.first_ = factor;
+    if (last) change.last_ = factor;
+    return change;
+  }
+
+  Index length_ = 0, cells_ = 0;  // of a half spectrum; 0 for a real line
+  bool conjugate_ = false;
+  Real weight_ = 1, first_ = 1, last_ = 1;
+};
+
+// How many cells of each axis a tile takes, and where their lines lie in it: side by side along the fastest axes, as many as
+// it has room for.
+struct Box {
+  Box(const Region& region, int along, Index width) : cells(PerAxis<Index>::filled(region.axes(), 1)), place(cells) {
+    Index lines = 1;
+    for (int axis = region.axes() - 1; axis >= 0; --axis) {
+      place[axis] = lines;
+      if (axis == along) continue;
+      cells[axis] = std::clamp<Index>(width / lines, 1, region.count(axis));
+      lines *= cells[axis];
+    }
+    cells[along] = region.count(along);
+  }
+
+  PerAxis<Index> cells, place;
+};
 
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, unsigned planning,
          const Memory& memory) {
-  auto& tile = tile_for<Real>(lines, planning);
-  const int along = lines.axis, across = along == 3 ? 2 : 3, third = 6 - along - across;
-  const Index in_bytes = sizeof(Real) * (lines.transform == Transform::r2c ? 1 : 2);
-  const Index out_bytes = sizeof(Real) * (lines.transform == Transform::c2r ? 1 : 2);
-  const bool conjugate_in = lines.transform == Transform::c2r && lines.sign == -1;
-  const bool conjugate_out = lines.transform == Transform::r2c && lines.sign == 1;
-  const bool modify_in = lines.transform == Transform::c2r && (conjugate_in || lines.weighted);
-  const bool modify_out = lines.transform == Transform::r2c && (conjugate_out || lines.weighted);
+  if (region.empty()) return;
+  const int along = lines.axis;
+  auto lines_of = [along](const Region& part) { return part.volume() / part.count(along); };
+  auto& tile = tile_for<Real>(lines, lines_of(region), planning);
+  const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
+  const Box box(region, along, tile.width());
   Index covered = 0;
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
   auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element,
                   bool load) {
-    Strides stride{};
+    Strides stride = box.place;
+    for (Index& lines_between : stride) lines_between *= pitch;
     stride[along] = 1;
-    stride[across] = pitch;
     for (const Piece& piece : field.pieces) {
       const Region common = intersection(piece.region, cells);
       if (common.empty()) continue;
       const Piece part = clipped(piece, common, element);
       std::byte* outside = memory[part.buffer] + part.offset;
-      std::byte* inside = tile_lines + element * (common.lo[along] + pitch * (common.lo[across] - cells.lo[across]));
+      std::byte* inside = tile_lines;
+      for (int axis = 0; axis < cells.axes(); ++axis) {
+        inside += element * stride[axis] * (common.lo[axis] - cells.lo[axis]);
+      }
       if (load) {
         copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
       } else {
@@ -190,37 +302,32 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     }
   };
 
-  // Where another pass of the same sweep has more lines, as before a real transform.
-  const Index last = std::min(region.hi[across], to.region.hi[across]);
-  for (Index batch = region.lo[0]; batch < region.hi[0]; ++batch) {
-    for (Index t = region.lo[third]; t < region.hi[third]; ++t) {
-      for (Index v = region.lo[across]; v < last; v += tile.width()) {
-        const Index end = std::min(v + tile.width(), last);
-        const Region lines_here = region.with(0, batch, batch + 1).with(third, t, t + 1).with(across, v, end);
-        if (has_gaps) tile.clear();
-        move(from, lines_here.with(along, 0, lines.cells_in()), tile.input(), tile.in_pitch(), in_bytes, true);
-        if (modify_in) {
-          modify_spectra<Real>(tile.input(), end - v, tile.in_pitch(), lines.cells_in(), lines, conjugate_in, true);
-        }
-        tile.run();
-        if (modify_out) {
-          modify_spectra<Real>(tile.output(), end - v, tile.out_pitch(), lines.cells_out(), lines, conjugate_out,
-                               false);
-        }
-        move(to, lines_here.with(along, 0, lines.cells_out()), tile.output(), tile.out_pitch(), out_bytes, false);
-      }
-    }
-  }
+  for_boxes(region, box.cells, [&](const Region& part) {
+    if (has_gaps) tile.clear();
+    move(from, part.with(along, 0, lines.cells_in()), tile.input(), tile.in_pitch(), tile.in_bytes(), true);
+    before.apply(tile.input(), lines_of(part), tile.in_pitch());
+    tile.run();
+    after.apply(tile.output(), lines_of(part), tile.out_pitch());
+    move(to, part.with(along, 0, lines.cells_out()), tile.output(), tile.out_pitch(), tile.out_bytes(), false);
+  });
 }
 
 }  // namespace
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
                      Index real_bytes, unsigned planning, const Memory& memory) {
+  if (lines.complex) {
+    Lines real = lines;
+    real.complex = false;
+    return transform_lines(real, parts(from), parts(to), parts(region), stream, real_bytes, planning, memory);
+  }
+  // Another pass of the same sweep may have more lines, such as one before a real transform.
+  const Region here =
+      intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
   if (real_bytes == 4) {
-    run<float>(lines, from, to, region, stream, planning, memory);
+    run<float>(lines, from, to, here, stream, planning, memory);
   } else {
-    run<double>(lines, from, to, region, stream, planning, memory);
+    run<double>(lines, from, to, here, stream, planning, memory);
   }
 }
 

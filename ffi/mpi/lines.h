@@ -1,4 +1,4 @@
-// One-dimensional Fourier transforms of all lines of a block, by FFTW, tile by tile in cache.
+// One-dimensional transforms of all lines of a block, by FFTW, tile by tile in cache.
 
 #pragma once
 
@@ -8,17 +8,16 @@
 
 namespace decompops::mpi {
 
-// Transform lines of `length` real-space cells along `axis` (1, 2, 3 for x, y, z).
+// Transform lines of `length` real-space cells along `axis` of a box of cells.
 struct Lines {
   int axis;
   Transform transform;
-  int sign;
   Index length;
-  bool weighted;  // see `Fourier` in decompops/_stage.py
+  bool complex;  // whether a real-to-real transform is of real and imaginary parts, one by one
   double scale;
 
-  Index cells_in() const { return transform == Transform::c2r ? length / 2 + 1 : length; }
-  Index cells_out() const { return transform == Transform::r2c ? length / 2 + 1 : length; }
+  Index cells_in() const { return transform.kind == Transform::Kind::c2r ? length / 2 + 1 : length; }
+  Index cells_out() const { return transform.kind == Transform::Kind::r2c ? length / 2 + 1 : length; }
 };
 
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them

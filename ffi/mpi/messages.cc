@@ -34,10 +34,12 @@ void check(int code, const char* what) {
   throw Failure(std::string(what) + ": " + std::string(text, length));
 }
 
-Datatype::Datatype(const Piece& piece, Index element, const std::array<int, 3>& order) {
-  const std::array<int, 4> axes{order[2] + 1, order[1] + 1, order[0] + 1, 0};  // from the fastest
+Datatype::Datatype(const Piece& piece, Index element, const PerAxis<int>& order) {
+  PerAxis<int> axes;  // from the fastest
+  for (int position = order.size() - 1; position >= 0; --position) axes.push_back(order[position] + 1);
+  axes.push_back(0);
   Index row = 1;
-  std::size_t i = 0;
+  int i = 0;
   // Axes that lie one after the other are one row.
   for (; i < axes.size(); ++i) {
     const Index count = piece.region.count(axes[i]);

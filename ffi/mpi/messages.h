@@ -14,17 +14,17 @@ struct Message {
   Piece piece;
 };
 
-// Cells travel in `order` of grid axes, the last one fastest, whatever their strides on either side.
+// Cells travel in `order` of grid axes, the last one fastest, whatever their strides on either side. Flat pieces need none.
 struct Exchange {
   std::vector<Message> sends, receives;
   Index element;
-  std::array<int, 3> order{0, 1, 2};
+  PerAxis<int> order{0};
 };
 
 // A committed datatype; freed at the end of its scope.
 class Datatype {
  public:
-  Datatype(const Piece& piece, Index element, const std::array<int, 3>& order);
+  Datatype(const Piece& piece, Index element, const PerAxis<int>& order);
   ~Datatype();
   Datatype(const Datatype&) = delete;
   operator MPI_Datatype() const { return type_; }

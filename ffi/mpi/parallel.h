@@ -8,6 +8,19 @@
 
 namespace decompops::mpi {
 
+// The axis to cut `region` along for several threads: the first one of grid axes and batch that has enough cells, or else
+// the one that has most. Not one of `whole`, two axes or one twice; -1 if there is no other.
+inline int axis_to_cut(const Region& region, int threads, int whole = -1, int whole_too = -1) {
+  int best = -1;
+  for (int i = 0; i < region.axes(); ++i) {
+    const int axis = (i + 1) % region.axes();
+    if (axis == whole || axis == whole_too) continue;
+    if (region.count(axis) >= threads) return axis;
+    if (best < 0 || region.count(axis) > region.count(best)) best = axis;
+  }
+  return best;
+}
+
 // Calls `body(part, thread)` for `threads` parts of `region`, cut along `axis`.
 // What one of them throws is thrown on when all have ended.
 template <class Body>

@@ -4,11 +4,15 @@
 
 namespace decompops::mpi {
 
-std::array<Index, 4> Region::counts() const { return {count(0), count(1), count(2), count(3)}; }
+PerAxis<Index> Region::counts() const {
+  PerAxis<Index> counts;
+  for (int axis = 0; axis < axes(); ++axis) counts.push_back(count(axis));
+  return counts;
+}
 
 Index Region::volume() const {
   Index volume = 1;
-  for (int axis = 0; axis < 4; ++axis) volume *= std::max<Index>(count(axis), 0);
+  for (int axis = 0; axis < axes(); ++axis) volume *= std::max<Index>(count(axis), 0);
   return volume;
 }
 
@@ -22,8 +26,8 @@ Region Region::with(int axis, Index low, Index high) const {
 Region Region::shifted(int axis, Index by) const { return with(axis, lo[axis] + by, hi[axis] + by); }
 
 Region intersection(const Region& a, const Region& b) {
-  Region common;
-  for (int axis = 0; axis < 4; ++axis) {
+  Region common = a;
+  for (int axis = 0; axis < a.axes(); ++axis) {
     common.lo[axis] = std::max(a.lo[axis], b.lo[axis]);
     common.hi[axis] = std::max(common.lo[axis], std::min(a.hi[axis], b.hi[axis]));
   }
@@ -42,7 +46,7 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
         continue;
       }
       // Cut off, axis by axis, what lies before and after the common box.
-      for (int axis = 0; axis < 4; ++axis) {
+      for (int axis = 0; axis < region.axes(); ++axis) {
         if (region.lo[axis] < common.lo[axis]) smaller.push_back(region.with(axis, region.lo[axis], common.lo[axis]));
         if (common.hi[axis] < region.hi[axis]) smaller.push_back(region.with(axis, common.hi[axis], region.hi[axis]));
         region = region.with(axis, common.lo[axis], common.hi[axis]);
@@ -53,10 +57,16 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
   return rest;
 }
 
-Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order) {
-  Piece piece{buffer, offset, {}, region};
+PerAxis<int> natural(int ndim) {
+  PerAxis<int> order;
+  for (int axis = 0; axis < ndim; ++axis) order.push_back(axis);
+  return order;
+}
+
+Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int>& order) {
+  Piece piece{buffer, offset, region.lo, region};
   Index stride = 1;
-  for (int position = 2; position >= 0; --position) {
+  for (int position = order.size() - 1; position >= 0; --position) {
     piece.stride[order[position] + 1] = stride;
     stride *= region.count(order[position] + 1);
   }
@@ -64,15 +74,21 @@ Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<
   return piece;
 }
 
-Piece flat(Buffer buffer, Index offset, Index cells) {
-  return {buffer, offset, {cells, cells, cells, 1}, {{0, 0, 0, 0}, {1, 1, 1, cells}}};
+Piece dense(Buffer buffer, Index offset, const Region& region) {
+  return dense(buffer, offset, region, natural(region.axes() - 1));
 }
+
+Piece flat(Buffer buffer, Index offset, Index cells) { return {buffer, offset, {cells, 1}, {{0, 0}, {1, cells}}}; }
 
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {
   constexpr Index kSets = 4096, kLine = 64;  // bytes after which sets repeat in the first level; of a line
-  Piece piece = dense(buffer, offset, region);
-  if (piece.stride[1] * element % kSets == 0) piece.stride[1] += kLine / element;
-  piece.stride[0] = piece.stride[1] * region.count(1);
+  Piece piece{buffer, offset, region.lo, region};
+  Index stride = 1;
+  for (int axis = region.axes() - 1; axis >= 0; --axis) {
+    if (axis > 0 && stride > 1 && stride * element % kSets == 0) stride += kLine / element;
+    piece.stride[axis] = stride;
+    stride *= region.count(axis);
+  }
   return piece;
 }
 
@@ -81,7 +97,7 @@ Index span(const Piece& piece, Index element) { return piece.stride[0] * piece.r
 Piece placed(const Piece& piece, const Region& region, Index element) {
   Piece part = piece;
   part.region = region;
-  for (int axis = 0; axis < 4; ++axis) {
+  for (int axis = 0; axis < region.axes(); ++axis) {
     part.offset += element * piece.stride[axis] * (part.region.lo[axis] - piece.region.lo[axis]);
   }
   return part;
@@ -103,6 +119,22 @@ Field clipped(const Field& field, const Region& region, Index element) {
 Field shifted(Field field, int axis, Index by) {
   field.region = field.region.shifted(axis, by);
   for (Piece& piece : field.pieces) piece.region = piece.region.shifted(axis, by);
+  return field;
+}
+
+Region parts(Region region) {
+  region.lo.push_back(0);
+  region.hi.push_back(2);
+  return region;
+}
+
+Field parts(Field field) {
+  field.region = parts(field.region);
+  for (Piece& piece : field.pieces) {
+    for (Index& stride : piece.stride) stride *= 2;
+    piece.stride.push_back(1);
+    piece.region = parts(piece.region);
+  }
   return field;
 }
 

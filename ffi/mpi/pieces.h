@@ -10,12 +10,13 @@
 
 namespace decompops::mpi {
 
-// A box of cells. Axis 0 is the batch (all leading axes in one), then x, y, z: grid axis i is axis i + 1 here.
+// A box of cells. Axis 0 is the batch (all leading axes in one): grid axis i is axis i + 1 here.
 struct Region {
-  std::array<Index, 4> lo{}, hi{};
+  PerAxis<Index> lo, hi;
 
+  int axes() const { return lo.size(); }
   Index count(int axis) const { return hi[axis] - lo[axis]; }
-  std::array<Index, 4> counts() const;
+  PerAxis<Index> counts() const;
   Index volume() const;
   bool empty() const { return volume() == 0; }
   Region with(int axis, Index low, Index high) const;
@@ -25,6 +26,15 @@ struct Region {
 Region intersection(const Region& a, const Region& b);
 // The parts of `whole` that none of `parts` covers.
 std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts);
+
+// Calls `body(part)` for all boxes of at most `cells` cells that `region` consists of.
+template <class Body>
+void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body, int axis = 0) {
+  if (axis == region.axes()) return body(region);
+  for (Index low = region.lo[axis]; low < region.hi[axis]; low += cells[axis]) {
+    for_boxes(region.with(axis, low, std::min(low + cells[axis], region.hi[axis])), cells, body, axis + 1);
+  }
+}
 
 // Where cells are found at run time.
 enum Buffer : int { kInput, kResult, kScratch, kScratch2, kPlane, kSend, kReceive, kReceive2, kBuffers };
@@ -36,7 +46,7 @@ using Memory = std::array<std::byte*, kBuffers>;
 struct Piece {
   Buffer buffer;
   Index offset;
-  std::array<Index, 4> stride;  // in elements
+  PerAxis<Index> stride;  // in elements
   Region region;
 };
 
@@ -46,11 +56,14 @@ struct Field {
   std::vector<Piece> pieces;
 };
 
+// Grid axes as they are numbered.
+PerAxis<int> natural(int ndim);
 // A box of cells without gaps, stored in `order` of grid axes, last one fastest.
-Piece dense(Buffer buffer, Index offset, const Region& region, const std::array<int, 3>& order = {0, 1, 2});
+Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int>& order);
+Piece dense(Buffer buffer, Index offset, const Region& region);
 // `cells` cells, one after the other.
 Piece flat(Buffer buffer, Index offset, Index cells);
-// A dense box with a gap after each x where the next one would fall into the same cache set; with the bytes from its first
+// A dense box with gaps where steps along an axis would otherwise stay in the same cache set; with the bytes from its first
 // cell to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);
@@ -60,5 +73,8 @@ Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
 // The same cells, counted from another origin.
 Field shifted(Field field, int axis, Index by);
+// Complex cells as real ones: their parts lie along one more axis, the last one.
+Region parts(Region region);
+Field parts(Field field);
 
 }  // namespace decompops::mpi

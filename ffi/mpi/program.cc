@@ -5,7 +5,6 @@
 namespace decompops::mpi {
 namespace {
 
-constexpr std::array<int, 3> natural = {0, 1, 2};
 // More than this does not stay in cache until it is read again.
 constexpr Index kStreamBytes = Index{1} << 22;
 // What of a plane of intermediate results stays in cache (a share of the second level's size on today's processors).
@@ -18,6 +17,9 @@ class Compiler {
         batch_(batch),
         element_(element),
         number_(number),
+        real_bytes_(number == Number::f64 || number == Number::c128 ? 8 : 4),
+        complex_(number == Number::c64 || number == Number::c128),
+        ndim_(plan.source.ndim()),
         place_(plan.mesh, place),
         order_(plan.source.order) {
     current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
@@ -27,9 +29,7 @@ class Compiler {
     const auto& stages = plan_.stages;
     for (std::size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
-      // No operator has such a plan: transforms are followed by transforms and moves only.
-      const bool follows = stage.kind == Stage::Kind::fourier || stage.kind == Stage::Kind::move;
-      if (!pending_.empty() && !follows) throw Failure("the kernels cannot go on from a Fourier transform like this");
+      if (!stage.transforms() && stage.kind != Stage::Kind::move) settle();
       add(stage, i);
     }
     finish();
@@ -40,7 +40,8 @@ class Compiler {
   void add(const Stage& stage, std::size_t i) {
     switch (stage.kind) {
       case Stage::Kind::move: return move(stage);
-      case Stage::Kind::fourier: return fourier(stage);
+      case Stage::Kind::fourier:
+      case Stage::Kind::waves: return transform(stage);
       case Stage::Kind::extend: return stage.transposed ? reduce(i) : extend(i);
       case Stage::Kind::crop: return crop(stage);
       case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
@@ -48,19 +49,8 @@ class Compiler {
     throw Failure("the kernels have no such stage");  // `decode` has refused it
   }
 
-  Region block(const Blocks& layout) const {
-    return {{0, 0, 0, 0}, {batch_, layout.extent(0), layout.extent(1), layout.extent(2)}};
-  }
-
-  // The cells of this rank's block that are not padding.
-  Region valid(const Blocks& layout) const {
-    Region region = block(layout);
-    for (int axis = 0; axis < 3; ++axis) {
-      Index part = layout.mesh_axis[axis] < 0 ? 0 : place_.coordinate(layout.mesh_axis[axis]);
-      region.hi[axis + 1] = layout.halo[axis][0] + layout.valid(axis, part);
-    }
-    return region;
-  }
+  Region block(const Blocks& layout) const { return mpi::block(layout, batch_); }
+  Region valid(const Blocks& layout) const { return mpi::valid(layout, batch_, place_); }
 
   void reserve(Buffer buffer, Index bytes) { program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes); }
 
@@ -69,63 +59,77 @@ class Compiler {
     program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
   }
 
-  // --- Fourier transforms: collected until it is known where their results go.
+  // --- Transforms: collected until it is known where their results go.
 
-  void fourier(const Stage& stage) {
+  void transform(const Stage& stage) {
+    using Kind = Transform::Kind;
     std::vector<int> axes = stage.axes;
-    int halved = axes.back();
+    const int halved = axes.back();
     // A real transform begins with the halved axis, its inverse ends with it. Otherwise the axis that has just become
     // whole comes first: its lines are put together from the pieces received while they are transformed.
-    if (stage.transform == Transform::r2c) std::rotate(axes.begin(), axes.end() - 1, axes.end());
-    if (stage.transform == Transform::c2c) {
+    if (stage.transform.kind == Kind::r2c) {
+      std::rotate(axes.begin(), axes.end() - 1, axes.end());
+    } else if (stage.transform.kind != Kind::c2r) {
       auto first = std::find(axes.begin(), axes.end(), gathered_);
       if (first != axes.end()) std::rotate(axes.begin(), first, first + 1);
     }
     for (int axis : axes) {
-      bool real = axis == halved && stage.transform != Transform::c2c;
-      const Blocks& layout = stage.transform == Transform::c2r ? stage.after : stage.before;
-      pending_.push_back({axis + 1, real ? stage.transform : Transform::c2c, stage.sign, layout.lengths[axis],
-                          real && stage.weighted, 1.0});
+      Transform lines = stage.transform;
+      if (axis != halved && lines.kind != Kind::r2r) lines = {Kind::c2c, stage.transform.sign};
+      const Blocks& points = stage.transform.kind == Kind::c2r ? stage.after : stage.before;
+      pending_.push_back({axis + 1, lines, points.lengths[axis], lines.kind == Kind::r2r && complex_, 1.0});
+      if (lines.kind != Kind::r2r) complex_ = lines.kind != Kind::c2r;
     }
     if (!scaled_) pending_.front().scale = plan_.scale;
     scaled_ = true;
   }
 
-  void flush(const Field& to) {
-    Sweep sweep{{}, -1, element_ / (pending_.front().transform == Transform::r2c ? 1 : 2)};
+  // The last results go to `to`, or to scratch memory.
+  void flush(const Field* to) {
+    Sweep sweep{{}, false, real_bytes_};
     for (std::size_t i = 0; i < pending_.size(); ++i) {
       const Lines& lines = pending_[i];
       bool last = i + 1 == pending_.size();
-      element_ = sweep.real_bytes * (lines.transform == Transform::c2r ? 1 : 2);
+      element_ = element_after(lines);
       Region region = current_.region.with(lines.axis, 0, lines.cells_out());
-      Field result = last ? to : between(region, lines, pending_[i + 1], sweep);
-      const bool stream = sweep.plane < 0 || last ? region.volume() * element_ >= kStreamBytes : false;
+      Field result = last ? (to ? *to : in_scratch(region)) : between(region, lines, pending_[i + 1], sweep);
+      const bool stream = !sweep.planes || last ? region.volume() * element_ >= kStreamBytes : false;
       sweep.passes.push_back({lines, current_, result, stream});
       current_ = result;
       // Two passes share a plane; a third one starts again.
-      if (sweep.plane >= 0 && sweep.passes.size() < 2 && !last) continue;
+      if (sweep.planes && sweep.passes.size() < 2 && !last) continue;
       program_.steps.push_back(sweep);
       sweep.passes.clear();
-      sweep.plane = -1;
+      sweep.planes = false;
     }
     pending_.clear();
   }
 
   // Where the results of one pass wait for the next: one plane if that fits into the cache, else the whole block.
   Field between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
-    const int plane = 6 - lines.axis - next.axis;
-    const Region one = region.with(0, 0, 1).with(plane, 0, 1);
-    // Lines along y and x are taken side by side along z, those along z side by side along y: only planes of one x hold
-    // whole tiles of both passes.
-    if (plane == 1 && sweep.passes.empty() && one.volume() * element_ <= kPlaneBytes) {
-      sweep.plane = plane;
-      reserve(kPlane, one.volume() * element_);
-      Piece piece = dense(kPlane, 0, one);
-      piece.stride[0] = piece.stride[plane] = 0;  // every plane lies in the same memory
+    // Lines are taken side by side along the last axis, those along it side by side along the one before: only planes of
+    // both hold whole tiles of both passes.
+    Region plane = region;
+    for (int axis = 0; axis < ndim_ - 1; ++axis) plane = plane.with(axis, 0, 1);
+    const bool last_two = lines.axis != next.axis && std::min(lines.axis, next.axis) == ndim_ - 1;
+    if (last_two && sweep.passes.empty() && plane.volume() * element_ <= kPlaneBytes) {
+      sweep.planes = true;
+      reserve(kPlane, plane.volume() * element_);
+      Piece piece = dense(kPlane, 0, plane);
+      for (int axis = 0; axis < ndim_ - 1; ++axis) piece.stride[axis] = 0;  // every plane lies in the same memory
       piece.region = region;
       return {region, {piece}};
     }
-    return {region, {dense(scratch(region), 0, region)}};
+    return in_scratch(region);
+  }
+
+  Field in_scratch(const Region& region) { return {region, {dense(scratch(region), 0, region)}}; }
+
+  // What follows needs the results of pending transforms in one piece.
+  void settle() {
+    if (pending_.empty()) return;
+    flush(nullptr);
+    order_ = natural(ndim_);
   }
 
   // Scratch memory that `current_` does not lie in.
@@ -137,27 +141,24 @@ class Compiler {
     return buffer;
   }
 
-  // The block and the element after the pending transforms.
+  // The block after the pending transforms.
   Region result_region() const {
     Region region = current_.region;
     for (const Lines& lines : pending_) region = region.with(lines.axis, 0, lines.cells_out());
     return region;
   }
 
-  Index result_element() const {
-    Index element = element_;
-    for (const Lines& lines : pending_) {
-      if (lines.transform == Transform::r2c) element *= 2;
-      if (lines.transform == Transform::c2r) element /= 2;
-    }
-    return element;
+  // The bytes of a cell after a transform.
+  Index element_after(const Lines& lines) const {
+    const Transform::Kind kind = lines.transform.kind;
+    return real_bytes_ * (kind == Transform::Kind::c2r || (kind == Transform::Kind::r2r && !lines.complex) ? 1 : 2);
   }
 
   // --- Moves.
 
   // The axis that is divided in `before` only, or -1.
   static int whole_after(const Blocks& before, const Blocks& after) {
-    for (int axis = 0; axis < 3; ++axis) {
+    for (int axis = 0; axis < before.ndim(); ++axis) {
       if (before.parts[axis] > 1 && after.parts[axis] == 1) return axis;
     }
     return -1;
@@ -182,39 +183,25 @@ class Compiler {
     gathered_ = gathered;
   }
 
-  // What a rank hands to another, the same on both: cells `divided` of the receiver, `gathered` of the sender, in blocks
-  // that have `region` otherwise.
-  static Region handed_over(const Stage& stage, const Region& region, int gathered, int divided, Index sender,
-                            Index receiver) {
-    const Index start = receiver * stage.after.core(divided);
-    return region.with(gathered + 1, 0, stage.before.valid(gathered, sender))
-        .with(divided + 1, start, start + stage.after.valid(divided, receiver));
-  }
-
-  // Where in the block after a move that lies.
-  static Region arrived(const Region& region, const Stage& stage, int gathered, int divided, Index sender) {
-    const Index by = sender * stage.before.core(gathered) - region.lo[gathered + 1];
-    return region.shifted(gathered + 1, by).shifted(divided + 1, -region.lo[divided + 1]);
-  }
-
   // The results of transforms are written as messages, and the next transforms read what arrives.
   void move_transformed(const Stage& stage, int gathered, int divided) {
+    const Handover cells{stage, gathered, divided};
     const int line = stage.before.mesh_axis[gathered];
-    const Index mine = place_.coordinate(line), element = result_element();
+    const Index mine = place_.coordinate(line), element = element_after(pending_.back());
     const Region before = result_region();
     // Two exchanges in a row: the second receives elsewhere than what it still reads from.
     receiving_ = receiving_ == kReceive ? kReceive2 : kReceive;
-    Exchange exchange{{}, {}, element, natural};
+    Exchange exchange{{}, {}, element};
     Field out{before, {}}, in{block(stage.after), {}};
     Index sent = 0, received = 0;
     for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
       // What stays here is written where it would arrive.
       const bool stays = part == mine;
-      const Region leaving = handed_over(stage, before, gathered, divided, mine, part);
+      const Region leaving = cells.leaving(before, mine, part);
       const Piece outgoing = spaced(stays ? receiving_ : kSend, stays ? received : sent, leaving, element);
-      Piece incoming = spaced(receiving_, received, handed_over(stage, before, gathered, divided, part, mine), element);
+      Piece incoming = spaced(receiving_, received, cells.leaving(before, part, mine), element);
       const Index out_bytes = span(outgoing, element), in_bytes = span(incoming, element);
-      incoming.region = arrived(incoming.region, stage, gathered, divided, part);
+      incoming.region = cells.arrived(incoming.region, part);
       if (out_bytes > 0) out.pieces.push_back(outgoing);
       if (in_bytes > 0) in.pieces.push_back(incoming);
       if (!stays) {
@@ -227,16 +214,17 @@ class Compiler {
     }
     reserve(kSend, sent);
     reserve(receiving_, received);
-    flush(out);
+    flush(&out);
     program_.steps.push_back(exchange);
     current_ = in;
-    order_ = natural;
+    order_ = natural(ndim_);
   }
 
   // Messages go from where cells are to where they are needed. Only where one side is stored in an order in which rows of
   // the message would be scattered they are put together there.
   void move_cells(const Stage& stage, int gathered, int divided) {
-    const int line = stage.before.mesh_axis[gathered], fastest = order_[2] + 1;
+    const Handover cells{stage, gathered, divided};
+    const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
     const Index mine = place_.coordinate(line);
     const bool last = is_last(stage);
     const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
@@ -251,12 +239,12 @@ class Compiler {
     std::vector<Region> filled;
     Index sent = 0, received = 0;
     for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
-      const Region leaving = handed_over(stage, before, gathered, divided, mine, part);
-      const Region coming = handed_over(stage, before, gathered, divided, part, mine);
-      const Region place = arrived(coming, stage, gathered, divided, part);
+      const Region leaving = cells.leaving(before, mine, part);
+      const Region coming = cells.leaving(before, part, mine);
+      const Region place = cells.arrived(coming, part);
       if (part == mine) {
         for (Piece piece : clipped(current_, leaving, element_).pieces) {
-          piece.region = arrived(piece.region, stage, gathered, divided, part);
+          piece.region = cells.arrived(piece.region, part);
           own.pieces.push_back(piece);
         }
         continue;
@@ -314,7 +302,7 @@ class Compiler {
     const Blocks &here = stage.after, &whole = plan_.stages[last].after;
     Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole));
     Region inner = block(here), placed = inner;
-    for (int axis = 0; axis < 3; ++axis) {
+    for (int axis = 0; axis < ndim_; ++axis) {
       placed = placed.shifted(axis + 1, whole.halo[axis][0] - here.halo[axis][0]);
     }
     Piece piece = clipped(dense(buffer, 0, block(whole), whole.order), placed, element_);
@@ -327,7 +315,7 @@ class Compiler {
     const Stage& stage = plan_.stages[index];
     Region inner = block(stage.after);
     bool last = index + 1 == plan_.stages.size();
-    Piece piece = dense(last ? kResult : scratch(inner), 0, inner, last ? plan_.target.order : natural);
+    Piece piece = dense(last ? kResult : scratch(inner), 0, inner, last ? plan_.target.order : natural(ndim_));
     exchange_halo(stage, {inner, {piece}});
   }
 
@@ -340,22 +328,22 @@ class Compiler {
     current_ = halo.arrived;
     copy(to, stage.transposed);
     current_ = to;
-    order_ = natural;
+    order_ = natural(ndim_);
   }
 
   void crop(const Stage& stage) {
     if (stage.transposed) {
-      for (int axis = 0; axis < 3; ++axis) current_ = shifted(current_, axis + 1, stage.after.halo[axis][0]);
+      for (int axis = 0; axis < ndim_; ++axis) current_ = shifted(current_, axis + 1, stage.after.halo[axis][0]);
       current_.region = block(stage.after);
       return;
     }
     Region core = block(stage.before);
-    for (int axis = 0; axis < 3; ++axis) {
+    for (int axis = 0; axis < ndim_; ++axis) {
       core.lo[axis + 1] = stage.before.halo[axis][0];
       core.hi[axis + 1] -= stage.before.halo[axis][1];
     }
     current_ = clipped(current_, core, element_);
-    for (int axis = 0; axis < 3; ++axis) current_ = shifted(current_, axis + 1, -stage.before.halo[axis][0]);
+    for (int axis = 0; axis < ndim_; ++axis) current_ = shifted(current_, axis + 1, -stage.before.halo[axis][0]);
     current_.region = block(stage.after);
   }
 
@@ -365,16 +353,19 @@ class Compiler {
     Region region = block(plan_.target);
     Field result{region, {dense(kResult, 0, region, plan_.target.order)}};
     const bool there = current_.pieces.size() == 1 && current_.pieces[0].buffer == kResult;
-    if (!pending_.empty()) return flush(result);
+    if (!pending_.empty()) return flush(&result);
     if (!there) copy(result);
   }
 
   const Plan& plan_;
   Index batch_, element_;
   Number number_;
+  Index real_bytes_;
+  bool complex_;  // what cells are after the pending transforms
+  int ndim_;
   Place place_;
   Field current_;
-  std::array<int, 3> order_;  // what it is mostly stored in; the same on all ranks
+  PerAxis<int> order_;  // what it is mostly stored in; the same on all ranks
   std::vector<Lines> pending_;
   bool scaled_ = false;
   int gathered_ = -1;

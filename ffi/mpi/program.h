@@ -20,8 +20,8 @@ struct Copy {
   Number number;
 };
 
-// One-dimensional transforms, one after the other. With `plane`, all of them for one index of that axis (and of the
-// batch) before the next, so that what lies between stays in cache.
+// One-dimensional transforms, one after the other. With `planes`, all of them for one index of every other axis before the
+// next, so that what lies between stays in cache.
 struct Sweep {
   struct Pass {
     Lines lines;
@@ -29,7 +29,7 @@ struct Sweep {
     bool stream;
   };
   std::vector<Pass> passes;
-  int plane;  // -1: none
+  bool planes;
   Index real_bytes;
 };
 

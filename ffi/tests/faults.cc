@@ -49,12 +49,13 @@ constexpr Index kCells = 4;
 // A transpose from blocks along x to blocks along y.
 Plan transpose(int size) {
   const Index n = kCells * size;
-  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, {}},
-      after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, {}};
+  const PerAxis<std::array<Index, 2>> halo{{0, 0}, {0, 0}, {0, 0}};
+  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, halo},
+      after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, halo};
   Plan plan;
   plan.source = before;
   plan.target = after;
-  plan.stages = {{Stage::Kind::move, before, after, false, false, false, -1, {}, Transform::c2c, 0}};
+  plan.stages = {{Stage::Kind::move, before, after, false, false, -1, {}, {}}};
   plan.scale = 1;
   plan.mesh = {size};
   plan.ranks.resize(size);

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import checks
 from checks import UNEVEN, assert_block, distributed, make_mesh, meshes
 from helpers import random_field
+from plans import check_plans
 
 
 MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
@@ -25,6 +26,7 @@ MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
 
 def operators() -> None:
     checks.operators(MPI)
+    check_plans(MPI)
 
 
 def transformations() -> None:

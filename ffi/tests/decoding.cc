@@ -1,0 +1,81 @@
+// Plans as Python encodes them: what `decode` makes of them, and what it refuses.
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/expect.h"
+
+using namespace decompops;
+
+// Every number of a plan has a meaning, or it is refused.
+void test_decoding(int ndim) {
+  std::vector<std::int64_t> blocks;
+  auto per_axis = [&](std::int64_t first, std::int64_t others) {
+    blocks.push_back(first);
+    blocks.insert(blocks.end(), ndim - 1, others);
+  };
+  per_axis(8, 8);   // lengths
+  per_axis(2, 1);   // parts
+  per_axis(0, -1);  // mesh axes
+  for (int axis = 0; axis < ndim; ++axis) blocks.push_back(axis);
+  blocks.insert(blocks.end(), 2 * ndim, 0);
+  std::vector<std::int64_t> numbers{kFormat, ndim};
+  auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
+  append(blocks);
+  std::vector<std::size_t> starts;
+  const std::vector<std::vector<std::int64_t>> stages{
+      {1, 0, -1, 0, 1, ndim - 1}, {2, 0, 1, 0}, {5, 6, -1, 2, 1, 0}, {4}};
+  for (const auto& stage : stages) {
+    starts.push_back(numbers.size());
+    append(stage);
+    append(blocks);
+  }
+  auto refused = [](const std::vector<std::int64_t>& numbers) {
+    try {
+      decode(numbers.data(), numbers.size(), 1);
+      return false;
+    } catch (const Failure&) {
+      return true;
+    }
+  };
+  expect(!refused(numbers), "a plan is refused");
+  const Plan plan = decode(numbers.data(), numbers.size(), 1);
+  expect(plan.stages.size() == stages.size() && plan.target.ndim() == ndim, "a stage or an axis is skipped");
+  const Transform& sines = plan.stages[2].transform;
+  expect(sines.waves == Transform::Waves::sine3 && sines.before == -1 && sines.after == 2, "these are not the sines");
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    for (const std::int64_t wrong : {std::int64_t{-99}, std::int64_t{1} << 60}) {
+      auto changed = numbers;
+      changed[i] = wrong;
+      expect(refused(changed), "number " + std::to_string(i) + " may be " + std::to_string(wrong));
+    }
+    const bool whole = std::find(starts.begin(), starts.end(), i) != starts.end();  // a plan of fewer stages
+    expect(whole || refused({numbers.begin(), numbers.begin() + i}), "a plan of " + std::to_string(i) + " numbers");
+  }
+  for (const std::int64_t axes : {0, kMaxAxes + 1}) {
+    numbers[1] = axes;
+    expect(refused(numbers), "a grid may have " + std::to_string(axes) + " axes");
+  }
+  numbers[1] = ndim;
+  numbers[starts[0]] = 6;
+  expect(refused(numbers), "there is a seventh stage");
+}
+
+// Numbers as they come are refused or decoded, and nothing else happens.
+void test_decoding_of_noise() {
+  int decoded = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Index ndim = random(1, 3);
+    std::vector<std::int64_t> numbers{kFormat, ndim};
+    for (Index axis = 0; axis < 2 * ndim; ++axis) numbers.push_back(random(1, 9));
+    for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(random(-1, 1));
+    for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(axis);
+    for (Index i = random(0, 4 * ndim); i > 0; --i) numbers.push_back(random(-1, 6));
+    try {
+      decode(numbers.data(), numbers.size(), 2);
+      ++decoded;
+    } catch (const Failure&) {
+    }
+  }
+  expect(decoded > 0, "nothing has a meaning");
+}

@@ -1,0 +1,233 @@
+"""Plans made by hand on grids of any number of axes, under `mpiexec`: every rank's block against NumPy and SciPy."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.fft
+from decompops._backend.base import Call
+from decompops._backend.mpi import MPI
+from decompops._basis.cosine import RealToReal
+from decompops._basis.fourier import DFT
+from decompops._blocks import Blocks
+from decompops._plan.plan import Plan
+from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from decompops._primitive import apply
+from jax.sharding import Mesh
+
+from checks import assert_block, distributed, make_mesh
+from helpers import extended_axis, random_field
+
+
+Entry = str | tuple[str, ...]
+
+
+def check_plans(backend: MPI) -> None:
+    """Transforms, moves and halos in random order, on grids of 1 to 6 axes; mesh axes act alone or as one."""
+    n, rng = jax.device_count(), np.random.default_rng(0)
+    pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))
+    for ndim in (1, 2, 2, 3, 4, 5, 6):
+        for mesh, entries in ((slab, ("x",)), (pencils, ("x", "y")), (pencils, (("y", "x"),))):
+            if len(entries) <= ndim:
+                check(backend, mesh, random_steps(rng, mesh, ndim, entries), rng)
+    check(backend, slab, halved_in_the_middle(slab), rng)
+    check(backend, slab, planes_of_cosines(slab), rng)
+    check_adjoint(backend, pencils)
+    check_kinds(backend, slab)
+    seven_and_two = Blocks((2,) * 9, (1,) * 9, (None,) * 9)
+    assert backend.takes((Clear(seven_and_two),)) == 0  # more axes than the kernels have room for
+
+
+@dataclass
+class Steps:
+    """A plan under construction, and what it does to `u`, the field without padding, in the order of its axes."""
+
+    u: np.ndarray
+    source: Blocks
+    stages: list[AbstractStage] = field(default_factory=list)
+    batch: int = 0
+    expected: np.ndarray = field(init=False)
+
+    def __post_init__(self):
+        self.expected = self.u
+
+    @property
+    def here(self) -> Blocks:
+        return self.stages[-1].after if self.stages else self.source
+
+    @property
+    def whole(self) -> list[int]:
+        return [axis for axis, parts in enumerate(self.here.parts) if parts == 1]
+
+    def transform(self, transform: DFT | RealToReal, axes: tuple[int, ...], n: int = 0) -> None:
+        """`n` is how many points the halved axis has after a transform to real space."""
+        lengths = list(self.here.lengths)
+        if isinstance(transform, DFT) and transform.kind != "c2c":
+            lengths[axes[-1]] = n or lengths[axes[-1]] // 2 + 1
+        self.stages.append(LocalTransform(self.here, replace(self.here, lengths=tuple(lengths)), axes, transform))
+        self.expected = transformed(self.expected, transform, [self.batch + axis for axis in axes], n)
+
+    def move(self, source: int, target: int, order: tuple[int, ...]) -> None:
+        names, parts = list(self.here.names), list(self.here.parts)
+        names[source], names[target] = names[target], names[source]
+        parts[source], parts[target] = parts[target], parts[source]
+        self.stages.append(Move(self.here, replace(self.here, names=tuple(names), parts=tuple(parts), order=order)))
+
+    def extend(self, axis: int, halo: tuple[int, int], periodic: bool) -> None:
+        halos = tuple(halo if i == axis else pair for i, pair in enumerate(self.here.halo))
+        parts = self.here.parts[axis]
+        self.stages.append(Extend(self.here, replace(self.here, halo=halos), axis, periodic))
+        self.expected = extended_axis(self.expected, self.batch + axis, parts, *halo, periodic)
+
+
+def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: int) -> np.ndarray:
+    """By NumPy and SciPy. `n` is as in `Steps.transform`."""
+    if isinstance(transform, RealToReal):
+        for axis in axes:
+            u = np.moveaxis(waves(np.moveaxis(u, axis, -1), transform), -1, axis)
+        return u
+    points = [u.shape[axis] for axis in axes]
+    match transform.kind:
+        case "c2c":
+            return np.fft.fftn(u, axes=axes) if transform.sign == -1 else np.fft.ifftn(u, axes=axes, norm="forward")
+        case "r2c":
+            u = np.fft.rfftn(u, axes=axes)
+            return u if transform.sign == -1 else u.conj()
+        case "c2r":
+            u = u if transform.sign == 1 else u.conj()
+            return np.fft.irfftn(u, s=[*points[:-1], n], axes=axes, norm="forward")
+
+
+# Which end cells are special: of the input, of the output, by type.
+DCT_ENDS = {1: ([0, -1], [0, -1]), 2: ([], [0]), 3: ([0], []), 4: ([], [])}
+DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
+
+
+def waves(u: np.ndarray, transform: RealToReal) -> np.ndarray:
+    """Along the last axis, real and imaginary parts one by one."""
+    if np.iscomplexobj(u):
+        return waves(u.real, transform) + 1j * waves(u.imag, transform)
+    before, after = (DCT_ENDS if transform.kind == "dct" else DST_ENDS)[transform.type]
+    u = u.copy()
+    u[..., before] *= 2 ** (transform.before / 2)
+    u = (scipy.fft.dct if transform.kind == "dct" else scipy.fft.dst)(u, transform.type)
+    u[..., after] *= 2 ** (transform.after / 2)
+    return u
+
+
+def random_steps(rng: np.random.Generator, mesh: Mesh, ndim: int, entries: tuple[Entry, ...]) -> Steps:
+    lengths = tuple(rng.integers(2, {1: 40, 2: 20, 3: 9}.get(ndim, 5), ndim).tolist())
+    axes = rng.permutation(ndim).tolist()
+    names, parts = [None] * ndim, [1] * ndim
+    for axis, entry in zip(axes, entries):
+        names[axis] = entry
+        parts[axis] = math.prod(mesh.shape[name] for name in (entry if isinstance(entry, tuple) else (entry,)))
+    order = lambda: tuple(rng.permutation(ndim).tolist())
+    batch = tuple(rng.integers(1, 4, rng.integers(0, 3)).tolist())
+    is_complex, halved = bool(rng.integers(2)), None
+    dtypes = (np.complex64, np.complex128) if is_complex else (np.float32, np.float64)
+    u = random_field((*batch, *lengths), dtypes[rng.integers(2)], int(rng.integers(99)))
+    steps = Steps(u, Blocks(lengths, tuple(parts), tuple(names), order()), batch=len(batch))
+    for _ in range(4):
+        whole = rng.permutation(steps.whole).tolist()
+        if whole:
+            chosen = tuple(whole[: rng.integers(1, len(whole) + 1)])
+            sign, last = int(rng.choice([-1, 1])), chosen[-1]
+            if rng.integers(3) == 0:
+                kind, number = str(rng.choice(["dct", "dst"])), int(rng.integers(1, 5))
+                steps.transform(RealToReal(kind, number, *rng.integers(-2, 3, 2).tolist()), chosen)
+            elif not is_complex:
+                halved, is_complex = (last, steps.here.lengths[last]), True
+                steps.transform(DFT("r2c", sign), chosen)
+            elif halved and halved[0] in whole and rng.integers(2):
+                chosen = (*(axis for axis in chosen if axis != halved[0]), halved[0])
+                steps.transform(DFT("c2r", sign), chosen, halved[1])
+                is_complex, halved = False, None
+            else:
+                steps.transform(DFT("c2c", sign), chosen)
+        divided = [axis for axis in range(ndim) if axis not in steps.whole]
+        if divided and steps.whole:
+            steps.move(int(rng.choice(divided)), int(rng.choice(steps.whole)), order())
+    if rng.integers(2):
+        for axis in rng.permutation(ndim)[:2].tolist():
+            steps.extend(axis, tuple(rng.integers(0, 4, 2).tolist()), bool(rng.integers(2)))
+    else:
+        steps.stages.append(Clear(steps.here))
+    return steps
+
+
+def halved_in_the_middle(mesh: Mesh) -> Steps:
+    """Both passes of a two-axis transform with a real one in a plane, lines of a third axis beside them."""
+    steps = Steps(random_field((3, 5, 12, 10)), Blocks((5, 12, 10), (mesh.size, 1, 1), ("x", None, None)), batch=1)
+    steps.transform(DFT("r2c", -1), (2, 1))
+    steps.transform(RealToReal("dst", 2), (2,))
+    steps.move(0, 2, (1, 2, 0))
+    steps.transform(DFT("c2c", 1), (0,))
+    return steps
+
+
+def planes_of_cosines(mesh: Mesh) -> Steps:
+    """Of a field of vectors, whose components lie last: tiles take lines along several axes."""
+    steps = Steps(random_field((6, 40, 9, 3)), Blocks((6, 40, 9, 3), (1, 1, mesh.size, 1), (None, None, "x", None)))
+    steps.transform(RealToReal("dct", 2), (0, 1))
+    steps.move(2, 0, (0, 1, 2, 3))
+    steps.transform(RealToReal("dct", 3), (2,))
+    return steps
+
+
+def check(backend: MPI, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
+    scale = float(rng.uniform(0.5, 2))
+    plan = Plan("Thing", steps.source, tuple(steps.stages), scale)
+    assert backend.takes(plan.stages) == len(plan.stages)
+    lead = tuple(range(steps.batch))
+    stored = lambda u, blocks: u.transpose(*lead, *(steps.batch + axis for axis in blocks.order))
+    result = apply(Call(plan, mesh, backend), placed(stored(steps.u, plan.source), mesh, plan.source))
+    expected = scale * stored(steps.expected, plan.target)
+    assert result.dtype == plan.result_dtype(steps.u.dtype)
+    assert_block(result, expected)
+
+
+def placed(u: np.ndarray, mesh: Mesh, blocks: Blocks) -> jax.Array:
+    lead = u.ndim - blocks.ndim
+    spec = jax.sharding.PartitionSpec(*[None] * lead, *blocks.spec)
+    return distributed(u, mesh, spec, (*u.shape[:lead], *blocks.shape))
+
+
+def check_adjoint(backend: MPI, mesh: Mesh) -> None:
+    """Halos of a grid of four axes, one of them divided by the whole mesh."""
+    blocks = Blocks((3, 9, 2, 4), (1, mesh.size, 1, 1), (None, ("x", "y"), None, None))
+    wide = replace(blocks, halo=((0, 0), (2, 1), (0, 0), (0, 0)))
+    wider = replace(wide, halo=((1, 0), (2, 1), (0, 0), (0, 0)))
+    plan = Plan("Halos", blocks, (Extend(blocks, wide, 1, True), Extend(wide, wider, 0, False)))
+    call = Call(plan, mesh, backend)
+    x = placed(random_field((2, *blocks.lengths)), mesh, blocks)
+    y = placed(random_field((2, *wider.shape), seed=1), mesh, wider)
+    np.testing.assert_allclose(jnp.sum(y * apply(call, x)), jnp.sum(apply(call.transpose(), y) * x), rtol=1e-12)
+    cropped = Plan("Crop", wider, (Crop(wider, blocks), Clear(blocks)))  # a periodic image may lie in padding
+    assert_block(apply(Call(cropped, mesh, backend), apply(call, x)), random_field((2, *blocks.lengths)))
+
+
+def check_kinds(backend: MPI, mesh: Mesh) -> None:
+    """All real-to-real transforms, of real and complex fields in both precisions, of lines from several ranks."""
+    for number, dtype in zip((1, 2, 3, 4), (np.float64, np.complex64, np.float32, np.complex128)):
+        blocks = Blocks((3, 7, 4, 6), (1, mesh.size, 1, 1), (None, "x", None, None))
+        steps = Steps(random_field(blocks.lengths, dtype), blocks)
+        steps.transform(RealToReal("dct", number, 1, -1), (0,))
+        steps.move(1, 0, (0, 2, 3, 1))
+        steps.transform(RealToReal("dst", number, -2, 1), (1, 2))
+        steps.transform(RealToReal("dst", number), (3,))
+        check(backend, mesh, steps, np.random.default_rng(number))
+
+
+def main() -> None:
+    dops.MPI.initialize()
+    jax.config.update("jax_enable_x64", True)
+    check_plans(MPI(planning="estimate"))
+    print("passed")
+
+
+if __name__ == "__main__":
+    main()
