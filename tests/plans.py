@@ -26,10 +26,10 @@ Entry = str | tuple[str, ...]
 
 
 def check_plans(backend: MPI) -> None:
-    """Transforms, moves and halos in random order, on grids of 1 to 6 axes; mesh axes act alone or as one."""
+    """Transforms, moves and halos in random order, on grids of 1 to 5 axes; mesh axes act alone or as one."""
     n, rng = jax.device_count(), np.random.default_rng(0)
     pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))
-    for ndim in (1, 2, 2, 3, 4, 5, 6):
+    for ndim in (1, 2, 3, 4, 5) if n == 2 else (2, 4):
         for mesh, entries in ((slab, ("x",)), (pencils, ("x", "y")), (pencils, (("y", "x"),))):
             if len(entries) <= ndim:
                 check(backend, mesh, random_steps(rng, mesh, ndim, entries), rng)
@@ -37,8 +37,7 @@ def check_plans(backend: MPI) -> None:
     check(backend, slab, planes_of_cosines(slab), rng)
     check_adjoint(backend, pencils)
     check_kinds(backend, slab)
-    seven_and_two = Blocks((2,) * 9, (1,) * 9, (None,) * 9)
-    assert backend.takes((Clear(seven_and_two),)) == 0  # more axes than the kernels have room for
+    assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # too many axes
 
 
 @dataclass

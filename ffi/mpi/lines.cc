@@ -2,185 +2,14 @@
 
 #ifdef DECOMPOPS_FFTW
 
-#include <fftw3.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <tuple>
 
 #include "mpi/copy.h"
+#include "mpi/tile.h"
 
 namespace decompops::mpi {
 namespace {
-
-// FFTW is fastest by far on contiguous lines, from one array to another; transposing while a tile is loaded and stored
-// costs less than letting FFTW stride (docs/kernels.md). So a tile holds some lines, one after the other, with a gap
-// that keeps lines of a power of two from falling into the same cache set.
-constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
-constexpr Index kLeastTileBytes = 64;   // of it where lines are long: one cache line
-constexpr Index kCacheBytes = 1 << 17;  // of the second level, for all lines of a tile
-constexpr Index kAlign = 64;
-
-template <class Real>
-struct Fftw;
-
-template <>
-struct Fftw<float> {
-  using Complex = fftwf_complex;
-  using Plan = fftwf_plan;
-  static constexpr auto c2c = fftwf_plan_many_dft;
-  static constexpr auto r2c = fftwf_plan_many_dft_r2c;
-  static constexpr auto c2r = fftwf_plan_many_dft_c2r;
-  static constexpr auto r2r = fftwf_plan_many_r2r;
-  static constexpr auto run_c2c = fftwf_execute_dft;
-  static constexpr auto run_r2c = fftwf_execute_dft_r2c;
-  static constexpr auto run_c2r = fftwf_execute_dft_c2r;
-  static constexpr auto run_r2r = fftwf_execute_r2r;
-};
-
-template <>
-struct Fftw<double> {
-  using Complex = fftw_complex;
-  using Plan = fftw_plan;
-  static constexpr auto c2c = fftw_plan_many_dft;
-  static constexpr auto r2c = fftw_plan_many_dft_r2c;
-  static constexpr auto c2r = fftw_plan_many_dft_c2r;
-  static constexpr auto r2r = fftw_plan_many_r2r;
-  static constexpr auto run_c2c = fftw_execute_dft;
-  static constexpr auto run_r2c = fftw_execute_dft_r2c;
-  static constexpr auto run_c2r = fftw_execute_dft_c2r;
-  static constexpr auto run_r2r = fftw_execute_r2r;
-};
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-fftw_r2r_kind kind_of(Transform::Waves waves) {
-  switch (waves) {
-    case Transform::Waves::cosine1: return FFTW_REDFT00;
-    case Transform::Waves::cosine2: return FFTW_REDFT10;
-    case Transform::Waves::cosine3: return FFTW_REDFT01;
-    case Transform::Waves::cosine4: return FFTW_REDFT11;
-    case Transform::Waves::sine1: return FFTW_RODFT00;
-    case Transform::Waves::sine2: return FFTW_RODFT10;
-    case Transform::Waves::sine3: return FFTW_RODFT01;
-    case Transform::Waves::sine4: return FFTW_RODFT11;
-  }
-  throw Failure("there are no such waves");  // `decode` has refused them
-}
-
-// FFTW plans for tiles of one kind, with the tiles themselves. They are kept for the life of the process.
-template <class Real>
-class Tile {
- public:
-  using Complex = typename Fftw<Real>::Complex;
-  using Kind = Transform::Kind;
-
-  Tile(const Lines& lines, Index width, unsigned planning)
-      : kind_(lines.transform.kind),
-        in_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::c2r ? 2 : 1)),
-        out_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::r2c ? 2 : 1)),
-        width_(width) {
-    in_pitch_ = pitch(lines.cells_in());
-    out_pitch_ = pitch(lines.cells_out());
-    input_ = allocate(in_pitch_ * in_bytes_);
-    output_ = allocate(out_pitch_ * out_bytes_);
-    const int n = static_cast<int>(lines.length), many = static_cast<int>(width_);
-    const int from = static_cast<int>(in_pitch_), to = static_cast<int>(out_pitch_);
-    switch (kind_) {
-      case Kind::c2c:
-        plan_ = Fftw<Real>::c2c(1, &n, many, complex(input()), nullptr, 1, from, complex(output()), nullptr, 1, to,
-                                lines.transform.sign, planning);
-        break;
-      case Kind::r2c:
-        plan_ =
-            Fftw<Real>::r2c(1, &n, many, real(input()), nullptr, 1, from, complex(output()), nullptr, 1, to, planning);
-        break;
-      case Kind::c2r:
-        plan_ =
-            Fftw<Real>::c2r(1, &n, many, complex(input()), nullptr, 1, from, real(output()), nullptr, 1, to, planning);
-        break;
-      case Kind::r2r: {
-        const fftw_r2r_kind kind = kind_of(lines.transform.waves);
-        plan_ = Fftw<Real>::r2r(1, &n, many, real(input()), nullptr, 1, from, real(output()), nullptr, 1, to, &kind,
-                                planning);
-        break;
-      }
-    }
-    if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(lines.length) + " cells");
-    clear();
-  }
-
-  void run() {
-    switch (kind_) {
-      case Kind::c2c: return Fftw<Real>::run_c2c(plan_, complex(input()), complex(output()));
-      case Kind::r2c: return Fftw<Real>::run_r2c(plan_, real(input()), complex(output()));
-      case Kind::c2r: return Fftw<Real>::run_c2r(plan_, complex(input()), real(output()));
-      case Kind::r2r: return Fftw<Real>::run_r2r(plan_, real(input()), real(output()));
-    }
-  }
-
-  std::byte* input() { return input_.get(); }
-  std::byte* output() { return output_.get(); }
-  Index width() const { return width_; }
-  Index in_bytes() const { return in_bytes_; }  // of a cell
-  Index out_bytes() const { return out_bytes_; }
-  Index in_pitch() const { return in_pitch_; }
-  Index out_pitch() const { return out_pitch_; }
-  void clear() { std::memset(input(), 0, width_ * in_pitch_ * in_bytes_); }
-
- private:
-  static Index pitch(Index cells) {
-    const Index unit = kAlign / static_cast<Index>(sizeof(Real));
-    return ceil_div(cells, unit) * unit + unit;
-  }
-  std::unique_ptr<std::byte, Free> allocate(Index line_bytes) {
-    const Index bytes = width_ * line_bytes;
-    auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes));
-    if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
-    return std::unique_ptr<std::byte, Free>(memory);
-  }
-  static Complex* complex(std::byte* memory) { return reinterpret_cast<Complex*>(memory); }
-  static Real* real(std::byte* memory) { return reinterpret_cast<Real*>(memory); }
-
-  Kind kind_;
-  Index in_bytes_, out_bytes_, width_, in_pitch_ = 0, out_pitch_ = 0;
-  std::unique_ptr<std::byte, Free> input_, output_;
-  typename Fftw<Real>::Plan plan_ = nullptr;
-};
-
-// How many lines a tile has, where there are `count` of them.
-template <class Real>
-Index width_for(const Lines& lines, Index count) {
-  const Index cell = sizeof(Real) * (lines.transform.kind == Transform::Kind::r2r ? 1 : 2);
-  Index width = kTileBytes / cell;
-  while (width * cell > kLeastTileBytes && width * cell * lines.length > kCacheBytes) width /= 2;
-  while (width / 2 >= count) width /= 2;
-  return width;
-}
-
-template <class Real>
-Tile<Real>& tile_for(const Lines& lines, Index count, unsigned planning) {
-  using Key = std::tuple<Transform::Kind, int, Transform::Waves, Index, Index, unsigned>;
-  static std::mutex mutex;  // FFTW's planner is not thread-safe
-  // Tiles are per thread; the thread that made one keeps it.
-  thread_local std::map<Key, std::unique_ptr<Tile<Real>>> tiles;
-  const Transform& transform = lines.transform;
-  const int sign = transform.kind == Transform::Kind::c2c ? transform.sign : 0;
-  const Index width = width_for<Real>(lines, count);
-  auto& tile = tiles[Key{transform.kind, sign, transform.waves, lines.length, width, planning}];
-  if (!tile) {
-    std::lock_guard<std::mutex> lock(mutex);
-    tile = std::make_unique<Tile<Real>>(lines, width, planning);
-  }
-  return *tile;
-}
 
 // What is done to the lines of a tile before or after FFTW's transform, one line after the other.
 template <class Real>
@@ -204,8 +33,10 @@ class Change {
                 both || transform.waves == Waves::sine2);
   }
 
+  bool is_none() const { return !conjugate_ && weight_ == 1 && first_ == 1 && last_ == 1; }
+
   void apply(std::byte* tile, Index count, Index pitch) const {
-    if (!conjugate_ && weight_ == 1 && first_ == 1 && last_ == 1) return;
+    if (is_none()) return;
     for (Index i = 0; i < count; ++i) {
       if (cells_ == 0) {
         Real* line = reinterpret_cast<Real*>(tile) + i * pitch;
@@ -266,19 +97,55 @@ struct Box {
   PerAxis<Index> cells, place;
 };
 
+// The distance in cells between the lines of such boxes of `region` in the memory that holds them, if FFTW may use them where
+// they are: in one piece, each in one row, at equal distances. Else 0.
+Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
+  if (field.pieces.size() != 1) return 0;
+  const Piece& piece = field.pieces[0];
+  if (piece.stride[along] != 1 || intersection(piece.region, region).volume() < region.volume()) return 0;
+  Index pitch = 0;
+  for (int axis = 0; axis < region.axes(); ++axis) {
+    if (axis == along || box.cells[axis] == 1) continue;
+    const Index distance = piece.stride[axis] / box.place[axis];
+    if (distance * box.place[axis] != piece.stride[axis] || (pitch != 0 && distance != pitch)) return 0;
+    pitch = distance;
+  }
+  const Index cells = region.count(along);
+  if (pitch == 0) return cells;  // one line at a time
+  return pitch <= 2 * cells ? pitch : 0;
+}
+
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, unsigned planning,
          const Memory& memory) {
   if (region.empty()) return;
   const int along = lines.axis;
   auto lines_of = [along](const Region& part) { return part.volume() / part.count(along); };
-  auto& tile = tile_for<Real>(lines, lines_of(region), planning);
+  auto cells_in = [&](const Region& part) { return part.with(along, 0, lines.cells_in()); };
+  auto cells_out = [&](const Region& part) { return part.with(along, 0, lines.cells_out()); };
+  auto is_scattered = [along](const Field& field) {
+    return std::any_of(field.pieces.begin(), field.pieces.end(), [&](const Piece& p) { return p.stride[along] != 1; });
+  };
+  const Index width = width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to));
+  const Box box(region, along, width);
   const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
-  const Box box(region, along, tile.width());
+  // FFTW changes the input of transforms to real cells.
+  const bool reads = before.is_none() && lines.transform.kind != Transform::Kind::c2r;
+  const bool writes = after.is_none() && lines.scale == 1;
+  const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
+  const Index pitch_here = writes ? pitch_of(to, cells_out(region), box, along) : 0;
+  auto& tile = tile_for<Real>(lines, width, pitch_there, pitch_here, planning);
   Index covered = 0;
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
+  // Where FFTW may use the lines of a part; null where they must be in the tile.
+  auto in_place = [&](const Field& field, const Region& part, Index pitch, Index element) -> std::byte* {
+    if (pitch == 0 || lines_of(part) < width) return nullptr;
+    const Piece piece = placed(field.pieces[0], part, element);
+    std::byte* start = memory[piece.buffer] + piece.offset;
+    return reinterpret_cast<std::uintptr_t>(start) % kAlign == 0 ? start : nullptr;
+  };
   auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element,
                   bool load) {
     Strides stride = box.place;
@@ -303,12 +170,18 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   };
 
   for_boxes(region, box.cells, [&](const Region& part) {
-    if (has_gaps) tile.clear();
-    move(from, part.with(along, 0, lines.cells_in()), tile.input(), tile.in_pitch(), tile.in_bytes(), true);
-    before.apply(tile.input(), lines_of(part), tile.in_pitch());
-    tile.run();
+    std::byte* input = in_place(from, part, pitch_there, tile.in_bytes());
+    std::byte* output = in_place(to, part, pitch_here, tile.out_bytes());
+    if (input == nullptr) {
+      input = tile.input();
+      if (has_gaps) tile.clear();
+      move(from, cells_in(part), input, tile.in_pitch(), tile.in_bytes(), true);
+      before.apply(input, lines_of(part), tile.in_pitch());
+    }
+    tile.run(input, output == nullptr ? tile.output() : output);
+    if (output != nullptr) return;
     after.apply(tile.output(), lines_of(part), tile.out_pitch());
-    move(to, part.with(along, 0, lines.cells_out()), tile.output(), tile.out_pitch(), tile.out_bytes(), false);
+    move(to, cells_out(part), tile.output(), tile.out_pitch(), tile.out_bytes(), false);
   });
 }
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decompops._backend.encode import FORMAT, encoded
+from decompops._backend.encode import FORMAT, encoded, mesh_entries
+from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._basis.points import Identity
 from decompops._blocks import Blocks
@@ -14,7 +15,14 @@ from decompops._plan.stage import Clear, Crop, Extend, LocalTransform, Move, Res
 
 
 AXES = ("c", "x", "y")
-KINDS = [[], ["kind", "sign", "weighted", "count"], ["axis", "periodic", "transposed"], ["transposed"], []]
+KINDS = [
+    [],
+    ["kind", "sign", "weighted", "count"],
+    ["axis", "periodic", "transposed"],
+    ["transposed"],
+    [],
+    ["kind", "before", "after", "count"],
+]
 
 
 def decoded(numbers):
@@ -68,6 +76,13 @@ def fields(**known):
             (replace(C2C, before=replace(Z, parts=(1, 3, 1)), after=replace(Z, parts=(1, 3, 1)), axes=(2, 0)),),
             [(1, {"kind": 0, "sign": -1, "weighted": 0, "axes": (2, 0)})],
         ),
+        (
+            (replace(C2C, transform=RealToReal("dct", 2)), replace(C2C, transform=RealToReal("dst", 4, -1, 2))),
+            [
+                (5, {"kind": 1, "before": 0, "after": 0, "axes": (1,)}),
+                (5, {"kind": 7, "before": -1, "after": 2, "axes": (1,)}),
+            ],
+        ),
         ((EXTEND, CROP), [(2, fields(axis=1, periodic=1, transposed=0)), (3, fields(transposed=0))]),
         (
             (CROP.transpose(), replace(EXTEND, periodic=False).transpose()),
@@ -88,6 +103,15 @@ def test_numbers(stages, expected):
 def test_any_number_of_axes():
     blocks = Blocks((4, 2), (2, 1), ("x", None))
     assert decoded(encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES)) == (FORMAT, blocks, [(4, fields(), blocks)])
+
+
+def test_mesh_axes_that_act_as_one():
+    together = Blocks((4, 6), (6, 1), (("y", "x"), None))
+    plan = Plan("Thing", together, (Clear(together),))
+    assert mesh_entries(plan, AXES) == (("y", "x"), "c")
+    assert encoded(plan, mesh_entries(plan, AXES))[6:8].tolist() == [0, -1]
+    apart = Plan("Thing", Z, (Move(Z, Y),))
+    assert mesh_entries(apart, AXES) == AXES
 
 
 @pytest.mark.parametrize(
