@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jax.sharding import PartitionSpec
 
@@ -23,7 +24,7 @@ def axis_names(ndim: int) -> tuple[str, ...]:
     return ("x", "y", "z")[:ndim] if ndim <= 3 else tuple(f"x{axis}" for axis in range(ndim))
 
 
-def entry_names(entry: MeshAxis | None) -> tuple[str, ...]:
+def entry_names(entry: Any) -> tuple[str, ...]:
     """The mesh axes in one entry of a partition spec."""
     return () if entry is None else (entry,) if isinstance(entry, str) else entry
 

@@ -1,4 +1,4 @@
-"""Grids of one to four axes: stencils, Nyquist modes that are kept, and operators that take their mesh from the array."""
+"""Grids of one to four axes: stencils, Nyquist modes that are kept, and a mesh that is taken from the array."""
 
 import functools
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from .._blocks import Blocks, axis_names
+from .._blocks import Blocks, MeshAxis, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
 from . import grids, launch
@@ -187,7 +187,7 @@ class CuDecomp(AbstractBackend):
         backend = NAMES[kind].index(getattr(self, kind) or "nccl") + 1
         return grids.Grid(tuple(lengths[axis] for axis in axes), parts, tuple(orders), along, halo, backend)
 
-    def _along(self, call: Call, name: str | None) -> int:
+    def _along(self, call: Call, name: MeshAxis | None) -> int:
         """Whether a mesh axis is the first or the second one of the process grid."""
         return int(name != _mesh_axes(call)[0])
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
-from .._blocks import Blocks
+from .._blocks import Blocks, MeshAxis
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
@@ -16,11 +16,8 @@ FORMAT = 4  # It changes with `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
 _WAVES = ("dct", "dst")
 
-# What divides a grid axis: a mesh axis, or several that act as one, the first one major.
-Entry = str | tuple[str, ...]
 
-
-def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[Entry, ...]:
+def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
     """The axes of the mesh that the kernels get: mesh axes that divide a grid axis of `plan` together are one."""
     cuts = [
         (name, parts) for b in (plan.source, *(s.after for s in plan.stages)) for name, parts in zip(b.names, b.parts)
@@ -30,7 +27,7 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[Entry, ...]:
     return (*compound, *(axis for axis in mesh_axes if axis not in merged))
 
 
-def encoded(plan: Plan, entries: Sequence[Entry]) -> np.ndarray:
+def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
     """The format, the number of grid axes, how the field is cut, and each stage with how it is cut then.
 
     `entries` are the axes of the mesh that the kernels get.
@@ -63,7 +60,7 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
             raise ValueError(f"the kernels do not know the stage {stage}.")
 
 
-def _blocks(blocks: Blocks, axes: dict[Entry, int]) -> Iterator[int]:
+def _blocks(blocks: Blocks, axes: dict[MeshAxis, int]) -> Iterator[int]:
     yield from blocks.lengths
     yield from blocks.parts
     # A name that is not among the entries belongs to an axis that is whole.

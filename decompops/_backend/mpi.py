@@ -14,12 +14,12 @@ from jax.sharding import AbstractMesh, Mesh
 
 from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
-from .._blocks import Blocks, axis_names
+from .._blocks import Blocks, MeshAxis, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
 from .base import AbstractBackend, Call, Caller, Counters
-from .encode import Entry, encoded, mesh_entries
+from .encode import encoded, mesh_entries
 
 
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
@@ -176,7 +176,9 @@ def _is_known(stage: AbstractStage) -> bool:
     return known and stage.before.ndim <= int(library.build()["axes"])
 
 
-def _merged(entries: tuple[Entry, ...], mesh: Mesh | AbstractMesh, ranks: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def _merged(
+    entries: tuple[MeshAxis, ...], mesh: Mesh | AbstractMesh, ranks: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """The sizes and the ranks of a mesh that has `entries` for axes."""
     axes = [(entry,) if isinstance(entry, str) else entry for entry in entries]
     sizes = [math.prod(mesh.shape[name] for name in names) for names in axes]

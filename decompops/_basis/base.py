@@ -108,13 +108,6 @@ class AbstractBasis(abc.ABC):
         """What fields and their coefficients must be: "real", "complex", or `None` for either, as the input is."""
 
     @property
-    def is_transformed(self) -> bool:
-        return True
-
-    def orthogonalized(self) -> "AbstractBasis":
-        return self
-
-    @property
     @abc.abstractmethod
     def forward(self) -> AbstractLineTransform:
         """The transform from points to coefficients along one axis."""

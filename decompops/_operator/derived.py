@@ -77,13 +77,10 @@ class AbstractDerivable(AbstractOperator):
         return type(self).structures(self, UNCHANGED, given)[1].following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
-        operator = self if self.decomposition.has_mesh else _located(self, x)
-        # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
-        return type(operator).apply(operator, x, UNCHANGED, local=False)
+        return _applied(self, x, local=False)
 
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
-        operator = self if self.decomposition.has_mesh else _located(self, block)
-        return type(operator).apply(operator, block, UNCHANGED, local=True)
+        return _applied(self, block, local=True)
 
     @property
     def T(self) -> "AbstractDerivable":
@@ -133,6 +130,12 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
     if isinstance(operator, Derived):
         operator, form = operator.operator, operator.form ^ form
     return operator if form == UNCHANGED else Derived(operator, form)
+
+
+def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
+    operator = operator if operator.decomposition.has_mesh else _located(operator, x)
+    # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
+    return type(operator).apply(operator, x, UNCHANGED, local=local)
 
 
 def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:

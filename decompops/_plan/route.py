@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
@@ -86,7 +87,7 @@ def find_route(
 
     number = itertools.count()  # Equal routes are not compared any further.
     leg, done = _transformed(start, frozenset(), bases)
-    ahead = [(0.0, 0, next(number), start, done, (leg,))]
+    ahead: list[Any] = [(0.0, 0, next(number), start, done, (leg,))]
     seen = set()
     while ahead:
         cost, exchanges, _, division, done, legs = heapq.heappop(ahead)

@@ -106,7 +106,10 @@ class Move(AbstractStage):
     @property
     def is_partial(self) -> bool:
         """Whether one of the two axes is divided before and after."""
-        return self.gathered is not None and max(self.after.parts[self.gathered], self.before.parts[self.divided]) > 1
+        gathered, divided = self.gathered, self.divided
+        if gathered is None or divided is None:
+            return False
+        return max(self.after.parts[gathered], self.before.parts[divided]) > 1
 
     @functools.cached_property
     def mesh_axis(self) -> MeshAxis | None:

@@ -46,4 +46,6 @@ class Shift(AbstractPlanned):
 
     def plan(self, shape):
         blocks = self.decomposition.blocks(-1, shape)
-        return Plan("Shift", blocks, (Clear(blocks), Roll(blocks, len(shape) - 1, self.cells)))  # the padding of a result is zero
+        return Plan(
+            "Shift", blocks, (Clear(blocks), Roll(blocks, len(shape) - 1, self.cells))
+        )  # the padding of a result is zero
