@@ -150,7 +150,11 @@ def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
             u = u * stage.factor
         case Resize():
             for axis, runs in zip(stage.axes, stage.runs):
-                u = along(u, g[axis], run_matrix(runs, before.lengths[axis], stage.after.lengths[axis]))
+                lengths = before.lengths[axis], stage.after.lengths[axis]
+                parts = [
+                    along(u, g[axis], run_matrix([r for r in runs if r.real == flag], *lengths)) for flag in (0, 1)
+                ]
+                u = parts[0] + parts[1].real
         case _:
             raise AssertionError(stage)
     return u
