@@ -16,8 +16,10 @@ import numpy.typing as npt
 from jax import Array, lax
 
 
-# How many cells are transformed at a time where lines are: those that fit into the cache of a core, with the spectrum.
+# How many cells are transformed at a time: as many as fit into the cache of a core, with their spectrum.
 _CHUNK = 2**16
+# Of how many neighbouring lines at least: a cache is filled by 16 cells or so at a time.
+_LEAST_COLUMNS = 16
 # How many axes an FFT of XLA has at most.
 _MOST_AXES = 3
 
@@ -49,32 +51,66 @@ def apply(
     """The unnormalised transform of `block` along `axes`, counted from the end.
 
     - `weights`: of each axis.
-    - `chunked`: whether to transform a few lines at a time, where they lie one after the other in memory.
+    - `chunked`: whether to transform a few lines at a time.
     """
-    ordered = sorted(zip(axes, weights), key=lambda pair: pair[0])
-    # Types 2 and 3 transform several axes by one FFT.
-    together = _MOST_AXES if type in (2, 3) else 1
-    for start in range(0, len(ordered), together):
-        group = ordered[start : start + together]
-        lines = [_line(kind, type, *both) for _, both in group]
-        transform = functools.partial(_TRANSFORMS[kind, type], lines)
-        there, here = [axis for axis, _ in group], list(range(-len(group), 0))
-        if there != here:
-            block = jnp.moveaxis(transform(jnp.moveaxis(block, there, here)), here, there)
-        elif chunked:
-            block = _by_chunks(transform, block, len(group))
-        else:
-            block = transform(block)
+    lines = {axis: _line(kind, type, *both) for axis, both in zip(axes, weights)}
+    for group in _groups(type, sorted(axes), block.shape, chunked):
+        transform = functools.partial(_TRANSFORMS[kind, type], [lines[axis] for axis in group])
+        block = (_by_chunks if chunked else _at_once)(transform, block, group)
     return block
 
 
-def _by_chunks(transform: Callable[[Array], Array], block: Array, ndim: int) -> Array:
-    """Apply `transform`, of the last `ndim` axes, to a few of the others at a time."""
-    *lead, shape = *block.shape[:-ndim], block.shape[-ndim:]
-    lines, size = math.prod(lead), max(1, _CHUNK // math.prod(shape))
-    if lines < 2 * size:
-        return transform(block)
-    result = lax.map(transform, block.reshape(lines, *shape), batch_size=size)
+def _groups(type: int, axes: list[int], shape: tuple[int, ...], chunked: bool) -> list[tuple[int, ...]]:
+    """The axes of each FFT: several ones, for types 2 and 3, as long as they fit into a cache together."""
+    if type not in (2, 3):
+        most = 1
+    elif chunked:
+        most = 2 if axes[-2:] == [-2, -1] and math.prod(shape[-2:]) <= _CHUNK else 1
+    else:
+        most = _MOST_AXES
+    # The last axes come first, because what is computed by columns after that is changed in place, without a copy.
+    last, others = tuple(axes[-most:]), axes[:-most]
+    return [last, *(_groups(type, others, shape, chunked) if others else [])]
+
+
+def _at_once(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
+    """Apply `transform`, of the last axes, to `axes`."""
+    last = tuple(range(-len(axes), 0))
+    return jnp.moveaxis(transform(jnp.moveaxis(block, axes, last)), last, axes)
+
+
+def _by_chunks(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
+    """As `_at_once`, of one axis or the last two, a few lines at a time."""
+    first = axes[0]
+    inner = block.shape[first:]
+    if block.size < 2 * _CHUNK or inner[0] > _CHUNK // _LEAST_COLUMNS:
+        return _at_once(transform, block, axes)
+    if len(axes) == 1 and math.prod(inner[1:]) >= _LEAST_COLUMNS:
+        return _by_columns(transform, block, first)
+    one = functools.partial(_at_once, transform, axes=axes)
+    return lax.map(one, block.reshape(-1, *inner), batch_size=_CHUNK // math.prod(inner)).reshape(block.shape)
+
+
+def _by_columns(transform: Callable[[Array], Array], block: Array, axis: int) -> Array:
+    """Apply `transform`, of the last axis, along `axis`, to a few of the cells after that axis at a time, in place."""
+    n, cells = block.shape[axis], math.prod(block.shape[axis + 1 :])
+    size = min(cells, _CHUNK // n)
+    chunks, rest = divmod(cells, size)
+
+    def some(x: Array) -> Array:
+        # Without the barriers XLA reads the lines where they lie: cell by cell, far apart in memory.
+        x = jnp.swapaxes(lax.optimization_barrier(x), -1, -2)
+        return jnp.swapaxes(lax.optimization_barrier(transform(x)), -1, -2)
+
+    def step(i: Array, whole: Array) -> Array:
+        start = (i // chunks, 0, i % chunks * size)
+        return lax.dynamic_update_slice(whole, some(lax.dynamic_slice(whole, start, (1, n, size))), start)
+
+    whole = block.reshape(-1, n, cells)
+    result = lax.fori_loop(0, len(whole) * chunks, step, whole)
+    if rest:
+        last = lax.map(some, whole[..., -rest:])
+        result = lax.dynamic_update_slice(result, last, (0, 0, cells - rest))
     return result.reshape(block.shape)
 
 
@@ -164,21 +200,22 @@ def _type_3(lines: Sequence[_Line], x: Array) -> Array:
     """The same in reverse."""
     axes, shape = tuple(range(-len(lines), 0)), tuple(line.n for line in lines)
     is_complex = jnp.iscomplexobj(x)
-    for axis, line in reversed(list(zip(axes, lines))):
-        n, is_half = line.n, axis == -1 and not is_complex
-        k = np.arange(n // 2 + 1 if is_half else n)
-        mirror = -k % n
-        # XLA divides by n. The phase of mode n - k is that of mode k, conjugated, times -i.
-        first, second = n * _phases(k, n).conj(), -1j * n * _phases(k, n).conj()
-        if is_half:
-            second[0] = 0
-        else:
-            first[0] = second[0] = n / 2
+    half = lines[-1]
+    k = np.arange(half.n // 2 + 1)
+    if not is_complex:
+        # Mode k of a half spectrum is what cells k and n - k make together, where cell n is zero.
+        mirror, inner = -k % half.n, np.where(k == 0, 0, half.early[-k % half.n])
+        x = lax.complex(_gather(x, half.source[k], half.early[k]), -_gather(x, half.source[mirror], inner))
+    for axis, line in zip(axes, lines if is_complex else lines[:-1]):
+        every = np.arange(line.n)
+        phases = line.n * _phases(every, line.n).conj() * np.where(every == 0, 0.5, 1)
         parts = [
             _gather(x, line.source[index], line.early[index] * factor, axis)
-            for index, factor in ((k, first), (mirror, second))
+            for index, factor in ((every, phases), (-every % line.n, np.where(every == 0, 1, -1j) * phases))
         ]
         x = parts[0] + parts[1]
+    if not is_complex:
+        x = _gather(x, k, half.n * _phases(k, half.n).conj())
     x = jnp.fft.ifftn(x, axes=axes) if is_complex else jnp.fft.irfftn(x, s=shape, axes=axes)
     for axis, line in zip(axes, lines):
         x = _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
