@@ -53,24 +53,15 @@ def apply(
     - `weights`: of each axis.
     - `chunked`: whether to transform a few lines at a time.
     """
-    lines = {axis: _line(kind, type, *both) for axis, both in zip(axes, weights)}
-    for group in _groups(type, sorted(axes), block.shape, chunked):
-        transform = functools.partial(_TRANSFORMS[kind, type], [lines[axis] for axis in group])
-        block = (_by_chunks if chunked else _at_once)(transform, block, group)
+    # The last axes come first: what is computed by columns after that is changed in place, without a copy.
+    ordered = sorted(zip(axes, weights), key=lambda pair: pair[0], reverse=True)
+    # One FFT of several axes serves types 2 and 3, but a few lines at a time are faster still on CPUs.
+    together = _MOST_AXES if type in (2, 3) and not chunked else 1
+    for start in range(0, len(ordered), together):
+        group = ordered[start : start + together][::-1]
+        transform = functools.partial(_TRANSFORMS[kind, type], [_line(kind, type, *both) for _, both in group])
+        block = (_by_chunks if chunked else _at_once)(transform, block, tuple(axis for axis, _ in group))
     return block
-
-
-def _groups(type: int, axes: list[int], shape: tuple[int, ...], chunked: bool) -> list[tuple[int, ...]]:
-    """The axes of each FFT: several ones, for types 2 and 3, as long as they fit into a cache together."""
-    if type not in (2, 3):
-        most = 1
-    elif chunked:
-        most = 2 if axes[-2:] == [-2, -1] and math.prod(shape[-2:]) <= _CHUNK else 1
-    else:
-        most = _MOST_AXES
-    # The last axes come first, because what is computed by columns after that is changed in place, without a copy.
-    last, others = tuple(axes[-most:]), axes[:-most]
-    return [last, *(_groups(type, others, shape, chunked) if others else [])]
 
 
 def _at_once(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
@@ -80,15 +71,16 @@ def _at_once(transform: Callable[[Array], Array], block: Array, axes: tuple[int,
 
 
 def _by_chunks(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
-    """As `_at_once`, of one axis or the last two, a few lines at a time."""
-    first = axes[0]
-    inner = block.shape[first:]
-    if block.size < 2 * _CHUNK or inner[0] > _CHUNK // _LEAST_COLUMNS:
+    """As `_at_once`, of a single axis, a few lines at a time."""
+    (axis,) = axes
+    n, *after = block.shape[axis:]
+    if block.size < 2 * _CHUNK or n > _CHUNK // _LEAST_COLUMNS:
         return _at_once(transform, block, axes)
-    if len(axes) == 1 and math.prod(inner[1:]) >= _LEAST_COLUMNS:
-        return _by_columns(transform, block, first)
+    if math.prod(after) >= _LEAST_COLUMNS:
+        return _by_columns(transform, block, axis)
     one = functools.partial(_at_once, transform, axes=axes)
-    return lax.map(one, block.reshape(-1, *inner), batch_size=_CHUNK // math.prod(inner)).reshape(block.shape)
+    size = _CHUNK // (n * math.prod(after))
+    return lax.map(one, block.reshape(-1, n, *after), batch_size=size).reshape(block.shape)
 
 
 def _by_columns(transform: Callable[[Array], Array], block: Array, axis: int) -> Array:
