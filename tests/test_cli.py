@@ -163,7 +163,7 @@ def test_every_operator_in_tables():
         fields = "float64" if operator.startswith(("r", "t", "h", "g")) else "complex128"
         orders = [""] if operator in ("halo", "gradient", "reshard") else [", natural order", ", axis-contiguous order"]
         for order in orders:
-            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA()" in done.stdout
+            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA(overlap=1)" in done.stdout
     assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in done.stdout
     assert "2 all-to-all (groups of 4), 2 all-to-all (groups of 2)" in done.stdout
     assert "collective-permute" in done.stdout

@@ -20,7 +20,7 @@ def _restore(plain):
 def test_default_is_xla():
     assert dops.config.backend == dops.XLA()
     assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
-    assert "XLA()" in repr(dops.config)
+    assert "XLA(overlap=1)" in repr(dops.config)
 
 
 def test_order_of_precedence(monkeypatch):

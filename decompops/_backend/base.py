@@ -74,6 +74,12 @@ def _transposed(plan: Plan) -> Plan:
     return plan.transpose()
 
 
+def check_overlap(overlap: object) -> None:
+    """Raise `ValueError` unless `overlap`, an option of a backend, is a positive integer."""
+    if not isinstance(overlap, int) or isinstance(overlap, bool) or overlap < 1:
+        raise ValueError(f"`overlap` must be a positive integer; got {overlap!r}.")
+
+
 class AbstractBackend(abc.ABC):
     """Moves the data of distributed operators. Backends are frozen dataclasses: hashable, compared by their options."""
 
@@ -81,6 +87,8 @@ class AbstractBackend(abc.ABC):
     differentiable_block: ClassVar[bool] = True
     # The command that must start every process of a program with this backend, such as "mpiexec -n 4"; "" for none.
     launcher: ClassVar[str] = ""
+    # Into how many pieces exchanges are split, to overlap them with transforms. A backend may have a field for it.
+    overlap: int = 1
 
     def start(self) -> None:  # noqa: B027 - most have nothing to do
         """Start JAX in this process of a program run by `launcher`. The command line calls it before it uses JAX."""

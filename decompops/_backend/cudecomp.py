@@ -12,10 +12,12 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from .._blocks import Blocks, MeshAxis, axis_names
+from .._plan.lower import Chunks
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
 from . import grids, launch
-from .base import AbstractBackend, Call
+from .base import AbstractBackend, Call, check_overlap
+from .execute import lowered
 from .xla import extend_or_add, move, pad_end
 from .xla_halo import Message, messages_of, permute
 
@@ -42,6 +44,8 @@ class CuDecomp(AbstractBackend):
     - `halo`: how halo exchanges do: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking"; `None` for
         `dops.config.halo_backend`, else "nccl".
     - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
+    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. cuDecomp then needs less
+        work space; but XLA runs its transposes and the transforms one after the other.
 
     Call `CuDecomp.initialize()` first.
     """
@@ -49,6 +53,7 @@ class CuDecomp(AbstractBackend):
     transpose: TransposeBackend | None = None
     halo: HaloBackend | None = None
     communicator: str = "world"
+    overlap: int = 1
 
     differentiable_block: ClassVar[bool] = False
     launcher: ClassVar[str] = "mpiexec -n 4"
@@ -59,6 +64,7 @@ class CuDecomp(AbstractBackend):
                 raise ValueError(f"`{name}` must be one of {choices}; got {getattr(self, name)!r}.")
         if not isinstance(self.communicator, str):
             raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
+        check_overlap(self.overlap)
 
     @staticmethod
     def initialize(
@@ -102,14 +108,28 @@ class CuDecomp(AbstractBackend):
         return launch.ranks_of(mesh, self.communicator, platform, self)
 
     def prepare(self, call: Call, dtype: np.dtype) -> None:
+        self._prepare_stages(call, call.plan.stages, dtype)
+        if self.overlap > 1:
+            # How many fields a device will hold is not known yet. Of several fields the exchanges stay as they are, of
+            # one they are those of its pieces.
+            for part in lowered(call.plan, self, call.platform, 1):
+                after = dtype
+                for segments in part.segments_of_pieces if isinstance(part, Chunks) else ((part,),):
+                    stages = tuple(stage for segment in segments for stage in segment.plan.stages)
+                    after = self._prepare_stages(call, stages, dtype)
+                dtype = after
+
+    def _prepare_stages(self, call: Call, stages: tuple[AbstractStage, ...], dtype: np.dtype) -> np.dtype:
+        """Make what `stages` need of cuDecomp, for inputs of `dtype`. Returns the dtype of their result."""
         ranks = self._ranks(call)
-        for stage in call.plan.stages:
+        for stage in stages:
             if ranks and np.dtype(dtype).name in DTYPES:
                 for use in self._uses(call, stage):
                     number = grids.add(self.communicator, launch.known[self.communicator].handle, ranks, use.grid)
                     if self._allocates(use):
                         grids.reserve(number, grids.elements(number, use.width) * np.dtype(dtype).itemsize)
             dtype = stage.result_dtype(dtype)
+        return dtype
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         match stages[0]:

@@ -1,28 +1,60 @@
 """Runs a schedule on one block: kernels of the backend for what it takes, XLA for everything else."""
 
 import functools
+import math
+from collections.abc import Iterator
 
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
-from .._plan.lower import Segment, schedule
+from .._plan.lower import Chunks, Segment, schedule
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage
 from .base import AbstractBackend, Call
-from .xla import run_stage
+from .xla import assembled, run_stage
 
 
 def run_on_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
-    for segment in _schedule(call.plan, call.backend, call.platform):
-        if segment.native:
-            result = call.backend.run(segment.plan, block, call)
-            block = _checked(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
-        else:
-            for stage in segment.plan.stages:
-                result = run_stage(stage, block, call.platform)
-                block = _checked(result, block, stage, f"the stage `{type(stage).__name__}` of `{call.plan.name}`")
+    fields = math.prod(block.shape[: -call.plan.source.ndim]) if call.backend.overlap > 1 else 1
+    for part in lowered(call.plan, call.backend, call.platform, fields):
+        block = _run_pieces(part, block, call) if isinstance(part, Chunks) else _run(part, block, call)
     return block
+
+
+def _run(segment: Segment, block: Array, call: Call) -> Array:
+    if segment.native:
+        result = call.backend.run(segment.plan, block, call)
+        return _checked(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
+    for stage in segment.plan.stages:
+        result = run_stage(stage, block, call.platform)
+        block = _checked(result, block, stage, f"the stage `{type(stage).__name__}` of `{call.plan.name}`")
+    return block
+
+
+def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
+    """Cut a block, run each piece, and join the results.
+
+    Nothing orders the pieces: XLA may start the exchange of the next one while it transforms the last one.
+    """
+    source, target, axis = chunks.source, chunks.target, chunks.axis
+    lead = block.shape[: -source.ndim]
+    if axis is None:
+        block = block.reshape(-1, *source.block_shape)
+        cut = joined = -source.ndim - 1
+    else:
+        cut, joined = source.position(axis), target.position(axis)
+
+    def results() -> Iterator[Array]:
+        start = 0
+        for length, segments in chunks.pieces:
+            piece = lax.slice_in_dim(block, start, start + length, axis=cut)
+            for segment in segments:
+                piece = _run(segment, piece, call)
+            yield piece
+            start += length
+
+    return assembled(results(), joined, block.shape[cut]).reshape(*lead, *target.block_shape)
 
 
 def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
@@ -35,5 +67,6 @@ def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str)
 
 
 @functools.lru_cache(maxsize=1024)
-def _schedule(plan: Plan, backend: AbstractBackend, platform: str) -> tuple[Segment, ...]:
-    return schedule(plan, backend.takes, platform)
+def lowered(plan: Plan, backend: AbstractBackend, platform: str, fields: int) -> tuple[Segment | Chunks, ...]:
+    """What `backend` runs of `plan`, in order, where a block has `fields` fields in its leading batch axes."""
+    return schedule(plan, backend.takes, platform, backend.overlap, fields)

@@ -18,7 +18,7 @@ from .._blocks import Blocks, MeshAxis, axis_names
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
-from .base import AbstractBackend, Call, Caller, Counters
+from .base import AbstractBackend, Call, Caller, Counters, check_overlap
 from .encode import encoded, mesh_entries
 
 
@@ -35,6 +35,8 @@ class MPI(AbstractBackend):
     - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". All but the first may round differently from one run to the next.
     - `threads`: of each rank, within a kernel (OpenMP). Give them cores: see docs/cluster.md.
+    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. Each piece is a kernel of
+        its own, and kernels run one after the other: 1, the default, is faster.
 
     Call `MPI.initialize()` first.
     """
@@ -42,6 +44,7 @@ class MPI(AbstractBackend):
     communicator: str = "world"
     planning: Planning = "measure"
     threads: int = 1
+    overlap: int = 1
 
     differentiable_block: ClassVar[bool] = False
     launcher: ClassVar[str] = "mpiexec -n 4"
@@ -53,6 +56,7 @@ class MPI(AbstractBackend):
             raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {self.planning!r}.")
         if not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1:
             raise ValueError(f"`threads` must be a positive integer; got {self.threads!r}.")
+        check_overlap(self.overlap)
 
     @staticmethod
     def initialize(

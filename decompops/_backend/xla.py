@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import jax
@@ -13,7 +13,7 @@ from jax.experimental.layout import Layout as DeviceLayout, with_layout_constrai
 from .._basis.base import Run
 from .._blocks import MeshAxis
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
-from .base import AbstractBackend
+from .base import AbstractBackend, check_overlap
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
 
@@ -28,7 +28,17 @@ AllToAll = Callable[[Array, MeshAxis, int], Array]
 
 @dataclass(frozen=True)
 class XLA(AbstractBackend):
-    """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile."""
+    """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile.
+
+    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs can then
+        exchange one piece while it transforms another, and scratch memory falls. 1 leaves programs as they are. See
+        docs/performance.md.
+    """
+
+    overlap: int = 1
+
+    def __post_init__(self):
+        check_overlap(self.overlap)
 
     def problem(self) -> None:
         return None
@@ -140,6 +150,22 @@ def local_transform(stage: LocalTransform, block: Array) -> Array:
     # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
     block = _row_major(_times(block, early))
     return _times(_row_major(stage.transform.apply(block, axes, stage.points)), late)
+
+
+def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:
+    """Pieces side by side along `axis`, counted from the end, which is `length` long in all.
+
+    A concatenation would hold all of them beside the result. This writes each one into the result in place.
+    """
+    result, start = None, 0
+    for piece in pieces:
+        if result is None:
+            at = piece.ndim + axis
+            result = jnp.zeros_like(piece, shape=(*piece.shape[:at], length, *piece.shape[at + 1 :]))
+        result = lax.dynamic_update_slice_in_dim(result, piece, start, axis)
+        start += piece.shape[axis]
+    assert result is not None
+    return result
 
 
 def _times(block: Array, factor: float) -> Array:

@@ -1,24 +1,29 @@
-"""From a plan to a schedule: which steps a backend's kernels run, where the scale goes, what is fused.
+"""From a plan to a schedule: what overlaps, which steps a backend's kernels run, where the scale goes, what is fused.
 
 Each pass is a function from steps to steps that keeps what they compute.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from .._blocks import Blocks
+from .pieces import Pieces, even_lengths, in_pieces, shortened
 from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
 
 @dataclass(frozen=True)
 class Step:
-    """A stage, and the number of the kernel that runs it; `None` if XLA does."""
+    """A stage, and the number of the kernel that runs it; `None` if XLA does.
+
+    `pieces`: what the stage is a part of, if it is carried out piece by piece.
+    """
 
     stage: AbstractStage
     kernel: int | None = None
+    pieces: Pieces | None = None
 
 
 @dataclass(frozen=True)
@@ -29,34 +34,87 @@ class Segment:
     native: bool
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """What is run for each piece of a block, all pieces independent of each other.
+
+    - `axis`: the grid axis along which blocks are cut; `None` for the leading batch axes.
+    - `pieces`: for each piece its length along that axis, and its segments.
+    """
+
+    source: Blocks
+    target: Blocks
+    axis: int | None
+    pieces: tuple[tuple[int, tuple[Segment, ...]], ...]
+
+    @property
+    def segments_of_pieces(self) -> tuple[tuple[Segment, ...], ...]:
+        """The segments of each kind of piece once: pieces have one length or two."""
+        return tuple(dict(self.pieces).values())
+
+
 Steps = tuple[Step, ...]
+Takes = Callable[[tuple[AbstractStage, ...]], int]
 
 
-def schedule(plan: Plan, takes: Callable[[tuple[AbstractStage, ...]], int], platform: str) -> tuple[Segment, ...]:
+def schedule(
+    plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1
+) -> tuple[Segment | Chunks, ...]:
     """What is run, in order.
 
     - `takes`: how many of the first of some stages one kernel of a backend runs; 0 where XLA must run the first one.
     - `platform`: "cpu", "gpu" or "tpu".
+    - `overlap`: into how many pieces exchanges are split.
+    - `fields`: how many fields a block has in its leading batch axes.
     """
-    steps, factor = computed(split(plan, takes), platform)
+    stages = plan.stages if overlap == 1 else tuple(in_pieces(plan.stages, overlap, fields))
+    steps, factor = computed(split(stages, takes), platform)
     steps = scaled(fused(steps, platform), plan.scale * factor, plan.target)
+    parts: list[Segment | Chunks] = []
+    for pieces, group in itertools.groupby(steps, lambda step: step.pieces):
+        part = tuple(group)
+        parts += _segments(plan.name, part) if pieces is None else [_chunks(plan.name, part, pieces, fields)]
+    return tuple(parts)
+
+
+def _segments(name: str, steps: Steps) -> tuple[Segment, ...]:
     groups = itertools.groupby(steps, lambda step: step.kernel)
     stages = [(tuple(step.stage for step in group), kernel is not None) for kernel, group in groups]
-    return tuple(Segment(Plan(plan.name, part[0].before, part), native) for part, native in stages)
+    return tuple(Segment(Plan(name, part[0].before, part), native) for part, native in stages)
 
 
-def split(plan: Plan, takes: Callable[[tuple[AbstractStage, ...]], int]) -> Steps:
-    """Divide the stages between kernels of a backend and XLA."""
-    steps: list[Step] = []
-    for kernel in itertools.count():
-        left = plan.stages[len(steps) :]
-        if not left:
-            break
-        count = takes(left)
-        if not 0 <= count <= len(left):
-            raise ValueError(f"`takes` must return how many of {len(left)} stages a kernel runs; got {count!r}.")
-        steps += [Step(stage, kernel) for stage in left[:count]] if count else [Step(left[0])]
-    return tuple(steps)
+def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
+    source, target, axis = pieces.before, pieces.after, pieces.axis
+    if axis is None:
+        segments = _segments(name, steps)
+        lengths = even_lengths(fields, min(pieces.count, fields))
+        return Chunks(source, target, axis, tuple((length, segments) for length in lengths))
+    lengths = even_lengths(source.core(axis), pieces.count)
+    short = {
+        length: _segments(name, tuple(replace(step, stage=shortened(step.stage, axis, length)) for step in steps))
+        for length in set(lengths)
+    }
+    return Chunks(source, target, axis, tuple((length, short[length]) for length in lengths))
+
+
+def split(stages: tuple[AbstractStage, ...], takes: Takes) -> Steps:
+    """Divide the stages between kernels of a backend and XLA; so also the stages of `Pieces` that no kernel takes."""
+    numbers = itertools.count()
+
+    def divided(stages: tuple[AbstractStage, ...], pieces: Pieces | None) -> Iterator[Step]:
+        while stages:
+            count, number = takes(stages), next(numbers)
+            if not 0 <= count <= len(stages):
+                raise ValueError(f"`takes` must return how many of {len(stages)} stages a kernel runs; got {count!r}.")
+            if count:
+                yield from (Step(stage, number, pieces) for stage in stages[:count])
+            elif isinstance(stages[0], Pieces):
+                yield from divided(stages[0].stages, stages[0])
+            else:
+                yield Step(stages[0], None, pieces)
+            stages = stages[max(count, 1) :]
+
+    return tuple(divided(stages, None))
 
 
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
@@ -65,7 +123,7 @@ def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
     for step in steps:
         if step.kernel is None and isinstance(step.stage, LocalTransform):
             transform, factor = step.stage.transform.computed(step.stage.points, platform)
-            step = Step(replace(step.stage, transform=transform))
+            step = replace(step, stage=replace(step.stage, transform=transform))
             factors.append(factor)
         replaced.append(step)
     return tuple(replaced), math.prod(factors, start=1.0)
@@ -81,7 +139,7 @@ def fused(steps: Steps, platform: str) -> Steps:
         if step.kernel is not None or not isinstance(stage, Resize) or not stage.only_copies:
             return step
         moved = previous.stage.gathered if previous and isinstance(previous.stage, Move) else None
-        return Step(replace(stage, fused=True, arrived=moved))
+        return replace(step, stage=replace(stage, fused=True, arrived=moved))
 
     return tuple(map(with_neighbour, (None, *steps), steps))
 
@@ -94,10 +152,22 @@ def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     # Products of sizes and their reciprocals may miss 1 by a rounding error of float64.
     if abs(scale - 1) < 1e-14:
         return steps
-    transforms = {i: step.stage for i, step in enumerate(steps) if isinstance(step.stage, LocalTransform)}
+    transforms = {
+        (i, j): stage
+        for i, step in enumerate(steps)
+        for j, stage in enumerate(_parts(step.stage))
+        if isinstance(stage, LocalTransform)
+    }
     if not transforms:
         return (*steps, Step(Scale(target, scale)))
-    weighted = (i for i, stage in transforms.items() if stage.transform.multiplies)
-    chosen = next(weighted, next(iter(transforms)))
-    step = Step(replace(transforms[chosen], scale=scale * transforms[chosen].scale), steps[chosen].kernel)
-    return (*steps[:chosen], step, *steps[chosen + 1 :])
+    weighted = (place for place, stage in transforms.items() if stage.transform.multiplies)
+    i, j = chosen = next(weighted, next(iter(transforms)))
+    stage = replace(transforms[chosen], scale=scale * transforms[chosen].scale)
+    if isinstance(whole := steps[i].stage, Pieces):
+        stage = replace(whole, stages=(*whole.stages[:j], stage, *whole.stages[j + 1 :]))
+    return (*steps[:i], replace(steps[i], stage=stage), *steps[i + 1 :])
+
+
+def _parts(stage: AbstractStage) -> tuple[AbstractStage, ...]:
+    """The stages of `Pieces` that a kernel takes as a whole; else the stage itself."""
+    return stage.stages if isinstance(stage, Pieces) else (stage,)

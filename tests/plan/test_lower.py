@@ -71,13 +71,13 @@ def product(steps, scale=1.0):
     ],
 )
 def test_split(takes, kernels):
-    assert split(PLAN, takes) == tuple(map(Step, STAGES, kernels))
+    assert split(STAGES, takes) == tuple(map(Step, STAGES, kernels))
 
 
 @pytest.mark.parametrize("count", [6, -1])
 def test_takes_must_return_how_many_stages_it_takes(count):
     with pytest.raises(ValueError, match=f"`takes` must return how many of 5 stages a kernel runs; got {count}"):
-        split(PLAN, lambda stages: count)
+        split(STAGES, lambda stages: count)
 
 
 def test_computed():

@@ -1,0 +1,136 @@
+"""Stages that are carried out piece by piece, so that one piece is exchanged while another is transformed."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._blocks import Blocks
+from .stage import AbstractStage, LocalTransform, Move, Resize
+
+
+@dataclass(frozen=True)
+class Pieces(AbstractStage):
+    """`stages`, which whole blocks go through, carried out for `count` pieces of each block.
+
+    - `axis`: the grid axis along which blocks are cut. No stage transforms, resizes, gathers or divides it. `None`: the
+        leading batch axes.
+
+    The pieces are independent of each other: a backend may exchange one while it transforms another.
+    """
+
+    stages: tuple[AbstractStage, ...]
+    axis: int | None
+    count: int
+
+    def __post_init__(self):
+        valid = bool(self.stages) and all(a.after == b.before for a, b in itertools.pairwise(self.stages))
+        if not valid:
+            raise ValueError(f"`stages` of `Pieces` must each start where the one before ends; got {self.stages}.")
+        if self.axis is None:
+            return
+        for stage in self.stages:
+            if self.axis not in untouched_axes(stage):
+                raise ValueError(f"`axis` of `Pieces` must be left alone by every stage; got {self.axis} for {stage}.")
+        if not 1 <= self.count <= self.before.core(self.axis):
+            cells = self.before.core(self.axis)
+            raise ValueError(f"`count` of `Pieces` must be from 1 to the {cells} cells of a block; got {self.count}.")
+
+    @property
+    def before(self) -> Blocks:
+        """How the field is cut into blocks before the first stage."""
+        return self.stages[0].before
+
+    @property
+    def after(self) -> Blocks:
+        """How the field is cut into blocks after the last stage."""
+        return self.stages[-1].after
+
+    def transpose(self) -> "Pieces":
+        return replace(self, stages=tuple(stage.transpose() for stage in reversed(self.stages)))
+
+    def conjugate(self) -> "Pieces":
+        return replace(self, stages=tuple(stage.conjugate() for stage in self.stages))
+
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        return self.stages[0].input_dtype(dtype)
+
+    def result_dtype(self, dtype: np.dtype) -> np.dtype:
+        for stage in self.stages:
+            dtype = stage.result_dtype(dtype)
+        return dtype
+
+
+def even_lengths(cells: int, count: int) -> tuple[int, ...]:
+    """The lengths of `count` pieces of `cells` cells: the first ones have one more where `count` does not divide."""
+    return tuple(cells // count + (piece < cells % count) for piece in range(count))
+
+
+def untouched_axes(stage: AbstractStage) -> frozenset[int]:
+    """The grid axes along which `stage` treats each cell alike, and by itself."""
+    match stage:
+        case Move(before=before, after=after):
+            touched = {axis for axis in range(before.ndim) if before.parts[axis] != after.parts[axis]}
+        case LocalTransform(axes=axes) | Resize(axes=axes):
+            touched = set(axes)
+        case _:
+            return frozenset()
+    return frozenset(range(stage.before.ndim)) - touched
+
+
+def shortened(stage: AbstractStage, axis: int, length: int) -> AbstractStage:
+    """`stage` for blocks of `length` cells along an axis that it leaves alone."""
+    assert isinstance(stage, Move | LocalTransform | Resize)
+
+    def short(blocks: Blocks) -> Blocks:
+        lengths = list(blocks.lengths)
+        lengths[axis] = blocks.parts[axis] * length
+        return replace(blocks, lengths=tuple(lengths))
+
+    return replace(stage, before=short(stage.before), after=short(stage.after))
+
+
+def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Iterator[AbstractStage]:
+    """`stages`, with each exchange and what can be overlapped with it gathered into `Pieces`.
+
+    A batch of `fields` fields is cut itself, for all stages at once. One field is cut along a grid axis that neither
+    the exchange nor the stages beside it touch. On a grid of two axes there is none: the stages stay as they are.
+    """
+    exchanges = [i for i, stage in enumerate(stages) if is_exchange(stage)]
+    if exchanges and fields > 1:
+        yield Pieces(stages, None, min(count, fields))
+        return
+    done = 0
+    for exchange, following in itertools.zip_longest(exchanges, exchanges[1:], fillvalue=len(stages)):
+        blocks = stages[exchange].before
+        axes = [axis for axis in sorted(untouched_axes(stages[exchange])) if blocks.core(axis) > 1]
+        if axes:
+            choices = [_around(stages, axis, done, exchange, following) for axis in axes]
+            start, stop, axis = max(choices, key=lambda choice: _merit(stages, *choice))
+            yield from stages[done:start]
+            yield Pieces(stages[start:stop], axis, min(count, blocks.core(axis)))
+            done = stop
+    yield from stages[done:]
+
+
+def is_exchange(stage: AbstractStage) -> bool:
+    """Whether `stage` is a `Move` that communicates."""
+    return isinstance(stage, Move) and stage.before.parts != stage.after.parts
+
+
+def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: int, last: int) -> tuple[int, int, int]:
+    """The longest range of stages from `first` to `last` around an exchange that leave `axis` alone, and `axis`."""
+    start = stop = exchange
+    while start > first and axis in untouched_axes(stages[start - 1]):
+        start -= 1
+    while stop < last and axis in untouched_axes(stages[stop]):
+        stop += 1
+    return start, stop, axis
+
+
+def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
+    """More transforms can be overlapped; the pieces can be thinner; they lie in memory as a whole."""
+    transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
+    blocks = stages[start].before
+    return transforms, blocks.core(axis), -blocks.order.index(axis)
