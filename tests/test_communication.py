@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._hlo import collectives
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import make_mesh
 
@@ -72,3 +73,26 @@ def test_forward_needs_two_blocks_of_scratch():
     block = 64**3 * 8 // 8
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == block
     assert memory.temp_size_in_bytes <= 2 * block + 4096
+
+
+def test_overlapping_exchanges_are_parts_of_one():
+    shape, mesh = (16, 32, 8), make_mesh((2, 4))
+    whole = [c.bytes for c in collectives(compiled(dops.FFT3D(mesh), shape).as_text())]
+    fft = dops.FFT3D(mesh, backend=dops.XLA(overlap=2))
+    halves = collectives(compiled(fft, shape).as_text())
+    assert [c.kind for c in halves] == ["all-to-all"] * 4
+    assert sorted(c.bytes for c in halves) == sorted(sent // 2 for sent in whole * 2)
+    # A batch is split itself: five fields are three and two.
+    batch = jax.ShapeDtypeStruct((5, *shape), np.complex64, sharding=NamedSharding(mesh, P(None, "x", "y", None)))
+    parts = collectives(jax.jit(jax.vmap(fft)).lower(batch).compile().as_text())
+    assert sorted(c.bytes for c in parts) == sorted(fields * sent for sent in whole for fields in (2, 3))
+
+
+def test_scratch_falls_with_overlap():
+    memory = [
+        compiled(dops.FFT3D(make_mesh((2, 4)), backend=dops.XLA(overlap=n)), (64, 64, 64)).memory_analysis()
+        for n in (1, 2, 4)
+    ]
+    blocks = [m.temp_size_in_bytes / m.argument_size_in_bytes for m in memory]
+    assert blocks[2] < blocks[0]
+    assert blocks[1] < blocks[0]

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from jax import Array, lax
@@ -33,10 +32,7 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
 
 
 def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
-    """Cut a block, run each piece, and join the results.
-
-    Nothing orders the pieces: XLA may start the exchange of the next one while it transforms the last one.
-    """
+    """Cut a block, run each piece, and join the results. Two pieces are under way at a time."""
     source, target, axis = chunks.source, chunks.target, chunks.axis
     lead = block.shape[: -source.ndim]
     if axis is None:
@@ -45,16 +41,18 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     else:
         cut, joined = source.position(axis), target.position(axis)
 
-    def results() -> Iterator[Array]:
-        start = 0
-        for length, segments in chunks.pieces:
-            piece = lax.slice_in_dim(block, start, start + length, axis=cut)
-            for segment in segments:
-                piece = _run(segment, piece, call)
-            yield piece
-            start += length
-
-    return assembled(results(), joined, block.shape[cut]).reshape(*lead, *target.block_shape)
+    results, start = [], 0
+    for number, (length, segments) in enumerate(chunks.pieces):
+        if number > 1:
+            # Each piece waits for the one before the last. Left to itself, XLA for GPUs exchanges all pieces before it
+            # transforms the first one that has arrived, and XLA for CPUs holds most of them at the same time.
+            block, results[-2] = lax.optimization_barrier((block, results[-2]))
+        piece = lax.slice_in_dim(block, start, start + length, axis=cut)
+        for segment in segments:
+            piece = _run(segment, piece, call)
+        results.append(piece)
+        start += length
+    return assembled(results, joined, start).reshape(*lead, *target.block_shape)
 
 
 def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
