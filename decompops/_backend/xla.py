@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
-from .._basis.base import Run
+from .._basis.base import AbstractLineTransform, Run
 from .._blocks import MeshAxis
+from .._compat import most_fft_elements
+from .._plan.pieces import even_lengths
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 from .base import AbstractBackend, check_overlap
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
@@ -30,9 +32,9 @@ AllToAll = Callable[[Array, MeshAxis, int], Array]
 class XLA(AbstractBackend):
     """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile.
 
-    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs can then
-        exchange one piece while it transforms another, and scratch memory falls. 1 leaves programs as they are. See
-        docs/performance.md.
+    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs then
+        exchanges one piece while it transforms another, and programs need less scratch memory. Programs take longer to
+        compile, above all for CPUs. 1 leaves them as they are. See docs/performance.md.
     """
 
     overlap: int = 1
@@ -56,7 +58,7 @@ def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
         case Move():
             return move(stage, block, chunked=platform == "cpu")
         case LocalTransform():
-            return local_transform(stage, block)
+            return local_transform(stage, block, most_fft_elements(platform))
         case Extend():
             return extend_or_add(stage, block, permute)
         case Crop():
@@ -142,14 +144,41 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
     return jnp.concatenate(chunks, axis=-1)
 
 
-def local_transform(stage: LocalTransform, block: Array) -> Array:
-    """Transform the lines of one block."""
+def local_transform(stage: LocalTransform, block: Array, most: float | int = math.inf) -> Array:
+    """Transform the lines of one block, at most `most` elements at once."""
     axes = tuple(stage.before.position(axis) for axis in stage.axes)
     # The scale goes to the longer side of a real transform, where a copy is made anyway.
     early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
     # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
     block = _row_major(_times(block, early))
-    return _times(_row_major(stage.transform.apply(block, axes, stage.points)), late)
+    return _times(_row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
+
+
+def _transformed(
+    transform: AbstractLineTransform, block: Array, axes: tuple[int, ...], points: tuple[int, ...], most: float | int
+) -> Array:
+    def apply(block: Array) -> Array:
+        return transform.apply(block, axes, points)
+
+    if 2 * block.size <= most:  # A result has at most twice as many elements: real ones, of a half spectrum.
+        return apply(block)
+    elements = max(block.size, jax.eval_shape(apply, block).size)
+    if elements <= most:
+        return apply(block)
+    others = [axis for axis in range(-block.ndim, 0) if axis not in axes]
+    if elements > most * math.prod(block.shape[axis] for axis in others):
+        parts = transform.separated(axes, points)
+        if len(parts) == 1:  # A single line cannot be split.
+            return apply(block)
+        for part, part_axes, part_points in parts:
+            block = _transformed(part, block, part_axes, part_points, most)
+        return block
+    longest = max(others, key=lambda axis: block.shape[axis])
+    length = block.shape[longest]
+    cells = max(1, int(most * length // elements))
+    ends = itertools.accumulate(even_lengths(length, -(-length // cells)), initial=0)
+    pieces = (lax.slice_in_dim(block, *bounds, axis=longest) for bounds in itertools.pairwise(ends))
+    return assembled((_transformed(transform, piece, axes, points, most) for piece in pieces), longest, length)
 
 
 def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:

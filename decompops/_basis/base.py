@@ -76,6 +76,15 @@ class AbstractLineTransform(abc.ABC):
         del points, platform
         return self, 1.0
 
+    def separated(
+        self, axes: tuple[int, ...], points: tuple[int, ...]
+    ) -> tuple[tuple["AbstractLineTransform", tuple[int, ...], tuple[int, ...]], ...]:
+        """Transforms of fewer axes, each with its axes and points, that are this one when applied in turn.
+
+        It alone where there are none.
+        """
+        return ((self, axes, points),)
+
     @abc.abstractmethod
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         """Map the lines of `block` along its axes `axes`, counted from the end, with JAX."""

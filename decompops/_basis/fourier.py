@@ -146,6 +146,17 @@ class DFT(AbstractLineTransform):
         clean = platform == "gpu" and self.kind == "c2r" and len(points) == 1
         return replace(self, normalised=True, clean=clean), float(math.prod(points))
 
+    def separated(
+        self, axes: tuple[int, ...], points: tuple[int, ...]
+    ) -> tuple[tuple["DFT", tuple[int, ...], tuple[int, ...]], ...]:
+        if len(axes) == 1:
+            return ((self, axes, points),)
+        first = replace(self, kind="c2c", weighted=False), axes[:1], points[:1]
+        # Where several axes were transformed at once, JAX has made the spectrum Hermitian.
+        clean = self.kind == "c2r" and len(axes) == 2
+        others = replace(self, clean=clean), axes[1:], points[1:]
+        return (first, others) if self.to_points else (others, first)
+
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         if self.clean:
             block = _real_ends(block, axes[-1], points[-1])

@@ -137,3 +137,48 @@ def test_memory_of_a_large_simulation(four):
     result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
     field = 8 * 512**3
     assert result["temporary_bytes"] / field < 17
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "real", "lead"),
+    [
+        ((1, 1), (2048, 2048, 1024), False, ()),  # twice what one FFT may have
+        ((1, 1), (2048, 1024, 1026), True, ()),
+        ((2, 2), (4096, 2048, 2048), False, ()),
+        ((1, 1), (900, 900, 900), True, (3,)),  # each field is small enough, the batch is not
+    ],
+)
+def test_no_transform_has_more_elements_than_cublas_counts(four, sizes, shape, real, lead):
+    mesh = Mesh(np.array(four[: math.prod(sizes)]).reshape(sizes), ("x", "y"))
+    fft = dops.FFT3D(mesh, shape=shape, real=real, pad=True)
+    for operator, blocks, dtype in (
+        (fft, fft.plan(shape).source, np.float32 if real else np.complex64),
+        (fft.inverse, fft.plan(shape).target, np.complex64),
+    ):
+        sharding = jax.NamedSharding(mesh, jax.P(*[None] * len(lead), *blocks.spec))
+        argument = jax.ShapeDtypeStruct((*lead, *blocks.shape), dtype, sharding=sharding)
+        program = jax.jit(operator).lower(argument).compile().as_text()
+        transforms = [line for line in program.splitlines() if " fft(" in line]
+        shapes = re.findall(r"[cf]\d+\[([\d,]+)\]", " ".join(transforms))
+        assert len(transforms) > 1
+        assert max(math.prod(map(int, shape.split(","))) for shape in shapes) < 2**31
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
+    """XLA's scheduler puts transforms between the start and the end of exchanges, without any flags."""
+    shape, mesh = (512, 512, 512), Mesh(np.array(four).reshape(2, 2), ("x", "y"))
+    fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=dops.XLA(overlap=4))
+    blocks, dtype = fft.plan(shape).source, np.float32 if real else np.complex64
+    argument = jax.ShapeDtypeStruct(blocks.shape, dtype, sharding=jax.NamedSharding(mesh, blocks.spec))
+    compiled = jax.jit(fft).lower(argument).compile()
+    program = compiled.as_text()
+    steps = re.findall(r" (all-to-all-start|all-to-all-done|fft)\(", program[program.index("ENTRY") :])
+    assert steps.count("all-to-all-start") == 8
+    under_way = overlapped = 0
+    for step in steps:
+        under_way += (step == "all-to-all-start") - (step == "all-to-all-done")
+        overlapped += step == "fft" and under_way > 0
+    assert overlapped >= steps.count("fft") // 3
+    memory = compiled.memory_analysis()
+    assert memory.temp_size_in_bytes < 1.6 * max(memory.argument_size_in_bytes, memory.output_size_in_bytes)
