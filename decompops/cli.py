@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -115,12 +116,14 @@ def _selftest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     return 1 if failed else 0
 
 
-def _start(parser: argparse.ArgumentParser, name: str | None) -> AbstractBackend:
+def _start(parser: argparse.ArgumentParser, name: str | None, overlap: int | None = None) -> AbstractBackend:
     """The backend of that name, ready for use. The first of several processes speaks for all."""
     try:
         backend = resolve_backend(name)
+        if overlap is not None:
+            backend = dataclasses.replace(backend, overlap=overlap)  # type: ignore[type-var]
         backend.start()
-    except (ValueError, ImportError, RuntimeError) as error:
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
         parser.error(str(error))
     if backend.launcher and jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -147,6 +150,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add("--devices", type=_device_count, help="virtual CPU devices (default: as many as the meshes need, else 8)")
     add("--repeats", type=_count, default=5, help="how often each contestant is timed (default: 5)")
     add("--backend", help=_BACKEND_HELP)
+    add("--overlap", type=_count, help="into how many pieces the backend splits exchanges (default: as it does itself)")
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
     add("--on-paper", action="store_true", help="compile our programs without running them; no field is allocated")
     kinds = ", ".join(targets.TARGETS)
@@ -159,7 +163,7 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             parser.exit(1, f'{parser.prog}: {package} is not installed; run: pip install "decompops[bench]"\n')
     if "float64" in options.dtype:
         jax.config.update("jax_enable_x64", True)
-    backend = _start(parser, options.backend)
+    backend = _start(parser, options.backend, options.overlap)
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("what is on paper are XLA's collectives; it needs --backend xla")
     if options.on_paper and RESHARD in options.operator:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 import decompops as dops
 import jax
@@ -112,6 +113,18 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
         for ours, theirs in ((fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)):
             x = t if plan_of(ours, shape).source == plan.target else fft.decomposition.shard(u)
             assert_close(ours(x).addressable_data(0), np.asarray(theirs(x).addressable_data(0)))
+
+
+def check_overlap(backend, mesh: Mesh) -> None:
+    """Exchanges in pieces: of one field along an axis of the grid, of a batch field by field."""
+    fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=replace(backend, overlap=2))
+    u = random_field((3, *UNEVEN))
+    spectrum = fft(fft.decomposition.shard(u[0]))
+    assert_block(spectrum, np.fft.rfftn(u[0]))
+    assert_block(fft.inverse(spectrum), u[0])
+    source = fft.plan(UNEVEN).source
+    batch = distributed(u, mesh, P(None, *source.spec), (3, *source.shape))
+    assert_block(fft(batch), np.fft.rfftn(u, axes=(1, 2, 3)))
 
 
 def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:

@@ -27,6 +27,7 @@ def grid() -> None:
     backend, (*_, mesh) = dops.CuDecomp(), checks.meshes()
     checks.check_fft(backend, mesh, checks.UNEVEN, True)
     checks.check_halos(backend, mesh, checks.UNEVEN)
+    checks.check_overlap(backend, mesh)
 
 
 def stress() -> None:

@@ -27,6 +27,7 @@ MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
 def operators() -> None:
     checks.operators(MPI)
     check_plans(MPI)
+    checks.check_overlap(MPI, meshes()[-1])
 
 
 def transformations() -> None:
