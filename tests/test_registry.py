@@ -95,7 +95,7 @@ def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
     assert "\nbackend scaled    available\n" in capsys.readouterr().out
     monkeypatch.setattr(cli.selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest", "--backend", "scaled"]) == 0
-    assert capsys.readouterr().out.startswith("Scaled(factor=2.0) on 8 x cpu")
+    assert capsys.readouterr().out.startswith("Scaled(overlap=1, factor=2.0) on 8 x cpu")
 
 
 def test_the_open_options_of_a_backend_come_from_the_defaults():

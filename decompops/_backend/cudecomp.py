@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
@@ -53,7 +53,7 @@ class CuDecomp(AbstractBackend):
     transpose: TransposeBackend | None = None
     halo: HaloBackend | None = None
     communicator: str = "world"
-    overlap: int = 1
+    overlap: int = field(default=1, kw_only=True)
 
     differentiable_block: ClassVar[bool] = False
     launcher: ClassVar[str] = "mpiexec -n 4"

@@ -32,7 +32,7 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
 
 
 def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
-    """Cut a block, run each piece, and join the results. Two pieces are under way at a time."""
+    """Cut a block, run each piece, and join the results."""
     source, target, axis = chunks.source, chunks.target, chunks.axis
     lead = block.shape[: -source.ndim]
     if axis is None:
@@ -41,12 +41,14 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     else:
         cut, joined = source.position(axis), target.position(axis)
 
+    # Two pieces are under way at a time, on CPUs one: each waits for a former one. Without that order XLA for GPUs
+    # exchanges all pieces before it transforms the first one that has arrived, and XLA for CPUs, whose exchanges block,
+    # holds many of them at the same time.
+    under_way = 1 if call.platform == "cpu" else 2
     results, start = [], 0
-    for number, (length, segments) in enumerate(chunks.pieces):
-        if number > 1:
-            # Each piece waits for the one before the last. Left to itself, XLA for GPUs exchanges all pieces before it
-            # transforms the first one that has arrived, and XLA for CPUs holds most of them at the same time.
-            block, results[-2] = lax.optimization_barrier((block, results[-2]))
+    for length, segments in chunks.pieces:
+        if len(results) >= under_way:
+            block, results[-under_way] = lax.optimization_barrier((block, results[-under_way]))
         piece = lax.slice_in_dim(block, start, start + length, axis=cut)
         for segment in segments:
             piece = _run(segment, piece, call)

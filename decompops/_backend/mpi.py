@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import jax
@@ -36,7 +36,7 @@ class MPI(AbstractBackend):
         "exhaustive". All but the first may round differently from one run to the next.
     - `threads`: of each rank, within a kernel (OpenMP). Give them cores: see docs/cluster.md.
     - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. Each piece is a kernel of
-        its own, and kernels run one after the other: 1, the default, is faster.
+        its own, and kernels run one after the other.
 
     Call `MPI.initialize()` first.
     """
@@ -44,7 +44,7 @@ class MPI(AbstractBackend):
     communicator: str = "world"
     planning: Planning = "measure"
     threads: int = 1
-    overlap: int = 1
+    overlap: int = field(default=1, kw_only=True)
 
     differentiable_block: ClassVar[bool] = False
     launcher: ClassVar[str] = "mpiexec -n 4"

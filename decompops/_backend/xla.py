@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +33,11 @@ class XLA(AbstractBackend):
     """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile.
 
     - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs then
-        exchanges one piece while it transforms another, and programs need less scratch memory. Programs take longer to
-        compile, above all for CPUs. 1 leaves them as they are. See docs/performance.md.
+        exchanges one piece while it transforms another. Complex transforms need less scratch memory; programs take
+        longer to compile, above all for CPUs. 1 leaves programs as they are. See docs/performance.md.
     """
 
-    overlap: int = 1
+    overlap: int = field(default=1, kw_only=True)
 
     def __post_init__(self):
         check_overlap(self.overlap)
