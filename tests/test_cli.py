@@ -78,7 +78,7 @@ def test_info():
     assert lines["backend mpi"].strip().startswith("available" if problem is None else f"not available: {problem}")
     problem = CuDecomp().problem()
     assert lines["backend cudecomp"].strip().startswith("available" if problem is None else f"not available: {problem}")
-    assert "backend=XLA()" in lines["defaults"]
+    assert "backend=XLA(overlap=1)" in lines["defaults"]
 
 
 @pytest.mark.parametrize(
