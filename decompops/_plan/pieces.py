@@ -116,7 +116,7 @@ def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Ite
 
 def is_exchange(stage: AbstractStage) -> bool:
     """Whether `stage` is a `Move` that communicates."""
-    return isinstance(stage, Move) and stage.before.parts != stage.after.parts
+    return isinstance(stage, Move) and stage.gathered is not None
 
 
 def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: int, last: int) -> tuple[int, int, int]:
