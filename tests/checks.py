@@ -176,7 +176,7 @@ def matrix(backend, *, everything: bool) -> None:
                 )
                 u = random_field(UNEVEN, dtype)
                 widths = ((1, 1), (3, 3), (2, 2))
-                expected = extended(u, (*exchange.decomposition.sizes, 1), widths, (periodic,) * 3)
+                expected = extended(u, exchange.decomposition.layout().blocks.parts, widths, (periodic,) * 3)
                 assert_exact(exchange(exchange.decomposition.shard(u)), expected)
 
 
@@ -196,7 +196,7 @@ def stress(backend) -> None:
     widths = ((1, 1),) * 3
     for i, (back, halo, k), other in under_way:
         assert_block(back, np.fft.ifftn(turned * np.fft.fftn(fields[i - 1])))
-        assert_exact(halo, extended(fields[i], (*exchange.decomposition.sizes, 1), widths, (True,) * 3))
+        assert_exact(halo, extended(fields[i], exchange.decomposition.layout().blocks.parts, widths, (True,) * 3))
         assert_block(k, np.fft.fftn(fields[i]))
         assert_block(other, np.fft.fftn(fields[i - 2]))
 
