@@ -241,7 +241,7 @@ def _along(blocks: Blocks, axis: int, values: np.ndarray, mesh: Mesh | AbstractM
     shape = [-1 if stored == axis else 1 for stored in blocks.order]
     names = [blocks.names[axis] if stored == axis else None for stored in blocks.order]
     array = jnp.asarray(np.pad(values, (0, padding)).reshape(shape), dtype)
-    if not manual_axes().isdisjoint(blocks.names):  # on one block, inside a `shard_map`
+    if not manual_axes().isdisjoint(blocks.mesh_axes):  # on one block, inside a `shard_map`
         name, cells = blocks.names[axis], blocks.core(axis)
         if name is None:
             return array
