@@ -8,6 +8,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Complex
 
+from .._blocks import axis_names
 from .._box import Box
 from .._operator.fft import FFT
 from . import _vector
@@ -17,13 +18,12 @@ from ._operator import AbstractSpectralOperator
 
 def _check_orders(orders: Any) -> tuple[int, ...]:
     try:
-        a, b, c = (operator.index(order) for order in orders)
-        valid = min(a, b, c) >= 0
-    except (TypeError, ValueError):
-        a, b, c, valid = 0, 0, 0, False
-    if not valid:
-        raise ValueError(f"`orders` must be three integers of at least zero, along x, y, z; got {orders!r}.")
-    return a, b, c
+        found = tuple(operator.index(order) for order in orders)
+    except TypeError:
+        found = (-1,)
+    if min(found, default=0) < 0:
+        raise ValueError(f"`orders` must be integers of at least zero, one for each axis of the grid; got {orders!r}.")
+    return found
 
 
 class Derivative(AbstractSpectralOperator):
@@ -34,17 +34,28 @@ class Derivative(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `orders`: the orders `(a, b, c)` along x, y, z.
+    - `orders`: the order along each axis of the grid, `(a, b, c)` along x, y, z.
     - `box`: the periodic box.
 
-    **Raises:** `ValueError` for orders that are not three integers of at least zero.
+    **Raises:** `ValueError` for orders that are not integers of at least zero, one for each axis, and for a positive
+    order along an axis that `fft` does not transform.
     """
 
     fft: FFT
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def __check_init__(self):
+        names = axis_names(len(check_fft(self.fft)))
+        if len(self.orders) != len(names):
+            raise ValueError(f"`orders` must be one for each of the axes {', '.join(names)}; got {self.orders!r}.")
+        for axis, order in enumerate(self.orders):
+            if order and axis not in self.fft.transformed:
+                raise ValueError(
+                    f"`orders` must be zero along {names[axis]}, which `fft` does not transform; got {self.orders!r}."
+                )
+
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
         for order, k_even, k_odd in zip(self.orders, even, odd):
             if order:
@@ -54,35 +65,48 @@ class Derivative(AbstractSpectralOperator):
 
 
 class Gradient(AbstractSpectralOperator):
-    """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`."""
+    """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`.
+
+    On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on.
+    """
 
     fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         return _vector.gradient(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
 class Divergence(AbstractSpectralOperator):
-    """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`."""
+    """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`.
+
+    On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on.
+    """
 
     fft: FFT
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
-    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         return _vector.divergence(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
 class Curl(AbstractSpectralOperator):
-    """The curl of a periodic vector field `(*batch, 3, nx, ny, nz)`."""
+    """The curl of a periodic vector field, on a grid of two or three axes.
+
+    In three dimensions it is a vector, `(*batch, 3, nx, ny, nz)` to the same shape. In two dimensions it is the scalar
+    `∂v_y/∂x - ∂v_x/∂y`, `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`. The transpose `Curl(fft, box).T` is then the curl
+    of a scalar, `(∂ψ/∂y, -∂ψ/∂x)`: the velocity of a stream function ψ. In three dimensions it is the curl itself.
+
+    **Raises:** `ValueError` for a grid of another number of axes.
+    """
 
     fft: FFT
     box: Box = Box()
-    components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
+    components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
 
-    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         return _vector.curl(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
@@ -95,5 +119,5 @@ class Laplacian(AbstractSpectralOperator):
     fft: FFT
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)

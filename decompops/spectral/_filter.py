@@ -32,7 +32,7 @@ class IsotropicFilter(AbstractSpectralOperator):
         if not callable(self.function):
             raise TypeError(f"`function` must be a function of |k|; got {self.function!r}.")
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         return multiplied(spectrum, self.function(_vector.length(self.wavenumbers(spectrum))), "function")
 
 
@@ -46,7 +46,7 @@ class GaussianFilter(AbstractSpectralOperator):
     def __check_init__(self):
         check_number("width", self.width, least=0)
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(jnp.exp(squared * (-0.5 * jnp.asarray(self.width, squared.dtype) ** 2)), spectrum)
 
@@ -61,5 +61,5 @@ class Dealias(AbstractSpectralOperator):
     box: Box = Box()
     dealiases: ClassVar[bool] = True
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         return spectrum

@@ -49,13 +49,14 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
     except ImportError as error:
         raise ImportError("`as_linear_operator` needs lineax: pip install lineax.") from error
     known = {
-        Curl: lx.symmetric_tag,
         Dealias: lx.positive_semidefinite_tag,
         GaussianFilter: lx.positive_semidefinite_tag,
         Laplacian: lx.negative_semidefinite_tag,
         LerayProjection: lx.positive_semidefinite_tag,
         Poisson: lx.negative_semidefinite_tag,
     }
+    if operator.decomposition.ndim == 3:
+        known[Curl] = lx.symmetric_tag  # In two dimensions it is not square.
     given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)
     if type(operator) in known:
         given = (*given, known[type(operator)])

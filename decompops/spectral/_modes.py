@@ -1,7 +1,8 @@
 """What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,16 +10,20 @@ from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Complex
 
+from .._blocks import axis_names
 from .._box import Box, check_box
 from .._operator.fft import FFT
 from .._operator.transform import Wavenumbers
 from .._remember import remembered
 
 
-# What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; or the
-# three components of a vector.
-Components = Literal["any", "scalar", "vector"]
+# What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; the
+# components of a vector, as many as the grid has axes; or those of an axial vector, such as a curl: three in three
+# dimensions, while in two dimensions it is a scalar.
+Components = Literal["any", "scalar", "vector", "axial"]
 Rule = Literal["2/3", "3/2"]
+
+_T = TypeVar("_T")
 
 
 class AbstractSpectral(eqx.Module):
@@ -47,7 +52,7 @@ class AbstractSpectral(eqx.Module):
         """
         return inner_transform(self.fft, dealiases=self.dealiases)
 
-    def wavenumbers(self, spectrum: Complex[Array, "*batch kx ky kz"], *, nyquist: bool = True) -> Wavenumbers:
+    def wavenumbers(self, spectrum: Complex[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
         """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
@@ -74,18 +79,29 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     return fft.decomposition.shape
 
 
-def component_axes(components: Any) -> tuple[int, ...] | None:
-    """The lengths of the axes right before the grid; `None` for any. Raises `ValueError` for unknown `components`."""
+def of_transformed(fft: FFT, values: Sequence[_T]) -> tuple[_T, ...]:
+    """Those of `values`, one for each axis of the grid, that belong to the axes which `fft` transforms."""
+    return tuple(values[axis] for axis in fft.transformed)
+
+
+def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
+    """The lengths of the axes right before a grid of `ndim` axes; `None` for any.
+
+    Raises `ValueError` for unknown `components`, and for axial vectors where there is no curl.
+    """
     if components not in get_args(Components):
         raise ValueError(f"`components` must be one of {get_args(Components)}; got {components!r}.")
-    return {"any": None, "scalar": (), "vector": (3,)}[components]
+    if components == "axial" and ndim not in (2, 3):
+        raise ValueError(f"`fft` must transform a grid of two or three axes, where there is a curl; got {ndim}.")
+    return {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}[components]
 
 
-def check_components(components: Components, x: Any) -> None:
-    """Raise `ValueError` for an `x` that is no vector field where one is needed."""
-    shape = jnp.shape(x)
-    if components == "vector" and (len(shape) < 4 or shape[-4] != 3):
-        raise ValueError(f"`x` must be a vector field of shape (*batch, 3, nx, ny, nz); got {shape}.")
+def check_components(components: Components, x: Any, ndim: int) -> None:
+    """Raise `ValueError` for an `x` without the components of a vector, where a field must be one."""
+    shape, wanted = jnp.shape(x), component_axes(components, ndim)
+    if wanted and (len(shape) <= ndim or shape[-ndim - 1] != ndim):
+        lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
+        raise ValueError(f"`x` must be a vector field of shape (*batch, {ndim}, {lengths}); got {shape}.")
 
 
 def dealiased(fft: FFT, rule: Rule = "2/3") -> FFT:
@@ -99,7 +115,7 @@ def dealiased(fft: FFT, rule: Rule = "2/3") -> FFT:
 
     - `fft`: the transform, built with a `shape`.
     - `rule`: "2/3" keeps the grid of `fft` and its modes below a third of it; "3/2" keeps the modes of `fft` and
-        takes a grid of 3/2 times as many points, or just more.
+        takes a grid of 3/2 times as many points, or just more. Either leaves axes alone that `fft` does not transform.
 
     **Returns:** an `FFT` with `modes`. A transform that keeps few enough modes already is returned as it is.
 
@@ -109,8 +125,10 @@ def dealiased(fft: FFT, rule: Rule = "2/3") -> FFT:
     if rule not in get_args(Rule):
         raise ValueError(f"`rule` must be one of {get_args(Rule)}; got {rule!r}.")
     shape = check_fft(fft)
-    modes = fft.modes or shape
+    modes, transformed = list(fft.modes or shape), fft.transformed
     if rule == "2/3":
-        # The highest mode below n / 3, on both sides of zero.
-        return fft.replace(modes=tuple(min(m, 2 * math.ceil(n / 3) - 1) for m, n in zip(modes, shape)))
-    return fft.replace(shape=tuple(max(n, 3 * m // 2 + m % 2) for m, n in zip(modes, shape)), modes=modes)
+        for axis in transformed:  # The highest mode below n / 3, on both sides of zero.
+            modes[axis] = min(modes[axis], 2 * math.ceil(shape[axis] / 3) - 1)
+        return fft.replace(modes=modes)
+    finer = [max(n, 3 * m // 2 + m % 2) if axis in transformed else n for axis, (m, n) in enumerate(zip(modes, shape))]
+    return fft.replace(shape=finer, modes=modes)

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Complex, Shaped
 
+from .._blocks import axis_names
 from .._box import Box
 from .._check import check_flag
 from .._decomposition import Decomposition
@@ -20,20 +21,21 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.fft import FFT
 from .._structure import Structure
 from . import _vector
-from ._modes import AbstractSpectral, Components, check_components, component_axes
+from ._modes import AbstractSpectral, Components, check_components, check_fft, component_axes
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     """Transform, do something linear to each mode by itself, transform back.
 
     With a real `fft`, from real fields to real fields; with a complex one, from complex to complex. The spectrum stays
-    in x-pencils in between. Vector fields carry their components in the axis before the grid,
-    `(*batch, 3, nx, ny, nz)`, and are transformed in one batched call.
+    in the pencils of the first axis in between. Vectors have as many components as the grid has axes, in the axis
+    before the grid: `(*batch, 3, nx, ny, nz)` in three dimensions, `(*batch, 2, nx, ny)` in two. All components are
+    transformed in one batched call. The wavenumber along an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether its fields and its results are scalars or vectors, and `dealiases`. Without it, each component of a field is
-    treated by itself. `fft` and `box` are kept as they are
-    given; `transform` is the transform that is used inside.
+    whether its fields and its results are scalars or vectors, and `dealiases`. Without `components`, each component of
+    a field is treated by itself. `fft` and `box` are kept as they are given; `transform` is the transform that is used
+    inside.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
 
@@ -42,29 +44,27 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes. Calls raise `ValueError` for a vector field
-    without its three components.
+    without its components.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
 
     def __check_init__(self):
-        pair = self.components
+        pair, ndim = self.components, len(check_fft(self.fft))
         if not isinstance(pair, tuple) or len(pair) != 2 or (pair.count("any") == 1):
             raise ValueError(
                 '`components` must be a pair, of fields and of results, both "any" or none, such as '
                 f'("vector", "scalar"); got {pair!r}.'
             )
         for components in pair:
-            component_axes(components)
+            component_axes(components, ndim)
 
     @abc.abstractmethod
-    def multiply(self, spectrum: Complex[Array, "*lead kx ky kz"]) -> Complex[Array, "*new_lead kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         """What happens to a spectrum as `self.transform` returns it, or to one block of it inside a `shard_map`."""
 
-    def apply(
-        self, x: Shaped[Array | np.ndarray, "*lead nx ny nz"], form: Form, *, local: bool
-    ) -> Shaped[Array, "*new_lead mx my mz"]:
-        check_components(self.components[1 if form.transposed else 0], x)
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
+        check_components(self.components[1 if form.transposed else 0], x, self.decomposition.ndim)
         # The adjoint of a transform is its inverse, up to a scale that cancels. So the adjoint multiplies the spectrum
         # by the adjoint factors, and the transpose is the complex conjugate of the adjoint.
         forward, inverse = self.transform, self.transform.inverse
@@ -84,11 +84,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         field, _ = self.fft.structures(UNCHANGED, given)
-        source, target = (
-            replace(field, components=component_axes(components), box=self.box)
-            for components in (self.components[::-1] if form.transposed else self.components)
-        )
-        return source, target
+        source, target = (replace(field, components=axes, box=self.box) for axes in self._component_axes())
+        return (target, source) if form.transposed else (source, target)
 
     @property
     def in_layout(self) -> Layout:
@@ -98,26 +95,34 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def out_layout(self) -> Layout:
         return self.fft.in_layout
 
+    def _component_axes(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """The lengths of the component axes of fields and of results; `None` for any."""
+        source, target = (component_axes(components, self.decomposition.ndim) for components in self.components)
+        return source, target
+
     def _multiplied(self, spectrum: Array) -> Array:
-        result, shape = self.multiply(spectrum), spectrum.shape
-        source, target = map(component_axes, self.components)
+        result, shape, ndim = self.multiply(spectrum), spectrum.shape, self.decomposition.ndim
+        source, target = self._component_axes()
         if source is not None and target is not None:
-            shape = (*shape[: len(shape) - 3 - len(source)], *target, *shape[-3:])
+            shape = (*shape[: len(shape) - ndim - len(source)], *target, *shape[-ndim:])
         if result.shape != shape:
             raise ValueError(f"`{self.title}.multiply` must return a spectrum of shape {shape}; got {result.shape}.")
         return result
 
     def _adjoint_multiply(self, spectrum: Array) -> Array:
-        source, target = self.components
+        ndim = self.decomposition.ndim
+        source, target = self._component_axes()
         # `linear_transpose` needs the shape, dtype and sharding of a spectrum before `multiply`, and no values.
-        primal = _vector.components(spectrum)[0] if target == "vector" else spectrum
-        primal = _vector.stack(primal, primal, primal) if source == "vector" else primal
+        primal = _vector.components(spectrum, ndim)[0] if target else spectrum
+        primal = _vector.stack([primal] * source[0], ndim) if source else primal
         (result,) = jax.linear_transpose(self.multiply, primal)(jnp.conj(spectrum))
         return jnp.conj(result)
 
 
 class SpectralOperator(AbstractSpectralOperator):
     """Multiply each mode of a field by `symbol(kx, ky, kz)`: any linear operator that commutes with translations.
+
+    On a grid of two axes `symbol(kx, ky)`, and so on.
 
     !!! example
 
@@ -130,8 +135,8 @@ class SpectralOperator(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `symbol`: a function of the angular wavenumbers, broadcastable real arrays. It returns the real or complex
-        factors, made from these arrays alone, because the spectrum may be stored in any order. It may hold
+    - `symbol`: a function of the angular wavenumbers, one broadcastable real array for each axis. It returns the real
+        or complex factors, made from these arrays alone, because the spectrum may be stored in any order. It may hold
         parameters (an `equinox.Module`). With a real `fft` it must turn into its complex conjugate under k → -k.
     - `box`: the periodic box.
     - `nyquist`: `False` gives `symbol` zero for the Nyquist wavenumbers of even numbers of modes. Right for
@@ -148,10 +153,11 @@ class SpectralOperator(AbstractSpectralOperator):
 
     def __check_init__(self):
         if not callable(self.symbol):
-            raise TypeError(f"`symbol` must be a function of (kx, ky, kz); got {self.symbol!r}.")
+            names = ", ".join(f"k{axis}" for axis in axis_names(len(check_fft(self.fft))))
+            raise TypeError(f"`symbol` must be a function of ({names}); got {self.symbol!r}.")
         check_flag("nyquist", self.nyquist)
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         factors = self.symbol(*self.wavenumbers(spectrum, nyquist=self.nyquist))
         return multiplied(spectrum, factors, "symbol")
 

@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
+from .._blocks import axis_names
 from .._check import check_shape
 from .._decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
-from ._modes import check_fft
+from ._modes import check_fft, of_transformed
 
 
 class Resample(AbstractPlanned):
@@ -31,14 +32,22 @@ class Resample(AbstractPlanned):
         """**Arguments:**
 
         - `fft`: the transform on the old grid, built with a `shape`; with `real=True` for real fields.
-        - `shape`: the new grid `(nx, ny, nz)`, on the same mesh.
+        - `shape`: the new grid, such as `(nx, ny, nz)`, on the same mesh. An axis that `fft` does not transform keeps
+            its length.
 
-        **Raises:** `ValueError` for an `fft` without `shape`, or with `modes`, and for a `shape` that is not three
-        positive integers, or that the mesh does not divide where `fft` was built without `pad=True`.
+        **Raises:** `ValueError` for an `fft` without `shape`, or with `modes`, and for a `shape` that is not a positive
+        integer for each axis, that changes an axis which is not transformed, or that the mesh does not divide where
+        `fft` was built without `pad=True`.
         """
-        check_fft(fft)
+        grid = check_fft(fft)
         self.fft = fft
-        self.target = check_shape("shape", shape)
+        self.target = check_shape("shape", shape, len(grid))
+        for axis, (old, new) in enumerate(zip(grid, self.target)):
+            if old != new and axis not in fft.transformed:
+                raise ValueError(
+                    f"`shape` must have {old} cells along {axis_names(len(grid))[axis]}, which `fft` does not "
+                    f"transform; got {shape}."
+                )
         if self.fft.modes is not None:
             raise ValueError(f"`fft` must keep all modes; got `modes={self.fft.modes}`.")
         self.decomposition.check_divided(self.target, -1)
@@ -64,4 +73,4 @@ class Resample(AbstractPlanned):
 
         # The new grid takes the amplitudes of the old one: the spectrum divided by the old number of points.
         forward, inverse = transform(shape), transform(self.target).inverse()
-        return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(shape))
+        return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(of_transformed(self.fft, shape)))

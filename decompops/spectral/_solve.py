@@ -1,5 +1,6 @@
 """Inverses of differential operators on periodic fields, and the projection onto divergence-free ones."""
 
+import functools
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ class Poisson(AbstractSpectralOperator):
     fft: FFT
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
 
 
@@ -39,7 +40,7 @@ class InverseDivergence(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         k = self.wavenumbers(spectrum, nyquist=False)
         return _vector.gradient(k, _vector.times(-_vector.inverse(_vector.squared(k)), spectrum))
 
@@ -47,16 +48,19 @@ class InverseDivergence(AbstractSpectralOperator):
 class InverseCurl(AbstractSpectralOperator):
     """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `-∇× (∇²)⁻¹ w`.
 
-    A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero.
+    A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero. On a grid
+    of two axes w is a scalar, `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`.
+
+    **Raises:** `ValueError` for a grid of another number of axes than two or three.
     """
 
     fft: FFT
     box: Box = Box()
-    components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
+    components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
         k = self.wavenumbers(spectrum, nyquist=False)
-        return _vector.curl(k, _vector.times(_vector.inverse(_vector.squared(k)), spectrum))
+        return _vector.curl_of_axial(k, _vector.times(_vector.inverse(_vector.squared(k)), spectrum))
 
 
 class Helmholtz(AbstractSpectralOperator):
@@ -89,13 +93,13 @@ class Helmholtz(AbstractSpectralOperator):
                 f"operator has no inverse; got {self.shift!r}."
             )
 
-    def multiply(self, spectrum: Complex[Array, "*batch kx ky kz"]) -> Complex[Array, "*batch kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(1 / (jnp.asarray(self.shift, squared.dtype) + squared), spectrum)
 
 
 class LerayProjection(AbstractSpectralOperator):
-    """The divergence-free part of a periodic vector field `(*batch, 3, nx, ny, nz)`: `v - ∇ (∇²)⁻¹ ∇·v`.
+    """The divergence-free part of a periodic vector field, such as `(*batch, 3, nx, ny, nz)`: `v - ∇ (∇²)⁻¹ ∇·v`.
 
     The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
     """
@@ -104,7 +108,7 @@ class LerayProjection(AbstractSpectralOperator):
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*batch 3 kx ky kz"]) -> Complex[Array, "*batch 3 kx ky kz"]:
+    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
         return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
@@ -113,8 +117,12 @@ def _has_resonance(fft: FFT, shift: float, box: Box) -> bool:
         return shift == 0
     shape = fft.modes or check_fft(fft)
     lengths: Any = check_box(box, len(shape)).lengths
-    squares = [np.unique((2 * np.pi * np.arange(n // 2 + 1) / length) ** 2) for n, length in zip(shape, lengths)]
-    plane = np.unique(np.add.outer(squares[0], squares[1]))
-    needed = -shift - plane[plane <= -shift * (1 + 1e-12)]  # along z
-    nearest = squares[2][np.minimum(np.searchsorted(squares[2], needed - 1e-12 * -shift), len(squares[2]) - 1)]
+    squares = [
+        np.unique((2 * np.pi * np.arange(n // 2 + 1) / length) ** 2) if axis in fft.transformed else np.zeros(1)
+        for axis, (n, length) in enumerate(zip(shape, lengths))
+    ]
+    *others, last = squares
+    sums = functools.reduce(lambda sums, more: np.unique(np.add.outer(sums, more)), others, np.zeros(1))
+    needed = -shift - sums[sums <= -shift * (1 + 1e-12)]  # along the last axis
+    nearest = last[np.minimum(np.searchsorted(last, needed - 1e-12 * -shift), len(last) - 1)]
     return bool((np.abs(nearest - needed) <= 1e-12 * -shift).any())

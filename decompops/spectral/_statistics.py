@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Complex, Float, Key, Shaped, UInt32
 
 from .. import _compat
-from .._blocks import entry_names
+from .._blocks import axis_names, entry_names
 from .._box import Box, check_box
 from .._decomposition import Decomposition
 from .._layout import check_global
@@ -31,7 +32,7 @@ from .._sharding import (
 )
 from . import _vector
 from ._filter import IsotropicFilter
-from ._modes import check_fft, inner_transform
+from ._modes import check_fft, inner_transform, of_transformed
 
 
 class GaussianRandomField(eqx.Module):
@@ -53,9 +54,10 @@ class GaussianRandomField(eqx.Module):
         """**Arguments:**
 
         - `fft`: the transform, built with `real=True` and a `shape`.
-        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length, in units
-            of length cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It may hold parameters
-            (an `equinox.Module`). Modes k = 0 are zero.
+        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
+            dimensions it has units of length cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It
+            may hold parameters (an `equinox.Module`). Modes k = 0 are zero. Along an axis that `fft` does not
+            transform there are independent fields of the dimensions that it transforms.
         - `box`: the periodic box.
 
         **Raises:** `ValueError` or `TypeError` for a complex `fft`, one without shape, a `power` that cannot be called,
@@ -64,10 +66,10 @@ class GaussianRandomField(eqx.Module):
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
         shape = check_fft(fft, real=True)
-        amplitude = _Amplitude(power, check_box(box, len(shape)), math.prod(shape))
+        amplitude = _Amplitude(power, _transformed_box(fft, box), math.prod(of_transformed(fft, shape)))
         self.colour = IsotropicFilter(fft, amplitude, box)
 
-    def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "_ _ _"]:
+    def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "*field"]:
         """One field, padded where the mesh does not divide the grid. `dtype` is real, JAX's default if `None`."""
         return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
 
@@ -95,7 +97,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     - `key`: a key of `jax.random`.
     - `dtype`: a real dtype; `None` for JAX's default.
 
-    **Returns:** a field in z-pencils, padded with zeros where the mesh does not divide the grid.
+    **Returns:** a field in the pencils of the last axis, padded with zeros where the mesh does not divide the grid.
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
@@ -111,19 +113,28 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
 @eqx.filter_jit
 def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
     layout = dec.blocks(-1)
-    nx, ny, nz = layout.lengths
+    *lengths, last = layout.lengths
 
-    def line(key: Array, x: Array, y: Array) -> Array:
-        values = jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, x), y), (nz,), dtype)
-        return jnp.where((x < nx) & (y < ny), values, 0)
+    def line(key: Array, *place: Array) -> Array:
+        for index in place:
+            key = jax.random.fold_in(key, index)
+        values = jax.random.normal(key, (last,), dtype)
+        inside = [index < length for index, length in zip(place, lengths)]
+        return jnp.where(functools.reduce(operator.and_, inside), values, 0) if inside else values
+
+    def lines(key: Array, axes: list[Array], *place: Array) -> Array:
+        if not axes:
+            return line(key, *place)
+        return jax.vmap(lambda index: lines(key, axes[1:], *place, index))(axes[0])
 
     def block(key: Array) -> Array:
-        # Every line along z has a key of its own, made of its place in the grid: blocks need nothing of each other.
-        x, y = (
+        # Every line along the last axis has a key of its own, made of its place in the grid: blocks need nothing of
+        # each other.
+        axes = [
             jnp.arange(cells, dtype=np.int32) + (0 if name is None else cells * jax.lax.axis_index(name))
-            for name, cells in zip(layout.names[:2], layout.block_shape)
-        )
-        return jax.vmap(lambda i: jax.vmap(lambda j: line(key, i, j))(y))(x)
+            for name, cells in zip(layout.names, layout.block_shape[:-1])
+        ]
+        return lines(key, axes)
 
     return _over_grid(dec, block, key, PartitionSpec(), layout.spec)
 
@@ -142,17 +153,18 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: FFT, u: Shaped[Array | np.ndarray, "*batch nx ny nz"], box: Box = Box(), *, edges: Any = None
+    fft: FFT, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
     """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
-    V is the volume of the box, N its number of points, û the plain sum over them. The integral over d³k / (2π)³ is the
-    mean of u². With the conventions of cosmology, it estimates P(k).
+    V is the volume of the box (its area in two dimensions), N its number of points, û the plain sum over them. In three
+    dimensions the integral over d³k / (2π)³ is the mean of u². With the conventions of cosmology, it estimates P(k).
+    Along an axis that `fft` does not transform, V and N do not count, and the result is averaged.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `u`: fields `(*batch, nx, ny, nz)`.
+    - `u`: fields, such as `(*batch, nx, ny, nz)`.
     - `box`: the periodic box.
     - `edges`: the bounds of the shells, increasing; a mode belongs to a shell if `lower <= |k| < upper`. By default
         the shells are centred on the multiples of the smallest wavenumber of the box, up to the smallest Nyquist
@@ -169,7 +181,7 @@ def power_spectrum(
 
 @eqx.filter_jit
 def _power_spectrum(fft: FFT, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
-    spectrum, shells = fft(u), len(bounds) - 1
+    spectrum, shells, ndim = fft(u), len(bounds) - 1, fft.decomposition.ndim
     squared = spectrum.real**2 + spectrum.imag**2
     dtype = squared.dtype
 
@@ -180,42 +192,49 @@ def _power_spectrum(fft: FFT, u: Array, box: Box, bounds: tuple[float, ...]) -> 
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
         shell = _compat.count_up_to(bounds, k)  # 0 and the last lie outside
 
-        @functools.partial(jnp.vectorize, signature="(x,y,z)->(s)")
+        @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
             # Plane by plane first: sums of few numbers, and then of few sums, lose little precision.
-            planes = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(values, shell)
-            return jax.lax.psum(jnp.sum(planes, 0)[1:-1], fft.decomposition.mesh_axes)
+            planes = (values, shell) if ndim > 1 else (values[None], shell[None])
+            sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
+            return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)
 
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    batch = batch_in_type(squared, 3)
+    batch = batch_in_type(squared, ndim)
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
     power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
-    cells = float(math.prod(check_fft(fft)))
+    cells = float(math.prod(of_transformed(fft, check_fft(fft))))
     mean = 1 / jnp.maximum(modes, 1)
-    return PowerSpectrum(k * mean, power * mean * jnp.asarray(box.volume / cells**2, dtype), modes)
+    volume = _transformed_box(fft, box).volume
+    return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume / cells**2, dtype), modes)
 
 
-def mean_square(fft: FFT, spectrum: Complex[Array, "*batch kx ky kz"]) -> Float[Array, "*batch"]:
+def mean_square(fft: FFT, spectrum: Complex[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
-    `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates.
+    `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates,
+    where z is the axis that is halved.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `spectrum`: of shape `(*batch, *modes)`.
+    - `spectrum`: of shape `(*batch, *modes)`, as `fft` returns it.
 
     **Returns:** real numbers of shape `(*batch,)`.
     """
-    cells, layout = math.prod(check_fft(fft)), fft.out_layout
+    shape, layout = check_fft(fft), fft.out_layout
     if not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     layout.check(spectrum, "spectrum")
     spectrum = pad(jnp.asarray(spectrum), layout.blocks)
     weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
-    total = jnp.sum(jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), (-3, -2, -1))
-    return total / float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
+    total = jnp.sum(
+        jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), tuple(range(-len(shape), 0))
+    )
+    cells = math.prod(of_transformed(fft, shape))
+    lines = math.prod(shape) // cells  # the points of the axes that are not transformed
+    return total / (float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] * lines)
 
 
 def _edges(fft: FFT, box: Box, edges: Any) -> tuple[float, ...]:
@@ -231,10 +250,16 @@ def _edges(fft: FFT, box: Box, edges: Any) -> tuple[float, ...]:
         raise ValueError("`edges` must be given where the lengths of `box` are traced; got None.")
     sizes = fft.modes or check_fft(fft)
     lengths: Any = box.lengths
-    axes = [i for i in range(3) if sizes[i] > 1] or [0, 1, 2]  # an axis of one cell has no wavenumbers
+    axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed  # an axis of one cell has no wavenumbers
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
+
+
+def _transformed_box(fft: FFT, box: Box) -> Box:
+    """The box of the axes that `fft` transforms."""
+    lengths: Any = check_box(box, len(check_fft(fft))).lengths
+    return Box(of_transformed(fft, lengths))
 
 
 def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:

@@ -1,5 +1,13 @@
-"""Vector calculus on spectra: `k` are wavenumbers `(kx, ky, kz)`, the components of vectors lie in axis -4."""
+"""Vector calculus on spectra, in any number of dimensions.
 
+`k` are wavenumbers, such as `(kx, ky, kz)`: as many as the grid has axes. The components of a vector stand right before
+these axes, as many. An *axial vector*, such as a vorticity, has a component for each of the `planes`.
+"""
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,18 +17,24 @@ from .._operator.transform import Wavenumbers
 from .._sharding import whole_along
 
 
-Parts = tuple[Array, Array, Array]
+Parts = tuple[Array, ...]
 
 
-def components(vector: Array) -> Parts:
-    """The three components of a vector field or of its spectrum."""
-    vector = whole_along(vector, -4)  # JAX does not slice an axis that Explicit mesh axes shard.
-    return vector[..., 0, :, :, :], vector[..., 1, :, :, :], vector[..., 2, :, :, :]
+def components(vector: Array, ndim: int) -> Parts:
+    """The components of a vector field on a grid of `ndim` axes, or of its spectrum."""
+    axis = -ndim - 1
+    vector = whole_along(vector, axis)  # JAX does not slice an axis that Explicit mesh axes shard.
+    return tuple(vector[(..., i, *[slice(None)] * ndim)] for i in range(vector.shape[axis]))
 
 
-def stack(*parts: Array) -> Array:
-    """The vector of these components."""
-    return jnp.stack(parts, axis=-4)
+def stack(parts: Iterable[Array], ndim: int) -> Array:
+    """The vector of these components, on a grid of `ndim` axes."""
+    return jnp.stack(tuple(parts), axis=-ndim - 1)
+
+
+def total(terms: Iterable[Array]) -> Array:
+    """The sum of one or more terms."""
+    return functools.reduce(operator.add, terms)
 
 
 def times(factor: Array, spectrum: Array) -> Array:
@@ -38,31 +52,55 @@ def times_i(factor: Array, spectrum: Array) -> Array:
 
 def gradient(k: Wavenumbers, scalar: Array) -> Array:
     """The spectrum of the gradient, `i k s`. Take wavenumbers without Nyquist modes, as for all first derivatives."""
-    return stack(*(times_i(component, scalar) for component in k))
+    return stack((times_i(component, scalar) for component in k), len(k))
 
 
 def divergence(k: Wavenumbers, vector: Array) -> Array:
     """The spectrum of the divergence, `i k·v`."""
-    x, y, z = map(times_i, k, components(vector))
-    return x + y + z
+    return total(map(times_i, k, components(vector, len(k))))
 
 
-def cross(a: Parts, b: Parts) -> Parts:
-    """The cross product of two real vector fields, given by their components."""
-    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+def planes(ndim: int) -> tuple[tuple[int, int], ...]:
+    """The planes (i, j) of rotation, for each component of an axial vector; in three dimensions yz, zx and xy."""
+    return ((1, 2), (2, 0), (0, 1)) if ndim == 3 else tuple(itertools.combinations(range(ndim), 2))
+
+
+def rotation(k: Wavenumbers, vector: Array) -> Parts:
+    """The spectrum of the vorticity `∂v_j/∂x_i - ∂v_i/∂x_j`, for each of the `planes`."""
+    v = components(vector, len(k))
+    return tuple(times_i(k[i], v[j]) - times_i(k[j], v[i]) for i, j in planes(len(k)))
+
+
+def cross(a: Parts, axial: Parts, product: Callable[[Array, Array], Array] = operator.mul) -> Parts:
+    """The cross product `a × w` of a vector and an axial vector, given by their components, in two or more dimensions.
+
+    In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
+    """
+    turns = tuple(enumerate(planes(len(a))))
+
+    def component(axis: int) -> Array:
+        plus = [product(a[j], axial[n]) for n, (i, j) in turns if i == axis]
+        minus = [product(a[i], axial[n]) for n, (i, j) in turns if j == axis]
+        return functools.reduce(operator.sub, minus, total(plus)) if plus else -total(minus)
+
+    return tuple(map(component, range(len(a))))
 
 
 def curl(k: Wavenumbers, vector: Array) -> Array:
-    """The spectrum of the curl, `i k × v`."""
-    x, y, z = components(vector)
-    return stack(
-        times_i(k[1], z) - times_i(k[2], y), times_i(k[2], x) - times_i(k[0], z), times_i(k[0], y) - times_i(k[1], x)
-    )
+    """The spectrum of the curl, `i k × v`: in three dimensions a vector, in two a scalar."""
+    parts = rotation(k, vector)
+    return stack(parts, len(k)) if len(k) == 3 else parts[0]
+
+
+def curl_of_axial(k: Wavenumbers, axial: Array) -> Array:
+    """The spectrum of the curl of what `curl` returns: a vector. In two dimensions `i (k_y s, -k_x s)` of a scalar."""
+    parts = components(axial, len(k)) if len(k) == 3 else (axial,)
+    return stack(cross(k, parts, times_i), len(k))
 
 
 def squared(k: Wavenumbers) -> Array:
     """k², minus the symbol of the Laplacian."""
-    return k[0] ** 2 + k[1] ** 2 + k[2] ** 2
+    return total(component**2 for component in k)
 
 
 def length(k: Wavenumbers) -> Array:
@@ -78,10 +116,9 @@ def inverse(symbol: Array) -> Array:
 
 def projection(k: Wavenumbers, vector: Array) -> Array:
     """The divergence-free part, `v - k (k·v) / k²`."""
-    parts = components(vector)
-    x, y, z = map(times, k, parts)
-    longitudinal = times(inverse(squared(k)), x + y + z)
-    return stack(*(part - times(component, longitudinal) for component, part in zip(k, parts)))
+    parts = components(vector, len(k))
+    longitudinal = times(inverse(squared(k)), total(map(times, k, parts)))
+    return stack((part - times(component, longitudinal) for component, part in zip(k, parts)), len(k))
 
 
 def cast(value: Any, like: Array) -> Array:

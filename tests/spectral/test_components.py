@@ -12,7 +12,7 @@ from helpers import make_mesh
 
 def scaling(of):
     class Scaling(AbstractSpectralOperator):
-        fft: dops.FFT3D
+        fft: dops.FFT
         box: dops.Box = dops.Box()
         components: ClassVar = of
 

@@ -127,7 +127,7 @@ BAD = [
     (lambda d, f: d.spectral.GaussianFilter(f, None), "`width` must be one real number; got None"),
     (lambda d, f: d.spectral.dealiased(f, "1/2"), r"`rule` must be one of \('2/3', '3/2'\); got '1/2'"),
     (lambda d, f: d.spectral.dealiased(d.FFT3D(f.decomposition.mesh)), "`fft` must be built with a `shape`"),
-    (lambda d, f: d.spectral.Dealias(f.decomposition), "`fft` must be an `FFT3D`; got Decomposition"),
+    (lambda d, f: d.spectral.Dealias(f.decomposition), "`fft` must be an `FFT`; got Decomposition"),
 ]
 
 

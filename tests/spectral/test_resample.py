@@ -85,7 +85,7 @@ def test_it_communicates_the_fewest_modes():
 
 
 BAD = [
-    (lambda d, f: d.spectral.Resample(f, 4), r"`shape` must be three positive integers \(nx, ny, nz\); got 4"),
+    (lambda d, f: d.spectral.Resample(f, 4), r"`shape` must be three positive integers along x, y, z; got 4"),
     (lambda d, f: d.spectral.Resample(f, (4, 0, 4)), r"`shape` must be three positive integers .*; got \(4, 0, 4\)"),
     (lambda d, f: d.spectral.Resample(d.FFT3D(make_mesh((1, 1))), (4, 4, 4)), "`fft` must be built with a `shape`"),
     (

@@ -302,7 +302,7 @@ BAD = [
         r"`spectrum` must have shape .*; got \(4, 4, 5\)",
     ),
     (lambda d, f: d.spectral.mean_square(f, np.ones((4, 4, 3))), "`spectrum` must be complex, .*; got float64"),
-    (lambda d, f: d.spectral.mean_square(f.inverse, np.ones((4, 4, 3), complex)), "`fft` must be an `FFT3D`; got"),
+    (lambda d, f: d.spectral.mean_square(f.inverse, np.ones((4, 4, 3), complex)), "`fft` must be an `FFT`; got"),
 ]
 
 
