@@ -14,9 +14,9 @@ from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
 class Burgers(AbstractEquation):
-    """Burgers' equation for a velocity u of three components: `∂u/∂t = -(u·∇)u + ν ∇²u`.
+    """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -(u·∇)u + ν ∇²u`.
 
-    The advection is evaluated as `u × (∇ × u) - ∇|u|²/2`, with ten transforms instead of fifteen.
+    The advection is evaluated as `u × (∇ × u) - ∇|u|²/2`: in three dimensions with ten transforms instead of fifteen.
 
     **Arguments:**
 
@@ -36,14 +36,16 @@ class Burgers(AbstractEquation):
         check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
         velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
-        half_square = (velocity[0] ** 2 + velocity[1] ** 2 + velocity[2] ** 2) / 2
-        products = self.transform(_vector.stack(half_square, *_vector.cross(velocity, vorticity)))
-        return products[..., 1:, :, :, :] - _vector.gradient(k, products[..., 0, :, :, :])
+        half_square = _vector.total(part**2 for part in velocity) / 2
+        if not vorticity:  # in one dimension
+            return -_vector.gradient(k, self.transform(half_square))
+        ndim = len(k)
+        products = self.transform(_vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim))
+        grid = [slice(None)] * ndim
+        return products[(..., slice(1, None), *grid)] - _vector.gradient(k, products[(..., 0, *grid)])

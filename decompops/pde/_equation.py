@@ -14,7 +14,7 @@ from .._operator.fft import FFT
 from .._operator.transform import Wavenumbers
 from .._structure import Structure
 from ..spectral import _vector
-from ..spectral._modes import AbstractSpectral, Components, component_axes
+from ..spectral._modes import AbstractSpectral, Components, check_fft, component_axes
 
 
 Time = Number
@@ -24,8 +24,8 @@ class AbstractEquation(AbstractSpectral):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L diagonal.
 
     Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
-    integrators. The state is `equation.transform(field)`: of shape `(*batch, *modes)` or, for vectors,
-    `(*batch, 3, *modes)`. `RealSpace` is the same for fields, for diffrax.
+    integrators. The state is `equation.transform(field)`: of shape `(*batch, *modes)` or, for vectors, with a component
+    for each axis of the grid, such as `(*batch, 3, *modes)`. `RealSpace` is the same for fields, for diffrax.
 
     A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
     `nonlinear`. It may set `components` to "scalar" or "vector"; without it, each component of a state is treated by
@@ -39,12 +39,13 @@ class AbstractEquation(AbstractSpectral):
     components: ClassVar[Components] = "any"
 
     def __check_init__(self):
-        component_axes(self.components)
+        component_axes(self.components, len(check_fft(self.fft)))
 
     @property
     def in_structure(self) -> Structure:
         """The type of a state."""
-        return replace(self.transform.out_structure, components=component_axes(self.components), box=self.box)
+        components = component_axes(self.components, self.fft.decomposition.ndim)
+        return replace(self.transform.out_structure, components=components, box=self.box)
 
     @property
     def out_structure(self) -> Structure:
@@ -52,18 +53,14 @@ class AbstractEquation(AbstractSpectral):
         return self.in_structure
 
     @abc.abstractmethod
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
 
     @abc.abstractmethod
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         """N(t, u)."""
 
-    def __call__(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def __call__(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         """∂u/∂t."""
         self.check(u)
         return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
@@ -88,17 +85,14 @@ class RealSpace(eqx.Module):
     def in_structure(self) -> Structure:
         """The type of a state."""
         equation = self.equation
-        field = equation.transform.in_structure
-        return replace(field, components=component_axes(equation.components), box=equation.box)
+        return replace(equation.transform.in_structure, components=equation.in_structure.components, box=equation.box)
 
     @property
     def out_structure(self) -> Structure:
         """The type of ∂u/∂t, which is that of a state."""
         return self.in_structure
 
-    def __call__(
-        self, t: Time, u: Shaped[Array, "*batch nx ny nz"], args: Any = None
-    ) -> Shaped[Array, "*batch nx ny nz"]:
+    def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
         self.in_structure.check(u, "u")
         transform = self.equation.transform
         return transform.inverse(self.equation(t, transform(u), args))
@@ -112,6 +106,9 @@ def check_equation(equation: Any) -> AbstractEquation:
 
 
 def velocity_and_vorticity(transform: FFT, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
-    """The components of u and ∇×u on the grid, transformed in one batched call."""
-    fields = transform.inverse(jnp.concatenate([u, _vector.curl(k, u)], axis=-4))
-    return _vector.components(fields), _vector.components(fields[..., 3:, :, :, :])
+    """The components of u and of its vorticity on the grid, transformed in one batched call."""
+    ndim = len(k)
+    rotation = _vector.rotation(k, u)
+    spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
+    parts = _vector.components(transform.inverse(spectra), ndim)
+    return parts[:ndim], parts[ndim:]

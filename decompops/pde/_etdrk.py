@@ -65,9 +65,7 @@ class ETDRK(eqx.Module):
         """The type of a later state."""
         return self.equation.out_structure
 
-    def step(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def step(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         self.equation.check(u)
         h, t = cast(self.dt, u), cast(t, u)
@@ -109,7 +107,7 @@ class ETDRK(eqx.Module):
 
     def rollout(
         self,
-        u: Complex[Array, "*batch kx ky kz"],
+        u: Complex[Array, "*spectrum"],
         steps: SupportsIndex,
         *,
         t: Time = 0.0,
@@ -117,7 +115,7 @@ class ETDRK(eqx.Module):
         every: SupportsIndex | None = None,
         observe: Callable | None = None,
         progress: Callable | bool = False,
-    ) -> tuple[Complex[Array, "*batch kx ky kz"], Any]:
+    ) -> tuple[Complex[Array, "*spectrum"], Any]:
         """Many steps in one program.
 
         A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.

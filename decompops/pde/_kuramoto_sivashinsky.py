@@ -30,13 +30,11 @@ class KuramotoSivashinsky(AbstractEquation):
     def __check_init__(self):
         check_fft(self.fft, real=True)
 
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.squared(self.wavenumbers(u))
         return squared - squared**2
 
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
-        slope = _vector.gradient(self.wavenumbers(u, nyquist=False), u)
-        x, y, z = _vector.components(self.transform.inverse(slope))
-        return self.transform(-(x**2 + y**2 + z**2) / 2)
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+        k = self.wavenumbers(u, nyquist=False)
+        slope = _vector.components(self.transform.inverse(_vector.gradient(k, u)), len(k))
+        return self.transform(-_vector.total(part**2 for part in slope) / 2)

@@ -20,8 +20,9 @@ class NavierStokes(AbstractEquation):
     """The incompressible Navier–Stokes equations for the velocity, in rotational form.
 
     `∂u/∂t = P(u × ω + f) + ν ∇²u` with the vorticity `ω = ∇ × u` and the projection P onto divergence-free fields, by
-    which the pressure drops out (Canuto et al., Spectral Methods, 2007). Nine transforms in two batched calls. The
-    state must be divergence-free, as `decompops.spectral.LerayProjection` makes it, and stays so.
+    which the pressure drops out (Canuto et al., Spectral Methods, 2007). Nine transforms in two batched calls; in two
+    dimensions, where ω is a scalar and u has two components, five. The state must be divergence-free, as
+    `decompops.spectral.LerayProjection` makes it, and stays so.
 
     **Arguments:**
 
@@ -31,6 +32,9 @@ class NavierStokes(AbstractEquation):
     - `box`: the periodic box.
     - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape. It is
         cast to the precision of the state.
+
+    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, a grid of one axis and a viscosity
+    out of range; `TypeError` for a `viscosity` that is not a number and a `forcing` that cannot be called.
     """
 
     fft: FFT
@@ -43,18 +47,17 @@ class NavierStokes(AbstractEquation):
     def __check_init__(self):
         if not (self.forcing is None or callable(self.forcing)):
             raise TypeError(f"`forcing` must be a function of (t, u, args) or None; got {self.forcing!r}.")
-        check_fft(self.fft, real=True)
+        if len(check_fft(self.fft, real=True)) < 2:
+            raise ValueError(f"`fft` must transform a grid of at least two axes; got {self.fft!r}.")
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
         velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
-        force = self.transform(_vector.stack(*_vector.cross(velocity, vorticity)))
+        force = self.transform(_vector.stack(_vector.cross(velocity, vorticity), len(k)))
         if self.forcing is not None:
             push = jnp.asarray(self.forcing(t, u, args))
             if push.shape not in ((), u.shape):

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Complex, Inexact
 
+from .._blocks import axis_names
 from .._box import Box, Number
 from .._check import check_number
 from .._operator.fft import FFT
 from ..spectral import _vector
+from ..spectral._modes import check_fft
 from ._equation import AbstractEquation, Time
 
 
@@ -31,21 +33,19 @@ class Diffusion(AbstractEquation):
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         return jnp.zeros_like(u)
 
 
-def _velocity(velocity: Any) -> tuple[Number, Number, Number]:
+def _velocity(velocity: Any) -> tuple[Number, ...]:
     try:
-        x, y, z = velocity
+        parts = tuple(velocity)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`velocity` must be three numbers, along x, y, z; got {velocity!r}.") from error
-    return check_number("velocity", x), check_number("velocity", y), check_number("velocity", z)
+        raise ValueError(f"`velocity` must be numbers, one for each axis of the grid; got {velocity!r}.") from error
+    return tuple(check_number("velocity", part) for part in parts)
 
 
 class Advection(AbstractEquation):
@@ -54,26 +54,27 @@ class Advection(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `velocity`: c, three numbers, along x, y, z.
+    - `velocity`: c, one number along each axis of the grid: `(cx, cy, cz)`.
     - `diffusivity`: κ, a number of at least zero.
     - `box`: the periodic box.
     """
 
     fft: FFT
-    velocity: tuple[Number, Number, Number] = eqx.field(converter=_velocity)
+    velocity: tuple[Number, ...] = eqx.field(converter=_velocity)
     diffusivity: Number = 0.0
     box: Box = Box()
 
     def __check_init__(self):
+        names = axis_names(len(check_fft(self.fft)))
+        if len(self.velocity) != len(names):
+            raise ValueError(f"`velocity` must be one number along each of {', '.join(names)}; got {self.velocity!r}.")
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "*batch kx ky kz"]) -> Inexact[Array, "*#batch #kx #ky #kz"]:
+    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
-        x, y, z = (_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
+        shift = _vector.total(_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
-        return lax.complex(decay, -(x + y + z))
+        return lax.complex(decay, -shift)
 
-    def nonlinear(
-        self, t: Time, u: Complex[Array, "*batch kx ky kz"], args: Any = None
-    ) -> Complex[Array, "*batch kx ky kz"]:
+    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         return jnp.zeros_like(u)
