@@ -1,5 +1,9 @@
 """Layers of neural networks on distributed grids."""
 
-from ._fno import FNO3D as FNO3D
-from ._halo_conv import HaloConv3D as HaloConv3D
-from ._spectral_conv import SpectralConv3D as SpectralConv3D
+from ._fno import FNO as FNO, FNO2D as FNO2D, FNO3D as FNO3D
+from ._halo_conv import HaloConv as HaloConv, HaloConv2D as HaloConv2D, HaloConv3D as HaloConv3D
+from ._spectral_conv import (
+    SpectralConv as SpectralConv,
+    SpectralConv2D as SpectralConv2D,
+    SpectralConv3D as SpectralConv3D,
+)

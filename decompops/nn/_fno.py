@@ -1,5 +1,6 @@
-"""`FNO3D`: the Fourier neural operator."""
+"""`FNO`, and its names `FNO2D` and `FNO3D`: the Fourier neural operator."""
 
+import string
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,15 +18,15 @@ from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
 from .._structure import Structure
-from ._channels import check_channels
-from ._spectral_conv import SpectralConv3D
+from ._channels import check_channels, check_ndim, layer_title
+from ._spectral_conv import SpectralConv
 
 
-class FNO3D(AbstractTyped):
+class FNO(AbstractTyped):
     """The Fourier neural operator on periodic fields (Li et al., ICLR 2021).
 
     Cell by cell, an affine map lifts the channels to `width` of them. Then `depth` blocks compute
-    `activation(spectral(v) + linear(v))`: the sum of a `SpectralConv3D` and of an affine map of the channels in each
+    `activation(spectral(v) + linear(v))`: the sum of a `SpectralConv` and of an affine map of the channels in each
     cell. Finally a perceptron with one hidden layer of `2 * width` channels projects to the channels of the result.
 
     The same weights serve every grid and mesh: see `on`. The operator commutes with translations; where it should not,
@@ -63,7 +64,7 @@ class FNO3D(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`, `modes`, `dtype`: as of `SpectralConv3D`.
+        - `fft`, `modes`, `dtype`: as of `SpectralConv`.
         - `in_channels`, `out_channels`: how many fields go in and come out.
         - `width`: the channels of the blocks.
         - `depth`: the number of blocks.
@@ -72,7 +73,7 @@ class FNO3D(AbstractTyped):
             but half as many transforms again.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
-        **Raises:** as `SpectralConv3D`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
+        **Raises:** as `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
         `activation` that cannot be called.
         """
         if not callable(activation):
@@ -89,54 +90,68 @@ class FNO3D(AbstractTyped):
         self.checkpoint = check_flag("checkpoint", checkpoint)
 
     @property
+    def title(self) -> str:
+        return layer_title("FNO", self.blocks[0].spectral.fft.decomposition.ndim)
+
+    @property
     def in_structure(self) -> Structure:
         return replace(self.blocks[0].spectral.in_structure, components=(self.lifting.weight.shape[1],))
 
     def result_structure(self, given: Structure) -> Structure:
         return replace(self.in_structure, components=(self.projection.weight.shape[0],)).following(given)
 
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
-    ) -> Float[Array, "*batch out mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         # Biases fill padding in between, which reaches no cell: the transforms do not read it. Nor does it reach a
         # weight's gradient, because it is cleared in the end.
-        cleared = HaloExchange(self.blocks[0].spectral.fft.decomposition, 0)
-        v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1])))
+        decomposition = self.blocks[0].spectral.fft.decomposition
+        cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
+        v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)
         for block in self.blocks:
             v = (eqx.filter_checkpoint(block) if self.checkpoint else block)(v)
-        return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v))))
+        return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v, ndim)), ndim))
 
-    def on(self, fft: FFT) -> "FNO3D":
-        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv3D.on`."""
+    def on(self, fft: FFT) -> "FNO":
+        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`."""
         everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
 
         def move(part: Any) -> Any:
-            if isinstance(part, SpectralConv3D):
+            if isinstance(part, SpectralConv):
                 return part.on(fft)
             return jax.device_put(part, everywhere) if eqx.is_array(part) else part
 
-        return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv3D))
+        return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv))
 
 
 class FNOBlock(eqx.Module):
     """One layer of a Fourier neural operator."""
 
-    spectral: SpectralConv3D
+    spectral: SpectralConv
     linear: eqx.nn.Linear
     activation: Callable
 
     def __init__(self, fft: FFT, width: int, modes: Any, activation: Callable, *, dtype: Any, key: Array):
         spectral, linear = jax.random.split(key)
-        self.spectral = SpectralConv3D(fft, width, width, modes, dtype=dtype, key=spectral)
+        self.spectral = SpectralConv(fft, width, width, modes, dtype=dtype, key=spectral)
         self.linear = eqx.nn.Linear(width, width, dtype=dtype, key=linear)
         self.activation = activation
 
     def __call__(self, v: Array) -> Array:
-        return self.activation(self.spectral(v) + pointwise(self.linear, v))
+        return self.activation(self.spectral(v) + pointwise(self.linear, v, self.spectral.fft.decomposition.ndim))
 
 
-def pointwise(linear: eqx.nn.Linear, x: Array) -> Array:
-    """The same affine map of the channels in every cell."""
-    y = jnp.einsum("oi,...ixyz->...oxyz", linear.weight, x)
-    return y if linear.bias is None else y + linear.bias[:, None, None, None]
+def FNO2D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
+    """`FNO(fft, ...)`, after a check that `fft` transforms a grid of two axes."""
+    return FNO(check_ndim(fft, 2), *arguments, **options)
+
+
+def FNO3D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
+    """`FNO(fft, ...)`, after a check that `fft` transforms a grid of three axes."""
+    return FNO(check_ndim(fft, 3), *arguments, **options)
+
+
+def pointwise(linear: eqx.nn.Linear, x: Array, ndim: int) -> Array:
+    """The same affine map of the channels in every cell of a grid of `ndim` axes."""
+    grid = string.ascii_uppercase[:ndim]
+    y = jnp.einsum(f"oi,...i{grid}->...o{grid}", linear.weight, x)
+    return y if linear.bias is None else y + linear.bias[(slice(None), *[None] * ndim)]

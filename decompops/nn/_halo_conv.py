@@ -1,4 +1,4 @@
-"""`HaloConv3D`: a convolution with a small kernel."""
+"""`HaloConv`, and its names `HaloConv2D` and `HaloConv3D`: a convolution with a small kernel."""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -20,14 +20,14 @@ from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
 from .._sharding import batch_in_type, map_blocks
 from .._structure import Structure
-from ._channels import check_channels
+from ._channels import check_channels, layer_title
 
 
 PaddingMode = Literal["CIRCULAR", "ZEROS"]
 
 
-class HaloConv3D(AbstractTyped):
-    """`equinox.nn.Conv3d(..., padding="SAME")` for fields that are divided over devices.
+class HaloConv(AbstractTyped):
+    """`equinox.nn.Conv(ndim, ..., padding="SAME")` for fields that are divided over devices.
 
     Values, gradients and, for the same key, initial weights are those of Equinox' layer on the whole grid. Devices
     exchange the halo that the kernel needs, and sum the gradients of the weights. A batch that a mesh axis divides is
@@ -41,7 +41,7 @@ class HaloConv3D(AbstractTyped):
         ```
     """
 
-    conv: eqx.nn.Conv3d
+    conv: eqx.nn.Conv
     decomposition: Decomposition
     padding_mode: PaddingMode = eqx.field(static=True)
 
@@ -52,6 +52,7 @@ class HaloConv3D(AbstractTyped):
         out_channels: int,
         kernel_size: Any,
         *,
+        ndim: int | None = None,
         dilation: Any = 1,
         groups: int = 1,
         use_bias: bool = True,
@@ -63,10 +64,11 @@ class HaloConv3D(AbstractTyped):
 
         - `mesh`: the device mesh, or a decomposition: one with a `shape` and `pad=True` where the mesh does not
             divide the grid.
+        - `ndim`: how many axes the grid has. Follows from a decomposition, and is else 3.
         - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `kernel_size`: the cells of the kernel along x, y, z, or along each. Of an even number, one more lies after
+        - `kernel_size`: the cells of the kernel along all axes, or along each. Of an even number, one more lies after
             the cell itself than before it.
-        - `dilation`: the distance between them, along x, y, z, or along each.
+        - `dilation`: the distance between them, along all axes, or along each.
         - `groups`: into how many groups the channels are divided, which do not see each other.
         - `use_bias`: whether to add a number to each channel.
         - `padding_mode`: "CIRCULAR" for a periodic grid, "ZEROS" for zeros beyond its edges.
@@ -77,7 +79,8 @@ class HaloConv3D(AbstractTyped):
         integers, `groups` that do not divide the channels, and another `padding_mode` or `dtype`. Calls raise
         `ValueError` for fields of another shape.
         """
-        self.decomposition = Decomposition(mesh)
+        self.decomposition = Decomposition(mesh, ndim=ndim)
+        grid = self.decomposition.ndim
         if padding_mode not in get_args(PaddingMode):
             raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
         self.padding_mode = padding_mode
@@ -85,15 +88,20 @@ class HaloConv3D(AbstractTyped):
         groups = check_count("groups", groups)
         if any(count % groups for count in channels):
             raise ValueError(f"`groups` must divide `in_channels` and `out_channels`, {channels}; got {groups}.")
-        self.conv = eqx.nn.Conv3d(
+        self.conv = eqx.nn.Conv(
+            grid,
             *channels,
-            kernel_size=check_one_or_each("kernel_size", kernel_size, 3),
-            dilation=check_one_or_each("dilation", dilation, 3),
+            kernel_size=check_one_or_each("kernel_size", kernel_size, grid),
+            dilation=check_one_or_each("dilation", dilation, grid),
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
             key=key,
         )
+
+    @property
+    def title(self) -> str:
+        return layer_title("HaloConv", self.decomposition.ndim)
 
     @property
     def in_structure(self) -> Structure:
@@ -103,23 +111,33 @@ class HaloConv3D(AbstractTyped):
     def result_structure(self, given: Structure) -> Structure:
         return replace(self.in_structure, components=(self.conv.out_channels,)).following(given)
 
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
-    ) -> Float[Array, "*batch out mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         dec = self.decomposition
-        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels))  # pads and places it
+        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))  # pads and places it
         # How far the kernel reaches, divided between both sides as "SAME" does it.
         reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
         halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
 
-        def on_block(conv: eqx.nn.Conv3d, block: Array) -> Array:
-            convolved = lambda extended: jnp.vectorize(conv, signature="(i,a,b,c)->(o,x,y,z)")(extended)
+        def on_block(conv: eqx.nn.Conv, block: Array) -> Array:
+            before, after = (",".join(f"{kind}{axis}" for axis in range(dec.ndim)) for kind in ("extended", "block"))
+            signature = f"(in,{before})->(out,{after})"
+            convolved = lambda extended: jnp.vectorize(conv, signature=signature)(extended)
             return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
 
         # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
         # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
-        spec = PartitionSpec(*batch_in_type(x, 3), *dec.spec("z"))
+        spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
         on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges both computations.
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
+
+
+def HaloConv2D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
+    """`HaloConv(mesh, ..., ndim=2)`: the convolution on grids of two axes, as `equinox.nn.Conv2d`."""
+    return HaloConv(mesh, *arguments, ndim=2, **options)
+
+
+def HaloConv3D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
+    """`HaloConv(mesh, ..., ndim=3)`: the convolution on grids of three axes, as `equinox.nn.Conv3d`."""
+    return HaloConv(mesh, *arguments, ndim=3, **options)

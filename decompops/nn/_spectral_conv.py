@@ -1,7 +1,8 @@
-"""`SpectralConv3D`: the convolution of Fourier neural operators."""
+"""`SpectralConv`, and its names `SpectralConv2D` and `SpectralConv3D`: the convolution of Fourier neural operators."""
 
 import functools
 import math
+import string
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,20 +25,20 @@ from .._remember import remembered
 from .._sharding import place
 from .._structure import Structure
 from ..spectral._modes import check_fft
-from ._channels import check_channels
+from ._channels import check_channels, check_ndim, layer_title
 
 
-class SpectralConv3D(AbstractTyped):
+class SpectralConv(AbstractTyped):
     """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all others.
 
     `v_o(k) = sum_i w_oi(k) u_i(k)` for wavenumbers below `modes` along each axis: the convolution of Fourier neural
-    operators (Li et al., ICLR 2021), from real fields `(*batch, in_channels, nx, ny, nz)` in z-pencils to real fields.
-    The weights are divided over devices like the spectrum, and nothing is communicated but what the transform to these
-    few modes and back needs.
+    operators (Li et al., ICLR 2021). It maps real fields `(*batch, in_channels, nx, ny, nz)`, or on a grid of any other
+    number of axes, to real fields. The weights are divided over devices like the spectrum, and nothing is communicated
+    but what the transform to these few modes and back needs.
 
     A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
-    in the plane kz = 0, which holds both; there, as in `irfftn`, only the real part counts, and so each of the
-    two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
+    in the plane where k is zero along the last axis, which holds both; there, as in `irfftn`, only the real part
+    counts, and so each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
 
     !!! example
 
@@ -48,7 +49,7 @@ class SpectralConv3D(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 _ _ _ _ _"]  # real and imaginary parts; out, in; the spectrum's y, z, x
+    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; of three axes the spectrum's y, z, x
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -66,17 +67,18 @@ class SpectralConv3D(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`: the transform, built with `real=True` and a `shape`. Its other options do not matter.
+        - `fft`: the transform of all axes of a grid, built with `real=True` and a `shape`. Its other options do not
+            matter.
         - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `modes`: how many wavenumbers k >= 0 are kept along x, y, z, or along each: those with |k| < `modes`, in units
-            of the smallest one of the box. A grid of n points has (n + 1) // 2.
+        - `modes`: how many wavenumbers k >= 0 are kept along all axes, or along each: those with |k| < `modes`, in
+            units of the smallest one of the box. A grid of n points has (n + 1) // 2.
         - `dtype`: of the weights, float32 or float64; `None` for JAX's default.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They are complex normal with
             variance `2 / (in_channels + out_channels)`, as those of the library neuraloperator.
 
-        **Raises:** `ValueError` or `TypeError` for an `fft` that is complex or has no shape, channels that are not
-        positive integers, `modes` that the grid does not have, and another `dtype`. Calls raise `ValueError` for fields
-        of another shape.
+        **Raises:** `ValueError` or `TypeError` for an `fft` that is complex, has no shape or carries axes along, for
+        channels that are not positive integers, `modes` that the grid does not have, and another `dtype`. Calls raise
+        `ValueError` for fields of another shape.
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
@@ -90,6 +92,10 @@ class SpectralConv3D(AbstractTyped):
         self.weight = place(_drawing(shape, transform.out_layout.blocks, sharding, dtype)(key), sharding)
 
     @property
+    def title(self) -> str:
+        return layer_title("SpectralConv", self.fft.decomposition.ndim)
+
+    @property
     def transform(self) -> FFT:
         """The transform between fields and the amplitudes of the modes that are kept."""
         return _transform(self.fft, self.modes)
@@ -101,17 +107,17 @@ class SpectralConv3D(AbstractTyped):
     def result_structure(self, given: Structure) -> Structure:
         return replace(self.in_structure, components=(self.out_channels,)).following(given)
 
-    def __call__(
-        self, x: Shaped[Array | np.ndarray, "*batch in nx ny nz"], *, key: Any = None
-    ) -> Float[Array, "*batch out mx my mz"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
         """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
         transform = self.transform
-        spectrum = transform(check_channels(x, self.in_channels))
+        ndim = transform.decomposition.ndim
+        spectrum = transform(check_channels(x, self.in_channels, ndim))
         parts = place(self.weight, _sharding(transform))
         weight = jax.lax.complex(parts[0], parts[1])
-        return transform.inverse(jnp.einsum("oiyzx,...iyzx->...oyzx", weight, spectrum))
+        grid = string.ascii_uppercase[:ndim]
+        return transform.inverse(jnp.einsum(f"oi{grid},...i{grid}->...o{grid}", weight, spectrum))
 
-    def on(self, fft: FFT) -> "SpectralConv3D":
+    def on(self, fft: FFT) -> "SpectralConv":
         """The same layer on another grid in the same box, or on another mesh.
 
         **Arguments:**
@@ -124,10 +130,22 @@ class SpectralConv3D(AbstractTyped):
         return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
 
 
+def SpectralConv2D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
+    """`SpectralConv(fft, ...)`, after a check that `fft` transforms a grid of two axes."""
+    return SpectralConv(check_ndim(fft, 2), *arguments, **options)
+
+
+def SpectralConv3D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
+    """`SpectralConv(fft, ...)`, after a check that `fft` transforms a grid of three axes."""
+    return SpectralConv(check_ndim(fft, 3), *arguments, **options)
+
+
 def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
-    """How many wavenumbers are kept along x, y, z."""
+    """How many wavenumbers are kept along each axis."""
     grid = check_fft(fft, real=True)
-    most = (grid[0] + 1) // 2, (grid[1] + 1) // 2, (grid[2] + 1) // 2
+    if len(fft.transformed) < len(grid):
+        raise ValueError(f"`fft` must transform all axes of the grid; got `transformed={fft.transformed}`.")
+    most = tuple((n + 1) // 2 for n in grid)
     return check_up_to("modes", modes, most, f"wavenumbers of the grid {grid}")
 
 
