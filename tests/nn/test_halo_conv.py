@@ -130,9 +130,14 @@ def test_bad_input():
     cases = {
         r"`in_channels` must be an integer of at least one; got 0": (0, 1, 3, {}),
         r"`out_channels` must be an integer of at least one; got 0": (1, 0, 3, {}),
-        r"`kernel_size` must be one positive integer, or three of them.*; got 0": (1, 1, 0, {}),
-        r"`kernel_size` must be one positive integer, or three of them.*; got \(3, 3\)": (1, 1, (3, 3), {}),
-        r"`dilation` must be one positive integer, or three of them.*; got \(1, -1, 1\)": (1, 1, 3, {"dilation": (1, -1, 1)}),
+        r"`kernel_size` must be one positive integer, or three.*; got 0": (1, 1, 0, {}),
+        r"`kernel_size` must be one positive integer, or three.*; got \(3, 3\)": (1, 1, (3, 3), {}),
+        r"`dilation` must be one positive integer, or three.*; got \(1, -1, 1\)": (
+            1,
+            1,
+            3,
+            {"dilation": (1, -1, 1)},
+        ),
         r"`groups` must be an integer of at least one; got 0": (1, 1, 3, {"groups": 0}),
         r"`groups` must divide `in_channels` and `out_channels`, \(2, 3\); got 2": (2, 3, 3, {"groups": 2}),
     }

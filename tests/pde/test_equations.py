@@ -173,7 +173,10 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.Diffusion(fft, -1.0), r"`diffusivity` must be a finite number of at least 0; got -1.0"),
         (lambda: plain.pde.NavierStokes(fft, math.nan), r"`viscosity` must be a finite number.*got nan"),
         (lambda: plain.pde.Burgers(fft, "thick"), r"`viscosity` must be one real number; got 'thick'"),
-        (lambda: plain.pde.Advection(fft, (1.0, 2.0)), r"`velocity` must be one number along each of x, y, z; got \(1.0, 2.0\)"),
+        (
+            lambda: plain.pde.Advection(fft, (1.0, 2.0)),
+            r"`velocity` must be one number along each of x, y, z",
+        ),
         (lambda: plain.pde.KuramotoSivashinsky(fft, (1, 2, 3)), r"`box` must be a `Box`.*got \(1, 2, 3\)"),
         (lambda: plain.pde.NavierStokes(fft, 1.0, forcing=3), r"`forcing` must be a function.*got 3"),
         (lambda: plain.pde.NavierStokes(plain.FFT3D(make_mesh((1, 1))), 1.0), r"`fft` must be built with a `shape`"),
