@@ -11,14 +11,15 @@ from ._backend.base import AbstractBackend
 from ._bench.run import make_mesh
 from ._blocks import mesh_sizes
 from ._decomposition import Decomposition
-from ._operator.fft import FFT3D
+from ._operator.fft import FFT, FFT3D
 from ._operator.halo import HaloExchange
 from ._operator.stencil import Stencil
 from ._operator.transpose import Transpose
 
 
-# Most numbers of devices do not divide it.
+# Most numbers of devices do not divide these.
 SHAPE = (18, 20, 22)
+PLANE, FOUR_AXES = (90, 88), (6, 10, 9, 14)
 TOLERANCE = 1e-5  # of the largest value, in single precision
 
 
@@ -27,7 +28,7 @@ class Outcome:
     """Of one check on one mesh: the error relative to the largest value, or what was raised."""
 
     check: str
-    mesh: tuple[int, int]
+    mesh: tuple[int, ...]
     error: float
     raised: str | None = None
 
@@ -48,8 +49,8 @@ def run(backend: AbstractBackend, devices: list) -> Iterator[Outcome]:
                 yield Outcome(name, sizes, np.inf, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
-def _field(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+def _field(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def _error(got, expected) -> float:
@@ -67,8 +68,21 @@ def complex_transform(dec: Decomposition) -> float:
 
 def real_transform(dec: Decomposition) -> float:
     """real FFT3D."""
-    u = _field()
-    fft = FFT3D(dec, real=True)
+    return _rfftn(dec, SHAPE)
+
+
+def on_a_plane(dec: Decomposition) -> float:
+    """real FFT2D, one axis divided over all devices."""
+    return _rfftn(Decomposition(dec.mesh, shape=PLANE, axes=(dec.axes,), pad=True, backend=dec.backend), PLANE)
+
+
+def in_four_dimensions(dec: Decomposition) -> float:
+    """real FFT on a grid of four axes."""
+    return _rfftn(Decomposition(dec.mesh, shape=FOUR_AXES, pad=True, backend=dec.backend), FOUR_AXES)
+
+
+def _rfftn(dec: Decomposition, shape: tuple[int, ...]) -> float:
+    u, fft = _field(shape), FFT(dec, real=True)
     return _error(fft.out_layout.gather(fft(dec.shard(u))), np.fft.rfftn(u))
 
 
@@ -119,6 +133,6 @@ def gradient(dec: Decomposition) -> float:
 
 
 CHECKS: tuple[Callable[[Decomposition], float], ...] = (
-    *(complex_transform, real_transform, there_and_back, transposes),
+    *(complex_transform, real_transform, on_a_plane, in_four_dimensions, there_and_back, transposes),
     *(laplacian, halo_adjoint, gradient),
 )

@@ -24,9 +24,8 @@ from ._blocks import entry_names, spec_entry
 
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
-# The types of two mesh axes.
-AxisTypes: TypeAlias = tuple[AxisType, AxisType]
-AUTO: AxisTypes = (AxisType.Auto, AxisType.Auto)
+# The type of each mesh axis; for `None` all are Auto.
+AxisTypes: TypeAlias = tuple[AxisType, ...] | None
 
 
 def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:

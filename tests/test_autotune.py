@@ -61,6 +61,28 @@ def test_meshes_that_do_not_divide_the_grid_are_skipped(clock, plain):
         plain.autotune((9, 10, 12))
 
 
+def test_grids_of_two_and_four_axes(plain):
+    def tried(shape, **options) -> tuple[dops.Decomposition, list]:
+        trials = []
+        dec = dops.autotune(shape, repeats=1, on_trial=trials.append, devices=jax.devices()[:4], **options)
+        assert all(trial.failure is None for trial in trials)
+        return dec, [trial.decomposition.sizes for trial in trials]
+
+    dec, sizes = tried((8, 12))
+    assert (dec.axes, dec.shape, sizes) == (("x",), (8, 12), [(4,)])
+    dec, sizes = tried((4, 2, 4, 4), operator=lambda dec: lambda u: u)
+    assert (dec.axes, sizes) == (("x", "y"), [(2, 2), (4, 1)])
+    dec, sizes = tried((2, 2, 2, 2), operator=lambda dec: lambda u: u, axes=("a", "b", "c"), pad=False)
+    assert (dec.axes, sizes) == (("a", "b", "c"), [(1, 2, 2), (2, 1, 2), (2, 2, 1)])
+    for shape, options, message in (
+        ((8,), {}, "`shape` must have two or more axes"),
+        ((8, 8), {"axes": ("x", "y")}, r"`axes` must be 1 to 1 different names, for a grid of 2 axes; got \('x', 'y'"),
+        ((8, 8, 8), {"axes": "xy"}, r"`axes` must be 1 to 2 different names, for a grid of 3 axes; got 'xy'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plain.autotune(shape, **options)
+
+
 def test_real_time_and_fewer_devices():
     dec = dops.autotune((8, 8, 8), devices=jax.devices()[:4], dtype="complex64", repeats=1)
     assert dec.mesh.devices.size == 4
@@ -294,7 +316,7 @@ def test_nothing_works():
         ({"dtype": "int32"}, TypeError, "`dtype` must be real or complex floating point; got int32"),
         ({"repeats": 0}, ValueError, "`repeats` must be an integer of at least one; got 0"),
         ({"backends": []}, ValueError, "`backends` must have at least one backend"),
-        ({"shape": (8, 8)}, ValueError, "`shape` must"),
+        ({"shape": (8, 0)}, ValueError, "`shape` must be positive integers"),
         ({"backends": ["gloo"]}, ValueError, "`backend` must be one of .*; got 'gloo'"),
     ],
 )

@@ -319,8 +319,8 @@ def test_selftest(capsys, monkeypatch):
     monkeypatch.setattr(_selftest, "mesh_sizes", lambda n: [(2, n // 2)])
     assert cli.main(["selftest"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("passed ") for line in lines) == 7
-    assert "7 passed, 0 failed" in lines
+    assert sum(line.startswith("passed ") for line in lines) == 9
+    assert "9 passed, 0 failed" in lines
     assert any(line.startswith("not run: backend mpi: ") for line in lines)
     assert "not run: GPUs: there are none that JAX uses" in lines
 

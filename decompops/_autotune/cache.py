@@ -72,7 +72,7 @@ def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
     for mesh in meshes:
         dec = Decomposition(mesh, shape=task.shape, pad=task.pad, backend=XLA())
         try:
-            field = jax.ShapeDtypeStruct(dec.padded_shape("z"), task.dtype, sharding=dec.sharding("z"))
+            field = jax.ShapeDtypeStruct(dec.padded_shape(), task.dtype, sharding=dec.sharding())
             texts.append(jax.jit(operator(dec)).lower(field).as_text())
         except Exception as error:  # if it fails with every backend, its trial reports that
             failures.append(f"{type(error).__name__}: {error}")

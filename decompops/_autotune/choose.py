@@ -13,7 +13,7 @@ from .._backend.base import AbstractBackend
 from .._check import check_count, check_flag, check_shape
 from .._decomposition import Decomposition
 from .._registry import all_backends, make_backend
-from .._sharding import AUTO, AxisTypes
+from .._sharding import AxisTypes
 from . import cache as files
 from .trial import Operator, Task, Trial, fastest, there_and_back
 from .tuner import AbstractTuner
@@ -26,8 +26,8 @@ def autotune(
     dtype: Any = "float32",
     operator: Operator | None = None,
     backends: Sequence[AbstractBackend | AbstractTuner | str] | None = None,
-    axes: tuple[str, str] = ("x", "y"),
-    axis_types: AxisTypes = AUTO,
+    axes: Sequence[str] | None = None,
+    axis_types: AxisTypes = None,
     pad: bool = False,
     repeats: int = 5,
     on_trial: Callable[[Trial], None] | None = None,
@@ -47,17 +47,18 @@ def autotune(
 
     **Arguments:**
 
-    - `shape`: the true lengths `(nx, ny, nz)` of the grid in cells.
+    - `shape`: the true lengths of the grid in cells, such as `(nx, ny, nz)`: two or more.
     - `devices`: the devices to use; `None` for all.
     - `dtype`: the dtype of the field.
     - `operator`: a function that takes a decomposition and returns what is timed: a function of a field of `shape` in
-        z-pencils. `None` for a Fourier transform and its inverse, a real one for a real `dtype`.
+        the pencils of its last axis. `None` for a Fourier transform and its inverse, a real one for a real `dtype`.
     - `backends`: what may move the data. Each entry is a backend or its name, which is tried on every mesh, or a tuner
         such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. A backend with open options is
         tried with several values of them: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
         registered backend that works here.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
-        meshes `(rows, columns)` of the devices that divide the grid are tried; `(n, 1)` and `(1, n)` are slabs.
+        meshes of the devices with these axes that divide the grid are tried. By default ("x", "y"), of sizes `(rows,
+        columns)`: `(n, 1)` and `(1, n)` are slabs. On a grid of two axes ("x",). A grid of four axes takes up to three.
     - `pad`: whether to try the other meshes, too, on which fields are padded with zeros.
     - `repeats`: how many timed calls of each candidate there are; their median counts.
     - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
@@ -71,11 +72,12 @@ def autotune(
     `cache` with an operator that calls Python functions from its program, and for a `cache` with a tuner, which does
     not know its candidates before it has measured; `RuntimeError` if no candidate works.
     """
+    shape = check_shape("shape", shape)
     task = Task(
-        check_shape("shape", shape),
+        shape,
         _checked_devices(devices),
         _checked_dtype(dtype),
-        axes,
+        _checked_axes(axes, len(shape)),
         axis_types,
         check_count("repeats", repeats),
         on_trial,
@@ -83,7 +85,7 @@ def autotune(
     )
     if not task.sizes:
         raise ValueError(
-            f"`shape` must be divided by a mesh (rows, columns) of {len(task.devices)} devices, unless `pad=True`; got "
+            f"`shape` must be divided by a mesh {task.axes} of {len(task.devices)} devices, unless `pad=True`; got "
             f"{task.shape}, which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
         )
     operator = there_and_back(task.real) if operator is None else operator
@@ -120,6 +122,18 @@ def _working(mesh: Mesh) -> list[AbstractBackend]:
         except Exception:  # a backend of another package may raise anything
             continue
     return working
+
+
+def _checked_axes(axes: Sequence[str] | None, ndim: int) -> tuple[str, ...]:
+    if ndim < 2:
+        raise ValueError(
+            "`shape` must have two or more axes, all but one of which a mesh may divide; got one. There is nothing to "
+            "choose for `Decomposition(mesh, shape=shape, axes=())`."
+        )
+    found = ("x", "y")[: ndim - 1] if axes is None else tuple(axes)
+    if isinstance(axes, str) or not 1 <= len(found) < ndim or len(set(found)) < len(found):
+        raise ValueError(f"`axes` must be 1 to {ndim - 1} different names, for a grid of {ndim} axes; got {axes!r}.")
+    return found
 
 
 def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:

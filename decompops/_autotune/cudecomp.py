@@ -21,7 +21,7 @@ from .tuner import AbstractTuner
 
 Kind = Literal["transpose", "halo"]
 Library = Literal["mpi", "nccl", "nvshmem"]
-Sizes = tuple[int, int]
+Sizes = tuple[int, ...]
 _LIBRARIES = ("mpi", "nccl", "nvshmem")
 
 
@@ -52,8 +52,8 @@ class CuDecompTuner(AbstractTuner):
     - `communicator`: the key of a communicator made known by `CuDecomp.initialize`. The `devices` of `dops.autotune`
         must be those of its ranks.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `RuntimeError` if
-    `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
+    **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `ValueError` for a grid of another
+    number of axes than three, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
     """
 
     halo: Any = 0
@@ -80,12 +80,17 @@ class CuDecompTuner(AbstractTuner):
         return HaloExchange(AbstractMesh((1,), ("x",)), self.halo, periodic=self.periodic, backend=XLA())
 
     @property
-    def widths(self) -> tuple[int, ...]:
+    def widths(self) -> tuple[int, int, int]:
         """The wider side of the halo along x, y and z."""
         x, y, z = (max(pair) for pair in self.exchange.halo)
         return x, y, z
 
     def candidates(self, task: Task) -> list[Decomposition]:
+        if (len(task.shape), len(task.axes)) != (3, 2):
+            raise ValueError(
+                "`shape` must have three axes and `axes` two, which cuDecomp's process grids have; got "
+                f"{task.shape} and {task.axes}."
+            )
         if task.dtype.name not in DTYPES:
             raise TypeError(f"`dtype` must be one of {DTYPES}, which cuDecomp has; got {task.dtype}.")
         known = launch.find(self.communicator, CuDecomp(communicator=self.communicator))
@@ -131,9 +136,10 @@ class CuDecompTuner(AbstractTuner):
             (field, orders), dtype = _transposed(task), np.result_type(task.dtype, np.complex64)
         else:
             field, orders, dtype = task.shape, ((2, 1, 0),) * 3, task.dtype
+        rows, columns = sizes[0] if len(sizes) == 1 else (0, 0)
         search = grids.Search(
             field,
-            sizes[0] if len(sizes) == 1 else (0, 0),
+            (rows, columns),
             orders,
             DTYPES.index(dtype.name),
             self.widths,

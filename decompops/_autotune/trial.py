@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .._backend.base import AbstractBackend
 from .._blocks import mesh_sizes
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._sharding import AxisTypes
 
 
@@ -40,7 +40,7 @@ class Task:
     shape: tuple[int, ...]
     devices: tuple[Any, ...]
     dtype: np.dtype
-    axes: tuple[str, str]
+    axes: tuple[str, ...]
     axis_types: AxisTypes
     repeats: int
     on_trial: Callable[[Trial], None] | None
@@ -57,19 +57,20 @@ class Task:
         return self.devices[0].process_index == jax.process_index()
 
     @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """The sizes `(rows, columns)` of all meshes; without `pad`, of those that divide the grid."""
-        return [sizes for sizes in mesh_sizes(len(self.devices)) if self.pad or self.is_divided_by(sizes)]
+    def sizes(self) -> list[tuple[int, ...]]:
+        """The sizes of all meshes, such as `(rows, columns)`; without `pad`, of those that divide the grid."""
+        meshes = mesh_sizes(len(self.devices), len(self.axes))
+        return [sizes for sizes in meshes if self.pad or self.is_divided_by(sizes)]
 
-    def is_divided_by(self, sizes: tuple[int, int]) -> bool:
-        """Whether a mesh divides the grid in z-pencils."""
+    def is_divided_by(self, sizes: tuple[int, ...]) -> bool:
+        """Whether a mesh divides the grid in the pencils of its last axis."""
         return not any(cells % parts for cells, parts in zip(self.shape, sizes))
 
-    def mesh(self, sizes: tuple[int, int]) -> Mesh:
+    def mesh(self, sizes: tuple[int, ...]) -> Mesh:
         """The mesh of `sizes` over all devices."""
         return Mesh(np.array(self.devices).reshape(sizes), self.axes, axis_types=self.axis_types)
 
-    def decompose(self, sizes: tuple[int, int], backend: AbstractBackend) -> Decomposition:
+    def decompose(self, sizes: tuple[int, ...], backend: AbstractBackend) -> Decomposition:
         """The candidate with one mesh and one backend."""
         return Decomposition(self.mesh(sizes), shape=self.shape, pad=self.pad, backend=backend)
 
@@ -92,7 +93,7 @@ def there_and_back(real: bool) -> Operator:
     """The operator that is timed if the user gives none."""
 
     def build(decomposition: Decomposition) -> Callable:
-        fft = FFT3D(decomposition, real=real)
+        fft = FFT(decomposition, real=real)
         return fft.inverse @ fft
 
     return build
@@ -118,7 +119,7 @@ def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) 
     failures: list[str] = []
 
     def prepare() -> float:
-        shape, sharding = candidate.padded_shape("z"), candidate.sharding("z")
+        shape, sharding = candidate.padded_shape(), candidate.sharding()
         field = jax.jit(lambda: jnp.zeros(shape, task.dtype), out_shardings=sharding)()
         program.extend((jax.jit(operator(candidate)).lower(field).compile(), field))
         return 0.0

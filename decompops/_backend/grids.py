@@ -49,7 +49,7 @@ class Search:
     order: tuple[tuple[int, ...], ...]
     dtype: int
     halo_width: tuple[int, int, int]
-    periodic: tuple[bool, bool, bool]
+    periodic: tuple[bool, ...]
     halo: bool
     mpi: bool
     nccl: bool
