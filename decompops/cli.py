@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = _Parser(prog="decompops", description="Distributed linear operators on 3-D grids for JAX.")
+    parser = _Parser(prog="decompops", description="Distributed linear operators on grids for JAX.")
     parser.add_argument("--version", action="version", version=f"decompops {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="versions, devices, backends and defaults")
@@ -132,7 +132,8 @@ def _start(parser: argparse.ArgumentParser, name: str | None, overlap: int | Non
 
 def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--shape", nargs="+", type=_shape, default=[(64, 64, 64)], help="grids: 256 or 256x256x128 (default: 64)")
+    add("--shape", nargs="+", type=_sizes, default=[(64,)], help="grids: 256, 256x256x128, 4096x4096 (default: 64)")
+    add("--ndim", type=_count, default=3, help="of how many axes a grid is that is given by one number (default: 3)")
     add("--mesh", nargs="+", type=_mesh, help="device meshes: 2x4, or 8 for a slab (default: all devices, near square)")
     add("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"], help="the real dtype")
     names = f"{', '.join(OPERATORS)}; of the solvers {', '.join(SOLVERS)}; between groups of devices {RESHARD} "
@@ -173,8 +174,12 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         if found := targets.problem() if options.on_paper else "it goes with --on-paper":
             parser.error(f"argument --target: {found}")
     devices = _devices(options)
-    meshes = options.mesh or [_near_square(len(devices))]
-    for mesh in meshes:
+    shapes = [shape * options.ndim if len(shape) == 1 else shape for shape in options.shape]
+    for shape in shapes:
+        if math.prod(shape) > MOST_CELLS:
+            parser.error(f"argument --shape: must be at most {MOST_CELLS} cells; got {'x'.join(map(str, shape))}")
+    grids = [(shape, mesh) for shape in shapes for mesh in options.mesh or [_default_mesh(len(devices), len(shape))]]
+    for _, mesh in grids:
         if math.prod(mesh) > len(devices):
             size = "x".join(map(str, mesh))
             parser.error(
@@ -185,8 +190,8 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     contiguous = options.axis_contiguous or ("both" if options.on_paper else "no")
     orders = {"no": [False], "yes": [True], "both": [False, True]}[contiguous]
     try:
-        backend.check(make_mesh(meshes[0], devices))
-        selected = cases(options.operator, options.shape, meshes, options.dtype, orders)
+        backend.check(make_mesh(grids[0][1], devices))
+        selected = cases(options.operator, grids, options.dtype, orders)
     except (ValueError, ImportError, RuntimeError) as error:
         parser.error(str(error))
 
@@ -237,25 +242,16 @@ def _jax_devices(platform: str | None = None) -> list:
         sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
 
 
-def _near_square(devices: int) -> tuple[int, int]:
+def _default_mesh(devices: int, ndim: int) -> tuple[int, ...]:
+    """All devices for a grid of `ndim` axes, near square; one for a grid of one axis, which is not divided."""
+    if ndim < 3:
+        return (devices if ndim == 2 else 1,)
     rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
     return rows, devices // rows
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = _sizes(text)
-    if len(sizes) not in (1, 3):
-        raise argparse.ArgumentTypeError(f"must be N or NxNxN, such as 256 or 256x256x128; got {text!r}")
-    shape = sizes * 3 if len(sizes) == 1 else sizes
-    if math.prod(shape) > MOST_CELLS:
-        raise argparse.ArgumentTypeError(f"must be at most {MOST_CELLS} cells; got {text!r}")
-    return shape
-
-
 def _mesh(text: str) -> tuple[int, ...]:
     sizes = _sizes(text)
-    if len(sizes) not in (1, 2):
-        raise argparse.ArgumentTypeError(f"must be N or NxM, such as 8 or 2x4; got {text!r}")
     _devices_at_most(math.prod(sizes), text)
     return sizes
 

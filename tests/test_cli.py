@@ -170,6 +170,16 @@ def test_every_operator_in_tables():
     assert re.search(r"extra memory  [+-]\d+\.\d\d blocks over its FFTs", done.stdout)
 
 
+def test_grids_of_one_two_and_four_axes():
+    operators = ("rfft-gradient", "halo")
+    options = ("--ndim", "1", "--shape", "16", "16x8", "4x8x4x6", "--repeats", "1", "--operator", *operators)
+    results = run_json(*options, "--dtype", "float64")
+    assert [one["mesh"] for one in results["cases"]] == [[1]] * 2 + [[8]] * 2 + [[2, 4]] * 2
+    for one in results["cases"]:
+        for row in one["contestants"]:
+            assert row["failure"] is None or "axes" in row["failure"] or row["failure"] == "not installed"
+
+
 def test_on_paper():
     results = run_json("--on-paper", "--shape", "256", "--mesh", "4x4", "--operator", "fft", "rfft")
     assert len(results["cases"]) == 4  # both storage orders
@@ -186,11 +196,16 @@ def test_on_paper():
     ("arguments", "message"),
     [
         (["--shape", "0"], "--shape: must be positive integers"),
-        (["--shape", "8x8"], "--shape: must be N or NxNxN"),
+        (["--shape", "8", "--ndim", "0"], "--ndim: must be a positive integer; got '0'"),
+        (["--shape", "8x8", "--mesh", "2x4"], "the mesh must have fewer axes than the grid; got (2, 4) for (8, 8)"),
+        (
+            ["--shape", "8", "--ndim", "1", "--devices", "8", "--operator", "transpose"],
+            "needs a grid of two axes or more",
+        ),
         (["--shape", "٣"], "--shape: must be positive integers separated by x; got '٣'"),
         (["--repeats", "٣"], "--repeats: must be a positive integer; got '٣'"),
-        (["--shape", "100000000000"], "--shape: must be at most 72057594037927936 cells; got '100000000000'"),
-        (["--mesh", "2x2x2"], "--mesh: must be N or NxM"),
+        (["--shape", "100000000000"], "--shape: must be at most 72057594037927936 cells; got 100000000000x"),
+        (["--mesh", "2x2x2"], "the mesh must have fewer axes than the grid; got (2, 2, 2)"),
         (["--mesh", "1000x1000"], "--mesh: must be at most 4096 devices; got '1000x1000'"),
         (["--devices", "100000000"], "--devices: must be at most 4096 devices; got '100000000'"),
         (["--mesh", "4x4", "--devices", "8", "--json"], "4x4 needs 16 devices; there are 8"),
@@ -341,7 +356,7 @@ def test_selftest_sees_what_is_wrong(capsys, monkeypatch):
 
     monkeypatch.setattr(_selftest, "CHECKS", (*_selftest.CHECKS, raises))
     outcomes = list(_selftest.run(Wrong(), jax.devices()[:1]))
-    assert len(outcomes) == 8
+    assert len(outcomes) == 10
     assert not any(outcome.passed for outcome in outcomes if "adjoint" not in outcome.check)
     assert outcomes[-1].raised == "ValueError: of no use"
     monkeypatch.setattr(_selftest, "CHECKS", (raises,))

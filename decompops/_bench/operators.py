@@ -6,17 +6,18 @@ from functools import partial
 import numpy as np
 
 from .._decomposition import Decomposition
-from .._operator.fft import FFT3D
+from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
 from .._operator.transpose import Transpose
 from .._plan.plan import Plan
-from .peers import Task, expected, multiplicity, of_transform, peers, weights
+from .peers import Task, expected, of_transform, peers, weights, weights_of_half
 from .program import Operand, Problem, Program, random_field
 
 
+TRANSPOSE = "transpose"
 OPERATORS = (
     *("fft", "rfft", "fft+inverse", "rfft+inverse", "fft-gradient", "rfft-gradient"),
-    *("transpose", "halo"),
+    *(TRANSPOSE, "halo"),
 )
 
 
@@ -29,8 +30,8 @@ def _program(task: Task, dec: Decomposition) -> Program:
     if task.is_transform:
         function, plans = _transform(task, dec)
     else:
-        if task.operator == "transpose":
-            function = Transpose(dec, "z", "x", axis_contiguous=task.axis_contiguous)
+        if task.operator == TRANSPOSE:
+            function = Transpose(dec, -1, 0, axis_contiguous=task.axis_contiguous)
         else:
             function = HaloExchange(dec, task.halo)
         plans = (function.plan(task.shape),)
@@ -47,11 +48,11 @@ def _program(task: Task, dec: Decomposition) -> Program:
 
 
 def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ...]]:
-    fft = FFT3D(dec, real=task.real, axis_contiguous=task.axis_contiguous)
+    fft = FFT(dec, real=task.real, axis_contiguous=task.axis_contiguous)
 
     def weight():
-        kx, ky, kz = fft.wavenumbers(dtype=task.dtype)
-        return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
+        k = fft.wavenumbers(dtype=task.dtype)
+        return weights_of_half(*k, last=task.shape[-1]) if task.real else weights(*k)
 
     plan = fft.plan(task.shape)
     back = {"": (), "inverse": (plan.inverse(),), "gradient": (plan.transpose(),)}[task.action]

@@ -37,8 +37,13 @@ class Task:
     @property
     def halo(self) -> tuple[int, ...]:
         """Its widths: along axes that devices divide."""
-        rows, columns = (*self.mesh.devices.shape, 1)[:2]
-        return HALO_WIDTH if rows > 1 else 0, HALO_WIDTH if columns > 1 else 0, 0
+        return tuple(HALO_WIDTH if parts > 1 else 0 for parts in self.parts)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many devices divide each axis of the grid."""
+        sizes = self.mesh.devices.shape[: len(self.shape) - 1]
+        return *sizes, *[1] * (len(self.shape) - len(sizes))
 
     @property
     def real(self) -> bool:
@@ -60,14 +65,15 @@ class Task:
         return replace(self, operator="rfft" if self.real else "fft")
 
 
-def weights(kx, ky, kz) -> Any:
-    """The weights of the spectral loss: `1 / (1 + |k|^2)`."""
-    return 1 / (1 + kx**2 + ky**2 + kz**2)
+def weights(*k: Any) -> Any:
+    """The weights of the spectral loss: `1 / (1 + |k|^2)`, of one array of wavenumbers for each axis."""
+    return 1 / sum((component**2 for component in k), 1)
 
 
-def multiplicity(kz: Array, nz: int) -> Array:
-    """How many modes of the full spectrum a mode of the half spectrum stands for."""
-    return jnp.where((kz == 0) | (2 * kz == nz), 1, 2).astype(kz.dtype)
+def weights_of_half(*k: Array, last: int) -> Array:
+    """The weights of a half spectrum, for `last` points along the last axis: a mode may stand for two."""
+    counts = jnp.where((k[-1] == 0) | (2 * k[-1] == last), 1, 2).astype(k[-1].dtype)
+    return weights(*k) * counts
 
 
 def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> Callable:
@@ -86,8 +92,7 @@ def expected(task: Task, u: np.ndarray) -> np.ndarray:
         return _scipy(task, u)()
     if task.operator == "transpose":
         return u
-    for axis, width in enumerate(task.halo):
-        parts = (*task.mesh.devices.shape, 1, 1)[axis]
+    for axis, (width, parts) in enumerate(zip(task.halo, task.parts)):
         cells = task.shape[axis] // parts
         places = np.arange(parts)[:, None] * cells + np.arange(-width, cells + width)
         u = np.take(u, places.ravel() % task.shape[axis], axis=axis)
@@ -105,11 +110,13 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
     return makers
 
 
-def _wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = (0, 1, 2)) -> list[np.ndarray]:
-    """Integer wavenumbers, broadcastable against a spectrum stored in `order`."""
-    kinds = (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq if half else np.fft.fftfreq)
+def _wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[np.ndarray]:
+    """Integer wavenumbers, broadcastable against a spectrum stored in `order`, by default that of the axes."""
+    ndim = len(task.shape)
+    order = order or tuple(range(ndim))
+    kinds = [np.fft.fftfreq] * (ndim - 1) + [np.fft.rfftfreq if half else np.fft.fftfreq]
     modes = [kind(n, 1 / n).astype(task.dtype) for kind, n in zip(kinds, task.shape)]
-    return [np.expand_dims(k, [i for i in range(3) if order[i] != axis]) for axis, k in enumerate(modes)]
+    return [np.expand_dims(k, [i for i in range(ndim) if order[i] != axis]) for axis, k in enumerate(modes)]
 
 
 def _scipy(task: Task, u: np.ndarray) -> Callable[[], Any]:
@@ -141,8 +148,8 @@ def _jnp(task: Task, u: np.ndarray) -> Contestant:
         transform, inverse = jnp.fft.fftn, jnp.fft.ifftn
 
     def weight():
-        kx, ky, kz = map(jnp.asarray, _wavenumbers(task, half=task.real))
-        return weights(kx, ky, kz) * multiplicity(kz, task.shape[2]) if task.real else weights(kx, ky, kz)
+        k = map(jnp.asarray, _wavenumbers(task, half=task.real))
+        return weights_of_half(*k, last=task.shape[-1]) if task.real else weights(*k)
 
     field = jax.device_put(u, jax.local_devices()[0])
     compiled = compile_for(of_transform(task, transform, inverse, weight), field)
@@ -163,6 +170,8 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
     import jaxdecomp  # pyright: ignore[reportMissingImports]  (only the extra `bench` installs it)
     import jaxdecomp.fft  # pyright: ignore[reportMissingImports]
 
+    if len(task.shape) != 3:
+        raise ValueError(f"its grids have three axes; got {task.shape}")
     if jaxdecomp.config.transpose_axis_contiguous != task.axis_contiguous:
         jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
         jax.clear_caches()  # functions that it has jitted do not see the change
@@ -212,7 +221,10 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     library: Any = importlib.import_module("mpi4py_fft")  # in no extra: it is built for an MPI and a FFTW of the user's
     newDistArray = library.newDistArray
     grid = list(task.mesh.devices.shape)
-    together = grid[1:] in ([], [1])  # y and z in one call; otherwise its option for that fails
+    if len(task.shape) < 2:
+        raise ValueError(f"its grids have two or more axes; got {task.shape}")
+    # The axes that are not divided in one call; otherwise its option for that fails.
+    together = len(task.shape) > 2 and not any(size > 1 for size in grid[1:])
     fft = library.PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=grid, collapse=together)
     field, spectrum, back = newDistArray(fft, False), newDistArray(fft, True), newDistArray(fft, False)
     field[:] = u[field.local_slice()]

@@ -19,13 +19,18 @@ class Spectra:
     norm: str
 
     @property
+    def axes(self) -> tuple[int, ...]:
+        """The array axes of the grid."""
+        return tuple(range(-len(self.shape), 0))
+
+    @property
     def kept(self) -> tuple[np.ndarray, ...]:
         """Where its modes are among all those of the grid."""
         return np.ix_(*(2 * np.abs(k) <= m for k, m in zip(self._along(), self.modes)))
 
     @property
     def wavenumbers(self) -> np.ndarray:
-        """Of shape `(3, *modes)`, with zero for Nyquist modes."""
+        """Of shape `(axes, *modes)`, with zero for Nyquist modes."""
         along = [np.where(2 * np.abs(k) == n, 0, k) for k, n in zip(self._along(), self.shape)]
         return np.stack([k[self.kept] for k in np.meshgrid(*along, indexing="ij")])
 
@@ -36,26 +41,26 @@ class Spectra:
     def forward(self, u: np.ndarray) -> np.ndarray:
         import scipy.fft
 
-        k: Any = scipy.fft.rfftn(u, axes=(-3, -2, -1), norm=self.norm, workers=os.cpu_count())
+        k: Any = scipy.fft.rfftn(u, axes=self.axes, norm=self.norm, workers=os.cpu_count())
         return k[(..., *self.kept)]
 
     def inverse(self, k: np.ndarray) -> np.ndarray:
         import scipy.fft
 
-        axes, workers = (-3, -2, -1), os.cpu_count()
-        u: Any = scipy.fft.irfftn(self.on_grid(k), s=self.shape, axes=axes, norm=self.norm, workers=workers)
+        workers = os.cpu_count()
+        u: Any = scipy.fft.irfftn(self.on_grid(k), s=self.shape, axes=self.axes, norm=self.norm, workers=workers)
         return u
 
     def on_grid(self, k: np.ndarray) -> np.ndarray:
         """The spectrum with all modes of the grid."""
-        nx, ny, nz = self.shape
-        whole = np.zeros((*k.shape[:-3], nx, ny, nz // 2 + 1), k.dtype)
+        *others, last = self.shape
+        whole = np.zeros((*k.shape[: -len(self.shape)], *others, last // 2 + 1), k.dtype)
         whole[(..., *self.kept)] = k
         return whole
 
     def _along(self) -> list[np.ndarray]:
         """The wavenumbers of the grid along each axis."""
-        kinds = (np.fft.fftfreq, np.fft.fftfreq, np.fft.rfftfreq)
+        kinds = [np.fft.fftfreq] * (len(self.shape) - 1) + [np.fft.rfftfreq]
         return [kind(n, 1 / n) for kind, n in zip(kinds, self.shape)]
 
 
@@ -68,7 +73,7 @@ class Flow:
 
     def velocity(self) -> np.ndarray:
         """A random one."""
-        return self._projected(self.spectra.noise(3))
+        return self._projected(self.spectra.noise(len(self.spectra.shape)))
 
     def linear(self) -> np.ndarray:
         return -self.viscosity * np.sum(self.spectra.wavenumbers**2, axis=0)
@@ -78,7 +83,7 @@ class Flow:
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)
         advection = velocity[0] * inverse(1j * k[0] * u)
-        for i in (1, 2):
+        for i in range(1, len(k)):
             advection += velocity[i] * inverse(1j * k[i] * u)
         return self._projected(-self.spectra.forward(advection))
 
@@ -134,15 +139,15 @@ class Layer:
         result, slope = self._activated()
         by_sum = result * slope
         k, back = self.spectra.forward(self.v), self.spectra.forward(by_sum)
-        convolved = self.spectra.inverse(np.einsum("oixyz,oxyz->ixyz", self._factors().conj(), back))
-        # Each mode stands for two, except where kz = 0.
-        counts = math.prod(self.spectra.shape) * np.where(self.spectra.wavenumbers[2] == 0, 1, 2)
+        convolved = self.spectra.inverse(np.einsum("oi...,o...->i...", self._factors().conj(), back))
+        # Each mode stands for two, except where k is zero along the last axis.
+        counts = math.prod(self.spectra.shape) * np.where(self.spectra.wavenumbers[-1] == 0, 1, 2)
         by_factors: Any = counts * k * back.conj()[:, None]
         return (
-            convolved + np.einsum("oi,oxyz->ixyz", self.matrix, by_sum),
+            convolved + np.einsum("oi,o...->i...", self.matrix, by_sum),
             np.stack([by_factors.real, -by_factors.imag]),
-            np.einsum("oxyz,ixyz->oi", by_sum, self.v),
-            np.sum(by_sum, axis=(1, 2, 3)),
+            np.tensordot(by_sum, self.v, (self.spectra.axes, self.spectra.axes)),
+            np.sum(by_sum, axis=self.spectra.axes),
         )
 
     def _factors(self) -> np.ndarray:
@@ -150,8 +155,12 @@ class Layer:
 
     def _activated(self) -> tuple[np.ndarray, np.ndarray]:
         """The result and its derivative by the sum that is activated, with `jax.nn.gelu`."""
-        k = np.einsum("oixyz,ixyz->oxyz", self._factors(), self.spectra.forward(self.v))
-        s = self.spectra.inverse(k) + np.einsum("oi,ixyz->oxyz", self.matrix, self.v) + self.bias[:, None, None, None]
+        k = np.einsum("oi...,i...->o...", self._factors(), self.spectra.forward(self.v))
+        s = (
+            self.spectra.inverse(k)
+            + np.einsum("oi,i...->o...", self.matrix, self.v)
+            + np.expand_dims(self.bias, self.spectra.axes)
+        )
         c, d = math.sqrt(2 / math.pi), 0.044715
         bend = np.tanh(c * (s + d * s**3))
         return s * (1 + bend) / 2, (1 + bend) / 2 + s * (1 - bend**2) * c * (1 + 3 * d * s**2) / 2

@@ -20,13 +20,14 @@ from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend, Counters
 from .._backend.xla import XLA
+from .._blocks import axis_names
 from .._decomposition import Decomposition
 from .._plan.stage import LocalTransform
 from .groups import HandOver
-from .operators import OPERATORS, operator_problem
+from .operators import OPERATORS, TRANSPOSE, operator_problem
 from .peers import Task
 from .program import Contestant, Problem, over_memory, report
-from .solvers import SOLVERS
+from .solvers import FLOWS, SOLVERS
 
 
 # Between groups of devices.
@@ -51,14 +52,20 @@ class Case:
 
 def cases(
     operators: Sequence[str],
-    shapes: Sequence[tuple[int, ...]],
-    meshes: Sequence[tuple[int, ...]],
+    grids: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     dtypes: Sequence[str],
     orders: Sequence[bool],
 ) -> list[Case]:
-    """All combinations; what has no storage order to choose comes once."""
+    """All combinations, of `grids` which are shapes with their meshes; what has no storage order comes once.
+
+    Raises `ValueError` for what does not go together.
+    """
     found = []
-    for shape, mesh, operator, dtype in product(shapes, meshes, operators, dtypes):
+    for (shape, mesh), operator, dtype in product(grids, operators, dtypes):
+        if operator != RESHARD and len(mesh) > max(1, len(shape) - 1):
+            raise ValueError(f"the mesh must have fewer axes than the grid; got {mesh} for {shape}")
+        if len(shape) < 2 and operator in (TRANSPOSE, RESHARD, *FLOWS):
+            raise ValueError(f"the operator {operator} needs a grid of two axes or more; got {shape}")
         if operator == "halo" and any(n % parts for n, parts in zip(shape, mesh)):
             raise ValueError(f"the mesh must divide the shape for the operator halo; got {shape} on {mesh}")
         if operator == RESHARD and (len(mesh) < 2 or mesh[0] < 2 or any(n % mesh[1] for n in shape[:2])):
@@ -73,7 +80,7 @@ def cases(
 
 def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
     grid = np.array(devices[: math.prod(sizes)]).reshape(sizes)
-    return Mesh(grid, ("x", "y")[: len(sizes)])
+    return Mesh(grid, axis_names(len(sizes)))
 
 
 def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._check import check_shape
 from .._decomposition import Decomposition
-from .._operator.fft import FFT, FFT3D
+from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
 from .._plan.plan import Plan
 from ..nn._fno import FNOBlock
@@ -32,8 +32,10 @@ WIDTH, MODES = 20, 12
 # Batched transforms: in which direction, and the axes before the grid.
 Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 
-# A right-hand side transforms velocity and vorticity to the grid, and their product back.
-RIGHT_HAND_SIDE: Calls = (("inverse", (6,)), ("forward", (3,)))
+
+def right_hand_side(ndim: int) -> Calls:
+    """Velocity and vorticity are transformed to the grid, and their product back."""
+    return ("inverse", (ndim + ndim * (ndim - 1) // 2,)), ("forward", (ndim,))
 
 
 @dataclass(frozen=True)
@@ -88,21 +90,23 @@ class SolverTransform:
 
 
 def _gradient(dec: Decomposition, dtype: np.dtype) -> Problem:
-    gradient = Gradient(FFT3D(dec, real=True))
+    gradient = Gradient(FFT(dec, real=True))
     transform = SolverTransform(gradient.transform, dtype)
-    calls: Calls = (("forward", ()), ("inverse", (3,)))
+    calls: Calls = (("forward", ()), ("inverse", (dec.ndim,)))
 
     def data():
         reference = transform.reference
         k = reference.noise()
         return (reference.inverse(k),), reference.inverse(1j * reference.wavenumbers * k)
 
-    ours = Program(gradient, (transform.field(),), (transform.field(3),), transform.plans(calls), transform.mesh, data)
+    ours = Program(
+        gradient, (transform.field(),), (transform.field(dec.ndim),), transform.plans(calls), transform.mesh, data
+    )
     return Problem(ours, {"its FFTs": transform.alone(calls)})
 
 
 def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
-    equation = NavierStokes(FFT3D(dec, real=True), VISCOSITY)
+    equation = NavierStokes(FFT(dec, real=True), VISCOSITY)
     transform = SolverTransform(equation.transform, dtype)
 
     def data():
@@ -110,15 +114,15 @@ def _navier_stokes(dec: Decomposition, dtype: np.dtype) -> Problem:
         u = flow.velocity()
         return (u,), flow.linear() * u + flow.nonlinear(u)
 
-    state = (transform.spectrum(3),)
-    ours = Program(partial(equation, 0.0), state, state, transform.plans(RIGHT_HAND_SIDE), transform.mesh, data)
+    state, calls = (transform.spectrum(dec.ndim),), right_hand_side(dec.ndim)
+    ours = Program(partial(equation, 0.0), state, state, transform.plans(calls), transform.mesh, data)
     full = SolverTransform(equation.transform.replace(modes=None), dtype)
     parts = {"its FFTs": transform, "its FFTs with all modes": full}
-    return Problem(ours, {name: part.alone(RIGHT_HAND_SIDE) for name, part in parts.items()})
+    return Problem(ours, {name: part.alone(calls) for name, part in parts.items()})
 
 
 def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem:
-    solver = ETDRK(NavierStokes(FFT3D(dec, real=True), VISCOSITY), DT, order)
+    solver = ETDRK(NavierStokes(FFT(dec, real=True), VISCOSITY), DT, order)
     transform = SolverTransform(solver.equation.transform, dtype)
 
     def data():
@@ -126,10 +130,8 @@ def _etdrk(order: Literal[2, 4], dec: Decomposition, dtype: np.dtype) -> Problem
         u = flow.velocity()
         return (u,), flow.step(u, DT, order)
 
-    state = (transform.spectrum(3),)
-    ours = Program(
-        partial(solver.step, 0.0), state, state, transform.plans(order * RIGHT_HAND_SIDE), transform.mesh, data
-    )
+    state, calls = (transform.spectrum(dec.ndim),), order * right_hand_side(dec.ndim)
+    ours = Program(partial(solver.step, 0.0), state, state, transform.plans(calls), transform.mesh, data)
     return Problem(ours, peers=lambda u: {"exponax": lambda: _exponax(transform, order, u)})
 
 
@@ -137,9 +139,9 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
     exponax: Any = importlib.import_module("exponax")
     reference = transform.reference
     n = reference.shape[0]
-    if reference.shape != (n, n, n):
+    if reference.shape != (n, n, n):  # On squares it has the flow by its vorticity.
         raise ValueError(f"its grids are cubes; got {reference.shape}")
-    highest = reference.wavenumbers[2].max()
+    highest = reference.wavenumbers[-1].max()
     options = {"diffusivity": VISCOSITY, "order": order}
     # It keeps modes up to this fraction of n // 2, less one: those that we keep, with a half for rounding.
     options["dealiasing_fraction"] = (highest + 1.5) / (n // 2)
@@ -159,7 +161,7 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
 
 def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
     """One layer, or its derivatives by the fields and all parameters."""
-    fft = FFT3D(dec, real=True)
+    fft = FFT(dec, real=True)
     modes = tuple(min(MODES, (n + 1) // 2) for n in check_fft(fft))
     # Shapes only: what each device has of the weights is part of the problem, as it is for fields.
     block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
@@ -189,6 +191,8 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
     return Problem(ours, {"its FFTs": transform.alone(calls)})
 
 
+# Flows, which need more than one dimension.
+FLOWS = ("navier-stokes", "etdrk2", "etdrk4")
 # Each makes a problem of a decomposition and a real dtype.
 SOLVERS: dict[str, Callable[[Decomposition, np.dtype], Problem]] = {
     "gradient": _gradient,
