@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
@@ -53,7 +52,7 @@ def check_bases_fit(bases: tuple[AbstractBasis, ...]) -> None:
 @functools.lru_cache(maxsize=1024)
 def find_route(
     lengths: tuple[int, ...],
-    start: Division,
+    start: Division | None,
     end: Division | None,
     bases: tuple[AbstractBasis, ...],
     stored: tuple[int, ...],
@@ -63,13 +62,19 @@ def find_route(
     """The route on which each device sends the fewest bytes, and of several such the one of the fewest exchanges.
 
     - `lengths`, `stored`: the lengths of the axes before and after their transforms.
-    - `start`, `end`: what divides the grid before and after all. Without `end`, any division will do that needs no
-        padding.
+    - `start`, `end`: what divides the grid before and after all. Without one of them, the route may start or end with
+        any division that needs no padding.
     - `is_complex`: whether the field is complex from the start.
 
     Raises `ValueError` where there is no route.
     """
-    wanted = frozenset(axis for axis, basis in enumerate(bases) if basis.is_transformed)
+    every = frozenset(axis for axis, basis in enumerate(bases) if basis.is_transformed)
+    if start is not None:
+        first, last, done, wanted, transform = start, end, frozenset(), every, _transformed
+    elif end is not None:  # The search goes backwards: exchanges cost the same in both directions.
+        first, last, done, wanted, transform = end, start, every, frozenset(), _undone
+    else:
+        raise ValueError("`start` or `end` of a route must be given.")
 
     def sizes(done: frozenset[int]) -> tuple[int, ...]:
         return tuple(stored[axis] if axis in done else n for axis, n in enumerate(lengths))
@@ -80,71 +85,70 @@ def find_route(
         return per_cell * math.prod(-(-n // part) for n, part in zip(sizes(done), parts))
 
     def has_arrived(division: Division, done: frozenset[int]) -> bool:
-        if end is not None:
-            return division == end
-        parts = (math.prod(size for _, size in units) for units in division)
-        return all(n % part == 0 for n, part in zip(sizes(done), parts))
+        return done == wanted and (is_even(sizes(done), division) if last is None else division == last)
 
     number = itertools.count()  # Equal routes are not compared any further.
-    leg, done = _transformed(start, frozenset(), bases)
-    ahead: list[Any] = [(0.0, 0, next(number), start, done, (leg,))]
+    leg, done = transform(first, done, bases)
+    ahead = [(0.0, 0, next(number), first, done, (leg,))]
     seen = set()
     while ahead:
         cost, exchanges, _, division, done, legs = heapq.heappop(ahead)
-        if done == wanted and has_arrived(division, done):
-            return _gathered(legs, bases, lengths, stored)
+        if has_arrived(division, done):
+            return legs if start is not None else tuple(Leg(leg.division, leg.axes[::-1]) for leg in legs[::-1])
         if (division, done) in seen:
             continue
         seen.add((division, done))
         for there, devices in _exchanges(division, sizes(done)):
             sent = max(cells(division, done), cells(there, done)) * (1 - 1 / devices)
-            leg, more = _transformed(there, done, bases)
+            leg, more = transform(there, done, bases)
             heapq.heappush(ahead, (cost + sent, exchanges + 1, next(number), there, more, (*legs, leg)))
-    raise ValueError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(start)} divide the grid")
+    raise ValueError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(first)} divide the grid")
+
+
+def is_even(lengths: tuple[int, ...], division: Division) -> bool:
+    """Whether a grid of `lengths` can be divided without padding."""
+    return all(n % math.prod(size for _, size in units) == 0 for n, units in zip(lengths, division))
 
 
 def _transformed(
     division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]
 ) -> tuple[Leg, frozenset[int]]:
-    """Transform every whole axis that can be transformed now, later axes first.
-
-    Bases that make coefficients complex go last: before, every transform takes half as long.
-    """
+    """Transform every whole axis that can be transformed now, later axes first."""
     axes: list[int] = []
-
-    def is_ready(axis: int) -> bool:
-        if axis in done or axis in axes or division[axis] or not bases[axis].is_transformed:
-            return False
-        takes, makes = bases[axis].kinds
-        before = {bases[other].kinds[1] for other in (*done, *axes)}
-        waiting = {bases[other].kinds[0] for other in range(len(bases)) if other not in (axis, *done, *axes)}
-        return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
-
-    while ready := [axis for axis in range(len(bases)) if is_ready(axis)]:
-        axes.append(min(ready, key=lambda axis: (bases[axis].kinds[1] == "complex", -axis)))
+    while ready := [axis for axis in range(len(bases)) if _is_ready(axis, division, done.union(axes), bases)]:
+        axes.append(ready[-1])
     return Leg(division, tuple(axes)), done.union(axes)
 
 
-def _gathered(
-    legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
-) -> tuple[Leg, ...]:
-    """The same route, where axes wait for a later leg if they can be transformed there together with later axes."""
-    axes = [list(leg.axes) for leg in legs]
-    for number, leg in enumerate(legs):
-        for axis in leg.axes:
-            waits = bases[axis].kinds == (None, "complex") and stored[axis] == lengths[axis]
-            later = (other for other in range(number + 1, len(legs)) if axes[other])
-            there = next(later, number)
-            if waits and max(axes[there]) > axis and not any(leg.division[axis] for leg in legs[number : there + 1]):
-                axes[number].remove(axis)
-                axes[there].append(axis)
-    return tuple(Leg(leg.division, tuple(own)) for leg, own in zip(legs, axes))
+def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
+    """Undo the transform of every whole axis that can have been the last one, earlier axes first."""
+    axes: list[int] = []
+    while last := [axis for axis in sorted(done) if _is_ready(axis, division, done - {axis}, bases)]:
+        axes.append(last[0])
+        done = done - {last[0]}
+    return Leg(division, tuple(axes)), done
+
+
+def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> bool:
+    """Whether an axis can be transformed when those in `done` are. Bases of real fields go before those that make
+    coefficients complex."""
+    if axis in done or division[axis] or not bases[axis].is_transformed:
+        return False
+    takes, makes = bases[axis].kinds
+    before = {bases[other].kinds[1] for other in done}
+    waiting = {bases[other].kinds[0] for other in range(len(bases)) if other not in (axis, *done)}
+    return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
 
 
 def _exchanges(division: Division, lengths: tuple[int, ...]) -> Iterator[tuple[Division, int]]:
     """What one exchange makes of a division, and how many devices take part in it: the last units of one axis go to
-    another one, behind its own."""
-    for source, target in itertools.permutations(range(len(division)), 2):
+    another one, behind its own.
+
+    Of routes that cost the same, the first one is taken. So axes that become divided anew come first, and then later
+    axes: this leads from z-pencils to x-pencils.
+    """
+    pairs = itertools.permutations(range(len(division)), 2)
+    for source, target in sorted(pairs, key=lambda pair: (bool(division[pair[1]]), -pair[0], pair[1])):
         for kept in range(len(division[source])):
             moved = division[source][kept:]
             new = {source: division[source][:kept], target: division[target] + moved}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from .._basis.base import AbstractBasis
+from .._basis.base import AbstractBasis, Run
 from .._blocks import Blocks
 from .plan import Plan
 from .route import Leg, check_bases_fit, divided_blocks, division_of, find_route
@@ -53,11 +53,17 @@ def plan_along(
     bases: tuple[AbstractBasis, ...],
     kept: Sequence[int],
     *,
+    points: tuple[int, ...] | None = None,
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """The plan of a transform on a given route; the arguments are those of `transform_plan`."""
-    halved = [axis for axis, n in enumerate(source.lengths) if bases[axis].stored(n) < n] if nyquist else []
+    """The plan of a transform on a given route; the arguments are those of `transform_plan`.
+
+    - `points`: the lengths that are transformed, those of `source` by default. An axis of another length is cropped or
+        zero-padded at its end before its transform, and afterwards likewise to its length in `target`.
+    """
+    points = points or source.lengths
+    halved = [axis for axis, n in enumerate(points) if bases[axis].stored(n) < n] if nyquist else []
     legs = tuple(part for leg in legs for part in _divided(leg, halved))
     stages: list[AbstractStage] = []
     here = source
@@ -73,7 +79,7 @@ def plan_along(
                 stages.append(Move(here, there))
                 here = there
         for group in groups:
-            stages += _transforms(here, group, source.lengths, bases, kept, nyquist)
+            stages += _transforms(here, group, points, bases, kept, nyquist, target.lengths)
             here = stages[-1].after
     if here != target:
         stages.append(Move(here, target))
@@ -114,18 +120,28 @@ def _transforms(
     bases: Sequence[AbstractBasis],
     kept: Sequence[int],
     nyquist: bool,
+    lengths: tuple[int, ...],
 ) -> list[AbstractStage]:
-    """Transform the axes of a group at once, and cut their coefficients."""
+    """Transform the axes of a group at once, and cut their coefficients; at last they have their `lengths`."""
+    fitted = _fitted(here, group, points)
+    here = fitted[-1].after if fitted else here
     basis = bases[group[-1]]
     transform = (bases[group[0]].joined(basis) if len(group) > 1 else None) or basis.forward
     spectrum = _with_lengths(here, {axis: bases[axis].stored(points[axis]) for axis in group})
-    stages: list[AbstractStage] = [LocalTransform(here, spectrum, group, transform)]
+    stages = [*fitted, LocalTransform(here, spectrum, group, transform)]
     cut = tuple(axis for axis in group if kept[axis] != points[axis])
     if cut:
         shorter = _with_lengths(spectrum, {axis: bases[axis].stored(kept[axis]) for axis in cut})
         runs = tuple(bases[axis].truncation(points[axis], kept[axis], nyquist=nyquist) for axis in cut)
         stages.append(Resize(spectrum, shorter, cut, runs))
-    return stages
+    return [*stages, *_fitted(stages[-1].after, group, lengths)]
+
+
+def _fitted(here: Blocks, axes: tuple[int, ...], lengths: tuple[int, ...]) -> list[AbstractStage]:
+    """Crop or zero-pad those of `axes` at their end that do not have their length in `lengths`."""
+    cut = tuple(axis for axis in axes if here.lengths[axis] != lengths[axis])
+    runs = tuple((Run(0, 0, min(here.lengths[axis], lengths[axis])),) for axis in cut)
+    return [Resize(here, _with_lengths(here, {axis: lengths[axis] for axis in cut}), cut, runs)] if cut else []
 
 
 def _with_lengths(blocks: Blocks, lengths: dict[int, int]) -> Blocks:
