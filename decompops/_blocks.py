@@ -6,7 +6,8 @@ hashable data.
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from jax.sharding import PartitionSpec
 Pencil = str | int
 # What divides a grid axis: one axis of the mesh, or several at once, the first one major.
 MeshAxis = str | tuple[str, ...]
+# One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
+BatchEntry = Any
 
 
 def axis_names(ndim: int) -> tuple[str, ...]:
@@ -168,3 +171,24 @@ def mesh_sizes(devices: int, axes: int = 2) -> list[tuple[int, ...]]:
         return [(devices,)] if axes else []
     divisors = [n for n in range(1, devices + 1) if devices % n == 0]
     return [(first, *rest) for first in divisors for rest in mesh_sizes(devices // first, axes - 1)]
+
+
+def batch_spec(
+    lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
+) -> tuple[BatchEntry, ...]:
+    """Choose the mesh axes that shard each leading axis; `sizes` are those of the batch axes of the mesh.
+
+    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
+    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
+    leaves the field replicated along it.
+    """
+    given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
+    free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
+    entries = [() if i in free else entry_names(entry) for i, entry in enumerate(given)]
+    used = {name for entry in entries for name in entry}
+    for name in (name for name in sizes if name not in used):
+        for i in sorted(free, key=lambda i: len(entries[i])):
+            if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
+                entries[i] = (*entries[i], name)
+                break
+    return tuple(map(spec_entry, entries))

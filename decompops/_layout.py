@@ -13,8 +13,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from . import _reductions as reductions
-from ._blocks import Blocks, axis_names
-from ._sharding import batch_spec, manual_axes, whole_along
+from ._blocks import Blocks, axis_names, batch_spec
+from ._sharding import manual_axes, whole_along
 
 
 Field = Shaped[Array | np.ndarray, "*field"]

@@ -6,8 +6,7 @@ the mesh that applies to an operator always has the axis types of the context an
 """
 
 import functools
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, TypeAlias
@@ -19,11 +18,9 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from . import _compat
-from ._blocks import entry_names, spec_entry
+from ._blocks import BatchEntry, batch_spec, entry_names, spec_entry
 
 
-# One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
-BatchEntry = Any
 # The type of each mesh axis; for `None` all are Auto.
 AxisTypes: TypeAlias = tuple[AxisType, ...] | None
 
@@ -273,6 +270,14 @@ def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[Bat
     return jax.lax.reshape(x, new, out_sharding=result_sharding(sharding, lead, names))
 
 
+def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
+    """`function(x)`, of the shape and the sharding of `x`, where JAX's types leave shardings inside to XLA."""
+    sharding = jax.typeof(x).sharding
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return function(x)
+    return jax.sharding.auto_axes(function, out_sharding=sharding)(x)
+
+
 def plain(x: Array) -> Array:
     """`x` without the mesh axes over which its type says that it is reduced: replicated over them, as it is anyway.
 
@@ -373,24 +378,3 @@ def _lead(sharding: NamedSharding, lead: int, grid_axes: Collection[str | None])
     """The mesh axes that shard each of the first `lead` axes, without those that the grid needs."""
     entries = entries_of(sharding, lead)[:lead]
     return tuple(spec_entry(name for name in entry_names(entry) if name not in grid_axes) for entry in entries)
-
-
-def batch_spec(
-    lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
-) -> tuple[BatchEntry, ...]:
-    """Choose the mesh axes that shard each leading axis; `sizes` are those of the batch axes of the mesh.
-
-    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
-    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
-    leaves the field replicated along it.
-    """
-    given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
-    free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]
-    entries = [() if i in free else entry_names(entry) for i, entry in enumerate(given)]
-    used = {name for entry in entries for name in entry}
-    for name in (name for name in sizes if name not in used):
-        for i in sorted(free, key=lambda i: len(entries[i])):
-            if lead[i] % math.prod(sizes[n] for n in (*entries[i], name)) == 0:
-                entries[i] = (*entries[i], name)
-                break
-    return tuple(map(spec_entry, entries))

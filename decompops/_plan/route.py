@@ -2,10 +2,10 @@
 
 import functools
 import heapq
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
@@ -21,6 +21,10 @@ class Leg:
 
     division: Division
     axes: tuple[int, ...]
+
+
+class NoRouteError(ValueError):
+    """No sequence of exchanges makes every axis whole that is to be transformed, and ends where it must."""
 
 
 def division_of(blocks: Blocks) -> Division:
@@ -66,7 +70,7 @@ def find_route(
         any division that needs no padding.
     - `is_complex`: whether the field is complex from the start.
 
-    Raises `ValueError` where there is no route.
+    Raises `NoRouteError` where there is none.
     """
     every = frozenset(axis for axis, basis in enumerate(bases) if basis.is_transformed)
     if start is not None:
@@ -85,27 +89,28 @@ def find_route(
         return per_cell * math.prod(-(-n // part) for n, part in zip(sizes(done), parts))
 
     def has_arrived(division: Division, done: frozenset[int]) -> bool:
-        return done == wanted and (is_even(sizes(done), division) if last is None else division == last)
+        return done == wanted and (_is_even(sizes(done), division) if last is None else division == last)
 
-    number = itertools.count()  # Equal routes are not compared any further.
     leg, done = transform(first, done, bases)
-    ahead = [(0.0, 0, next(number), first, done, (leg,))]
+    # Routes that cost the same are compared by the ranks of their exchanges, which differ.
+    ahead: list[tuple[Fraction, int, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
+    ahead = [(Fraction(0), 0, (), first, done, (leg,))]
     seen = set()
     while ahead:
-        cost, exchanges, _, division, done, legs = heapq.heappop(ahead)
+        cost, exchanges, ranks, division, done, legs = heapq.heappop(ahead)
         if has_arrived(division, done):
             return legs if start is not None else tuple(Leg(leg.division, leg.axes[::-1]) for leg in legs[::-1])
         if (division, done) in seen:
             continue
         seen.add((division, done))
-        for there, devices in _exchanges(division, sizes(done)):
-            sent = max(cells(division, done), cells(there, done)) * (1 - 1 / devices)
+        for rank, (there, devices) in enumerate(_exchanges(division, sizes(done), forwards=start is not None)):
+            sent = max(cells(division, done), cells(there, done)) * Fraction(devices - 1, devices)
             leg, more = transform(there, done, bases)
-            heapq.heappush(ahead, (cost + sent, exchanges + 1, next(number), there, more, (*legs, leg)))
-    raise ValueError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(first)} divide the grid")
+            heapq.heappush(ahead, (cost + sent, exchanges + 1, (*ranks, rank), there, more, (*legs, leg)))
+    raise NoRouteError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(first)} divide the grid")
 
 
-def is_even(lengths: tuple[int, ...], division: Division) -> bool:
+def _is_even(lengths: tuple[int, ...], division: Division) -> bool:
     """Whether a grid of `lengths` can be divided without padding."""
     return all(n % math.prod(size for _, size in units) == 0 for n, units in zip(lengths, division))
 
@@ -140,15 +145,17 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
     return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
 
 
-def _exchanges(division: Division, lengths: tuple[int, ...]) -> Iterator[tuple[Division, int]]:
+def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) -> Iterator[tuple[Division, int]]:
     """What one exchange makes of a division, and how many devices take part in it: the last units of one axis go to
     another one, behind its own.
 
-    Of routes that cost the same, the first one is taken. So axes that become divided anew come first, and then later
-    axes: this leads from z-pencils to x-pencils.
+    Of routes that cost the same, the one with the earlier exchanges is taken. Exchanges with a whole axis come first,
+    and of these the ones that make later axes whole: this leads from z-pencils to x-pencils. Backwards it is the other
+    way around, and leads from x-pencils to z-pencils.
     """
-    pairs = itertools.permutations(range(len(division)), 2)
-    for source, target in sorted(pairs, key=lambda pair: (bool(division[pair[1]]), -pair[0], pair[1])):
+    axes = range(len(division))[:: -1 if forwards else 1]
+    pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))
+    for source, target in pairs:
         for kept in range(len(division[source])):
             moved = division[source][kept:]
             new = {source: division[source][:kept], target: division[target] + moved}
