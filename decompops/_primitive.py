@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.errors import ConcretizationTypeError
 from jax.extend.core import Primitive, concrete_or_error
 from jax.interpreters import ad, batching, mlir
@@ -49,7 +50,7 @@ def apply(call: Call, x: Array) -> Array:
     if not manual_axes():
         lead = [None] * (x.ndim - source.ndim)
         spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
-        refuse_other_devices(_known(x), call.mesh, spec)
+        refuse_other_devices(known(x), call.mesh, spec)
     call.backend.prepare(call, x.dtype)
     return operator_p.bind(_place(call, x), call=call)
 
@@ -60,8 +61,10 @@ def apply_to_block(call: Call, block: Array) -> Array:
     return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
 
 
-def _known(x: Array) -> Array:
+def known(x: Array) -> Array:
     """The value of `x`, if it is known: `jax.grad` and the like know it when they trace eagerly."""
+    if not isinstance(x, Tracer):
+        return x
     try:
         value = concrete_or_error(None, x)
     except ConcretizationTypeError:

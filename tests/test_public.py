@@ -21,6 +21,10 @@ NAMES = {
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
+    dops.fft: {
+        *("fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft"),
+        *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"),
+    },
     dops.spectral: {
         *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative", "Divergence", "GaussianFilter"),
         *("GaussianRandomField", "Gradient", "Helmholtz", "InverseCurl", "InverseDivergence", "IsotropicFilter"),
@@ -70,6 +74,7 @@ FORBIDDEN = {
     "_decomposition": ("_operator", "_autotune", "spectral", *APPLICATIONS),
     "_primitive": ("_operator",),
     "_operator": ("_autotune", "spectral", *APPLICATIONS),
+    "fft": ("_autotune", "_decomposition", "spectral", *APPLICATIONS),
     "spectral": ("_autotune", *APPLICATIONS),
     "nn": ("_autotune", "pde", "mpmd"),
     "pde": ("_autotune", "nn", "mpmd"),

@@ -1,0 +1,80 @@
+"""Plans of transforms of whole arrays: each axis of an array is an axis of the grid, wherever the mesh divides it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from .._basis.base import AbstractBasis
+from .._blocks import Blocks, MeshAxis, entry_names
+from .plan import Plan
+from .route import Division, divided_blocks, find_route
+from .transform import plan_along
+
+
+# The mesh axes that divide each axis of an array: a partition spec of full length.
+Entries = tuple[MeshAxis | None, ...]
+
+
+def whole_array_plan(
+    name: str,
+    bases: tuple[AbstractBasis, ...],
+    lengths: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    ends: tuple[Entries | None, Entries | None],
+    sizes: Mapping[str, int],
+    *,
+    scale: float,
+    is_complex: bool,
+) -> Plan:
+    """Transform an array from points to coefficients, on the route that communicates least.
+
+    - `lengths`: the shape of the array before, the lengths that are transformed, and the shape afterwards.
+    - `ends`: what divides the array before and afterwards. One of them may be `None`: then it is the cheapest one of
+        which all sizes are divided.
+    - `sizes`: the sizes of the mesh axes.
+    - `is_complex`: whether the array is complex from the start.
+
+    Raises `ValueError` where there is no route.
+    """
+    before, points, after = lengths
+    start, end = (None if entries is None else _division(entries, sizes) for entries in ends)
+    legs = find_route(before, start, end, bases, after, is_complex=is_complex)
+    labels = next(entries for entries in ends if entries is not None)
+    source = _labelled(divided_blocks(before, legs[0].division), ends[0] or labels, sizes)
+    target = _labelled(divided_blocks(after, legs[-1].division), ends[1] or labels, sizes)
+    return plan_along(name, legs, source, target, bases, points, points=points, scale=scale)
+
+
+def default_entries(shape: Sequence[int], sizes: Mapping[str, int], fixed: Entries | None = None) -> Entries:
+    """Where an array of `shape` is taken to lie on mesh axes of `sizes`, where nothing tells.
+
+    The last mesh axes, as many as the array has axes, divide its axes in order: each goes to the next axis that it
+    divides. Entries in `fixed` stand. An array of one axis is whole, because its transform needs that.
+    """
+    entries = list(fixed or [None] * len(shape))
+    free = [axis for axis, entry in enumerate(entries) if entry is None] if len(shape) > 1 else []
+    for name in list(sizes)[-len(shape) :]:
+        found = next((axis for axis in free if shape[axis] % sizes[name] == 0), None)
+        if found is not None:
+            entries[found] = name
+            free = [axis for axis in free if axis > found]
+    return tuple(entries)
+
+
+def undivided_axis(shape: Sequence[int], entries: Entries, sizes: Mapping[str, int]) -> int | None:
+    """The first axis of an array that its mesh axes do not divide; `None` if they divide all."""
+    counts = [math.prod(sizes[name] for name in entry_names(entry)) for entry in entries]
+    return next((axis for axis, (n, count) in enumerate(zip(shape, counts)) if n % count), None)
+
+
+def _division(entries: Entries, sizes: Mapping[str, int]) -> Division:
+    """What divides each axis, where each mesh axis may be exchanged by itself."""
+    return tuple(tuple((name, sizes[name]) for name in entry_names(entry) if sizes[name] > 1) for entry in entries)
+
+
+def _labelled(blocks: Blocks, entries: Entries, sizes: Mapping[str, int]) -> Blocks:
+    """The same blocks, with the mesh axes of one device that `entries` has for axes that are whole.
+
+    They divide nothing, but JAX has them in the type of an array, and compares types.
+    """
+    labels = (entry if all(sizes[name] == 1 for name in entry_names(entry)) else None for entry in entries)
+    return replace(blocks, names=tuple(name or label for name, label in zip(blocks.names, labels)))

@@ -1,0 +1,338 @@
+"""Transforms as functions of arrays: where an array lies, and the plan that belongs to it."""
+
+import functools
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from .._backend.base import AbstractBackend, Call, Caller
+from .._backend.execute import run_on_block
+from .._backend.xla import XLA
+from .._basis.base import AbstractBasis
+from .._basis.points import Points
+from .._blocks import flat_names
+from .._compat import partitions
+from .._config import resolve_backend
+from .._operator.transform import check_norm
+from .._plan.plan import Plan
+from .._plan.route import NoRouteError
+from .._plan.whole import Entries, default_entries, undivided_axis, whole_array_plan
+from .._primitive import apply, known
+from .._sharding import batch_in_type, entries_of, explicit_spec, manual_axes, mesh_of, plain
+
+
+OutSharding = NamedSharding | PartitionSpec | None
+
+
+@dataclass(frozen=True)
+class Function:
+    """What one of the functions computes.
+
+    - `basis`, `last`: the basis of the axes that it transforms, and of the last one of them.
+    - `inverse`: whether it takes coefficients and returns points.
+    - `conjugated`: whether its matrix is the complex conjugate, with the norm of the opposite direction.
+    - `several`: whether its arguments are `axes` and `s`, and not `axis` and `n`.
+    """
+
+    name: str
+    basis: AbstractBasis
+    last: AbstractBasis
+    inverse: bool = False
+    conjugated: bool = False
+    several: bool = False
+
+    @property
+    def is_half(self) -> bool:
+        """Whether real numbers are on one side, and their half spectrum on the other."""
+        return self.last.kinds == ("real", "complex")
+
+
+class Place(NamedTuple):
+    """Where an array lies, as far as that is known.
+
+    - `sharding`: that of an array with a value, if it is on a mesh.
+    - `typed`: the Explicit mesh axes in the type of a traced array, if its mesh is known.
+    - `manual`: the mesh axes that a surrounding `shard_map` maps over.
+    """
+
+    mesh: Mesh | AbstractMesh
+    sharding: NamedSharding | None
+    typed: PartitionSpec | None
+    manual: frozenset[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the mesh axes that may divide the array."""
+        return {name: size for name, size in self.mesh.shape.items() if name not in self.manual}
+
+    def entries(self, shape: tuple[int, ...]) -> Entries | None:
+        """What divides an array of `shape` that lies here; `None` where that is not known."""
+        if self.sharding is not None:
+            same = dict(self.sharding.mesh.shape) == dict(self.mesh.shape)
+            return entries_of(self.sharding, len(shape)) if same else None
+        explicit = set(flat_names(explicit_spec(self.mesh, (self.mesh.axis_names,))))
+        if self.typed is None or not explicit:
+            return None
+        auto = {name: size for name, size in self.sizes.items() if name not in explicit}
+        return default_entries(shape, auto, partitions(self.typed))
+
+
+class Lengths(NamedTuple):
+    """The lengths of the axes of an array: at the points, those that are transformed, and of the coefficients."""
+
+    points: tuple[int, ...]
+    transformed: tuple[int, ...]
+    coefficients: tuple[int, ...]
+
+
+def transform(
+    function: Function,
+    x: Any,
+    lengths: Any,
+    axes: Any,
+    norm: Any,
+    mesh: Mesh | AbstractMesh | None,
+    out_sharding: OutSharding,
+    backend: AbstractBackend | str | None,
+) -> Array:
+    """Apply one of the functions to an array, wherever that lies."""
+    x = as_array(x)
+    place = _place(function.name, x, mesh, out_sharding)
+    backend = resolve_backend(backend)
+    arguments = _hashable(lengths), _hashable(axes), norm, out_sharding
+    widest = jax.dtypes.canonicalize_dtype(np.float64)
+    call, dtype = _call(function, x.shape, x.dtype, place, *arguments, backend, backend.caller(), widest)
+    x = x if x.dtype == dtype else x.astype(dtype)
+    return _program(call)(x) if place is None else apply(call, x)
+
+
+def as_array(x: Any) -> Array:
+    """`x` as an array of JAX. Raises `TypeError` for what is none."""
+    if isinstance(x, Array):
+        return plain(x)
+    if not isinstance(x, np.ndarray | np.generic):
+        raise TypeError(f"`x` must be an array; got {type(x).__name__}. Pass `jnp.asarray(x)`.")
+    return jnp.asarray(x)
+
+
+def refuse_blocks(name: str, mesh: Mesh | AbstractMesh | None) -> None:
+    """Raise `ValueError` inside a `shard_map` over all axes of the mesh: a block does not say what it is a part of."""
+    manual = manual_axes()
+    if manual and (mesh is None or manual.issuperset(mesh.axis_names)):
+        raise ValueError(
+            f"`x` must be a global array, but this call is inside a `shard_map` over the whole mesh, {sorted(manual)}; "
+            f"call `dops.fft.{name}` outside of it. To transform each block by itself, call `jnp.fft.{name}`."
+        )
+
+
+def check_array_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """The numbers of different axes of an array, counted from 0. Raises `ValueError` for anything else."""
+    several = isinstance(axes, tuple)
+    try:
+        numbers = tuple(operator.index(axis) for axis in (axes if several else (axes,)))
+    except TypeError:
+        numbers = ()
+    if not numbers or not all(-ndim <= axis < ndim for axis in numbers):
+        rule = "axes of the array, each" if several else "an axis of the array,"
+        raise ValueError(f"`{name}` must be {rule} from {-ndim} to {ndim - 1}; got {axes!r}.")
+    if len({axis % ndim for axis in numbers}) < len(numbers):
+        raise ValueError(f"`{name}` must be different axes of the array; got {axes!r}.")
+    return tuple(axis % ndim for axis in numbers)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | range | np.ndarray) else value
+
+
+def _place(name: str, x: Array, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
+    """Where `x` lies, or is to be sharded; `None` where there is no mesh."""
+    if not isinstance(mesh, Mesh | AbstractMesh | None):
+        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
+    if not isinstance(out_sharding, OutSharding):
+        raise TypeError(f"`out_sharding` must be a `PartitionSpec` or a `NamedSharding`; got {out_sharding!r}.")
+    manual = manual_axes()
+    value = x if manual else known(x)
+    own = mesh_of(value)
+    wanted = out_sharding.mesh if isinstance(out_sharding, NamedSharding) else None
+    mesh = next((found for found in (mesh, own, wanted) if found is not None and not found.empty), None)
+    refuse_blocks(name, mesh)
+    sharding = None if isinstance(value, Tracer) else value.sharding
+    if mesh is None:
+        if out_sharding is not None:
+            raise ValueError(
+                f"`out_sharding` must be a `NamedSharding` where `x` is on no mesh; got {out_sharding}. Or pass "
+                "`mesh=mesh`."
+            )
+        if sharding is not None and not sharding.is_fully_replicated:
+            raise ValueError(f"`x` must be on a mesh if it is sharded; got {sharding}. Pass `mesh=mesh`.")
+        return None
+    sharding = sharding if isinstance(sharding, NamedSharding) and not manual else None
+    typed = batch_in_type(x, 0) if isinstance(value, Tracer) and own is not None else None
+    return Place(mesh, sharding, typed, frozenset(manual))
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(call: Call):
+    """The program for arrays that are on no mesh."""
+    return jax.jit(functools.partial(run_on_block, call))
+
+
+@functools.lru_cache(maxsize=4096)  # Eager calls look up here what they have called before.
+def _call(
+    function: Function,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    place: Place | None,
+    lengths: Any,
+    axes: Any,
+    norm: Any,
+    out_sharding: OutSharding,
+    backend: AbstractBackend,
+    caller: Caller,
+    widest: np.dtype,
+) -> tuple[Call, np.dtype]:
+    """What a function calls, and the dtype that it casts `x` to. `widest` tells the 64-bit mode from the other one."""
+    del widest
+    if not shape or 0 in shape:
+        raise ValueError(f"`x` must have at least one axis, and cells along each; got shape {shape}.")
+    is_complex = bool(jnp.issubdtype(dtype, jnp.complexfloating))
+    if function.is_half and not function.inverse and is_complex:
+        raise TypeError(
+            f"`x` must be real for `{function.name}`; got {dtype}. Pass `x.real`, or call "
+            f"`{function.name.replace('ihfft', 'ifft').replace('rfft', 'fft')}`, which takes complex numbers."
+        )
+    numbers = _axes(function, axes, lengths, len(shape))
+    points = _points(function, shape, numbers, lengths)
+    bases: list[AbstractBasis] = [Points()] * len(shape)
+    for axis in numbers:
+        bases[axis] = function.last if axis == numbers[-1] else function.basis
+    stored = tuple(basis.stored(n) for basis, n in zip(bases, points))
+    # A Fourier transform of a complex field casts to complex numbers first.
+    is_complex = not function.is_half and (is_complex or function.last.kinds[1] == "complex")
+    plan_on = functools.partial(
+        whole_array_plan,
+        function.name,
+        tuple(bases),
+        Lengths(points, points, shape) if function.inverse else Lengths(shape, points, stored),
+        scale=_scale(function, norm, math.prod(bases[axis].forward.inverse_scale((points[axis],)) for axis in numbers)),
+        is_complex=is_complex,
+    )
+    if place is None:
+        undivided = (None,) * len(shape)
+        plan, mesh, backend = plan_on((undivided, undivided), {}), AbstractMesh((1,), ("device",)), XLA()
+    else:
+        backend.check(place.mesh)
+        result = points if function.inverse else stored
+        plan, mesh = _plan_at(plan_on, function, place, shape, result, out_sharding), place.mesh
+    plan = plan.inverse() if function.inverse else plan
+    plan = plan.conjugate() if function.conjugated else plan
+    return Call(plan, mesh, backend, caller=caller), plan.input_dtype(dtype)
+
+
+def _axes(function: Function, axes: Any, lengths: Any, ndim: int) -> tuple[int, ...]:
+    """The numbers of the axes to transform."""
+    if not function.several:
+        return check_array_axes("axis", axes, ndim)
+    if axes is None:
+        axes = tuple(range(-ndim if lengths is None else -len(lengths), 0))
+    numbers = check_array_axes("axes", axes if isinstance(axes, tuple) else (axes,), ndim)
+    if lengths is not None and (not isinstance(lengths, tuple) or len(lengths) != len(numbers)):
+        raise ValueError(f"`s` must have one length for each of `axes`, {axes}; got {lengths!r}.")
+    return numbers
+
+
+def _points(function: Function, shape: tuple[int, ...], axes: tuple[int, ...], lengths: Any) -> tuple[int, ...]:
+    """How many points there are along each axis of the array."""
+    points = list(shape)
+    name = "s" if function.several else "n"
+    if function.is_half and function.inverse:
+        points[axes[-1]] = 2 * (shape[axes[-1]] - 1)
+    if lengths is not None:
+        try:
+            given = tuple(map(operator.index, lengths if function.several else (lengths,)))
+        except TypeError:
+            given = (0,)
+        if min(given) < 1:
+            rule = "positive integers" if function.several else "a positive integer"
+            raise ValueError(f"`{name}` must be {rule}; got {lengths!r}.")
+        for axis, n in zip(axes, given):
+            points[axis] = n
+    if min(points) < 1:
+        raise ValueError(f"`{name}` must be given where a half spectrum has one mode only; got `x` of shape {shape}.")
+    return tuple(points)
+
+
+def _scale(function: Function, norm: Any, inverse: float) -> float:
+    """What the transform from points to coefficients is multiplied by."""
+    norm = check_norm(norm)
+    if norm == "ortho":
+        return math.sqrt(inverse)
+    return inverse if (norm == "forward") != function.conjugated else 1.0
+
+
+def _plan_at(
+    plan_on: functools.partial[Plan],
+    function: Function,
+    place: Place,
+    shape: tuple[int, ...],
+    result: tuple[int, ...],
+    out_sharding: OutSharding,
+) -> Plan:
+    """The plan for an array that lies at `place`, from points to coefficients."""
+    given, wanted = place.entries(shape), _wanted(place, result, out_sharding)
+    points = result if function.inverse else shape
+    if function.inverse:
+        # Coefficients of which nothing is known are taken to lie where the forward function leaves them.
+        start = default_entries(points, place.sizes) if given is None and wanted is None else wanted
+        ends = start, given
+    else:
+        ends = given or default_entries(points, place.sizes), wanted
+    try:
+        return plan_on(ends, place.mesh.shape)
+    except NoRouteError as error:
+        spec = PartitionSpec(*(given or next(filter(None, ends))))
+        help = "Shard `x` over fewer mesh axes, or choose lengths that more devices divide."
+        if len(shape) == 1:
+            help = "Replicate an array of one axis, or transform several of them as one array of two axes."
+        elif out_sharding is not None:
+            help = "Leave out `out_sharding`, or shard `x` over fewer mesh axes."
+        raise ValueError(
+            f"`x` must be sharded so that `{function.name}` can make each axis whole by exchanges, with "
+            f"a result that they divide; got shape {shape} sharded as {spec} on {place.sizes}, and a result of shape "
+            f"{result}. {help}"
+        ) from error
+
+
+def _wanted(place: Place, result: tuple[int, ...], out_sharding: OutSharding) -> Entries | None:
+    """What `out_sharding` says about the result, checked."""
+    if out_sharding is None:
+        return None
+    sizes = place.sizes
+    spec = out_sharding.spec if isinstance(out_sharding, NamedSharding) else out_sharding
+    if isinstance(out_sharding, NamedSharding) and dict(out_sharding.mesh.shape) != dict(place.mesh.shape):
+        raise ValueError(
+            f"`out_sharding` must be on the mesh of `x`, {dict(place.mesh.shape)}; got {dict(out_sharding.mesh.shape)}."
+        )
+    given = partitions(spec)
+    names = [name for entry in given for name in (entry if isinstance(entry, tuple) else (entry,))]
+    if not all(name is None or name in sizes for name in names) or len(given) > len(result):
+        raise ValueError(
+            f"`out_sharding` must have mesh axes from {tuple(sizes)} for the {len(result)} axes of the result; got "
+            f"{spec}."
+        )
+    entries = (*given, *[None] * (len(result) - len(given)))
+    axis = undivided_axis(result, entries, sizes)
+    if axis is not None:
+        raise ValueError(
+            f"`out_sharding` must divide the result, of shape {result}; got {spec}, whose mesh axes {entries[axis]!r} "
+            f"do not divide {result[axis]} cells along axis {axis}."
+        )
+    return entries

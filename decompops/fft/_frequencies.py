@@ -1,0 +1,75 @@
+"""Frequencies of Fourier modes, and arrays with frequency zero in the middle."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Float, Shaped
+
+from .._sharding import ambient_mesh, as_on_auto_axes, mesh_of, place
+from ._call import as_array, check_array_axes, refuse_blocks
+from ._fourier import AnyMesh, OutSharding, X
+
+
+Frequencies = Float[Array, " modes"]
+Shifted = Shaped[Array, "*shape"]
+
+
+def fftfreq(
+    n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
+) -> Frequencies:
+    """The frequencies of the modes of `fft` of length `n` with spacing `d`, in cycles per unit of length.
+
+    - `out_sharding`: how to shard them, on `mesh` or the ambient mesh. By default every device has all of them.
+    """
+    return _sharded("fftfreq", jnp.fft.fftfreq(n, d, dtype=dtype), mesh, out_sharding)
+
+
+def rfftfreq(
+    n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
+) -> Frequencies:
+    """The frequencies of the modes of `rfft` of length `n` with spacing `d`. The arguments are those of `fftfreq`."""
+    return _sharded("rfftfreq", jnp.fft.rfftfreq(n, d, dtype=dtype), mesh, out_sharding)
+
+
+def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding) -> Array:
+    if out_sharding is None:
+        return values
+    if isinstance(out_sharding, PartitionSpec):
+        mesh = ambient_mesh() if mesh is None else mesh
+        if mesh.empty:
+            raise ValueError(
+                f"`out_sharding` of `{name}` must be a `NamedSharding` where there is no ambient mesh; got "
+                f"{out_sharding}. Or pass `mesh=mesh`."
+            )
+        out_sharding = NamedSharding(mesh, out_sharding)
+    try:
+        out_sharding.shard_shape(values.shape)
+    except ValueError as error:
+        raise ValueError(f"`out_sharding` must divide {values.size} frequencies; got {out_sharding.spec}.") from error
+    return place(values, out_sharding)
+
+
+def fftshift(x: X, axes: int | Sequence[int] | None = None) -> Shifted:
+    """`x` with frequency zero moved to the middle of `axes`, by default of all.
+
+    The sharding stays. Devices send their neighbours what these lack, by collective permutes.
+    """
+    return _shifted(jnp.fft.fftshift, x, axes)
+
+
+def ifftshift(x: X, axes: int | Sequence[int] | None = None) -> Shifted:
+    """The inverse of `fftshift`."""
+    return _shifted(jnp.fft.ifftshift, x, axes)
+
+
+def _shifted(function: Callable, x: X, axes: int | Sequence[int] | None) -> Array:
+    x = as_array(x)
+    refuse_blocks(function.__name__, mesh_of(x))
+    if axes is not None:
+        axes = check_array_axes("axes", tuple(axes) if isinstance(axes, Sequence | np.ndarray) else axes, x.ndim)
+    return as_on_auto_axes(functools.partial(function, axes=axes), x)
