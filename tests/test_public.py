@@ -22,6 +22,7 @@ NAMES = {
 }
 SUBPACKAGES = {
     dops.fft: {
+        *("dct", "dctn", "dst", "dstn", "idct", "idctn", "idst", "idstn"),
         *("fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft"),
         *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"),
     },

@@ -16,6 +16,16 @@ They raise `ValueError` or `TypeError` for what NumPy or SciPy would refuse, for
 transformed axis whole, and inside a `shard_map` over the whole mesh.
 """
 
+from ._cosine import (
+    dct as dct,
+    dctn as dctn,
+    dst as dst,
+    dstn as dstn,
+    idct as idct,
+    idctn as idctn,
+    idst as idst,
+    idstn as idstn,
+)
 from ._fourier import (
     fft as fft,
     fft2 as fft2,

@@ -1,0 +1,176 @@
+"""Cosine and sine transforms of sharded arrays: those of `scipy.fft`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import Array
+from jaxtyping import Inexact
+
+from .._basis.cosine import AbstractSeries, Cosine, Sine, Type
+from .._plan.transform import Norm
+from ._call import Function, OutSharding, transform
+from ._fourier import AnyBackend, AnyMesh, X
+
+
+Result = Inexact[Array, "*shape"]
+
+
+def _function(
+    name: str, series: Callable[[Type, bool], AbstractSeries], kind: Type, norm: Any, orthogonalize: bool | None
+) -> Function:
+    basis = series(kind, norm == "ortho" if orthogonalize is None else orthogonalize)
+    return Function(name, basis, basis, inverse=name.startswith("i"), several=name.endswith("n"))
+
+
+def dct(
+    x: X,
+    type: Type = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The cosine transform of a type from 1 to 4 along one axis; of complex numbers, of both parts alike.
+
+    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
+        for `norm="ortho"` only.
+    """
+    function = _function("dct", Cosine, type, norm, orthogonalize)
+    return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
+
+
+def idct(
+    x: X,
+    type: Type = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The inverse of `dct` with the same arguments."""
+    function = _function("idct", Cosine, type, norm, orthogonalize)
+    return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
+
+
+def dst(
+    x: X,
+    type: Type = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The sine transform of a type from 1 to 4 along one axis; of complex numbers, of both parts alike.
+
+    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
+        for `norm="ortho"` only.
+    """
+    function = _function("dst", Sine, type, norm, orthogonalize)
+    return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
+
+
+def idst(
+    x: X,
+    type: Type = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The inverse of `dst` with the same arguments."""
+    function = _function("idst", Sine, type, norm, orthogonalize)
+    return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
+
+
+def dctn(
+    x: X,
+    type: Type = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The cosine transform of a type from 1 to 4 along several axes; of complex numbers, of both parts alike.
+
+    - `axes`: all by default, or the last ones, as many as `s` has lengths.
+    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
+        for `norm="ortho"` only.
+    """
+    function = _function("dctn", Cosine, type, norm, orthogonalize)
+    return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
+
+
+def idctn(
+    x: X,
+    type: Type = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The inverse of `dctn` with the same arguments."""
+    function = _function("idctn", Cosine, type, norm, orthogonalize)
+    return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
+
+
+def dstn(
+    x: X,
+    type: Type = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The sine transform of a type from 1 to 4 along several axes; of complex numbers, of both parts alike.
+
+    - `axes`: all by default, or the last ones, as many as `s` has lengths.
+    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
+        for `norm="ortho"` only.
+    """
+    function = _function("dstn", Sine, type, norm, orthogonalize)
+    return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
+
+
+def idstn(
+    x: X,
+    type: Type = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm | None = None,
+    *,
+    orthogonalize: bool | None = None,
+    mesh: AnyMesh = None,
+    out_sharding: OutSharding = None,
+    backend: AnyBackend = None,
+) -> Result:
+    """The inverse of `dstn` with the same arguments."""
+    function = _function("idstn", Sine, type, norm, orthogonalize)
+    return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
