@@ -73,6 +73,10 @@ class Place(NamedTuple):
         """The sizes of the mesh axes that may divide the array."""
         return {name: size for name, size in self.mesh.shape.items() if name not in self.manual}
 
+    def dividing(self, entries: Entries) -> set[str]:
+        """The mesh axes in `entries` that have several devices."""
+        return {name for name in flat_names(entries) if self.sizes[name] > 1}
+
     def entries(self, shape: tuple[int, ...]) -> Entries | None:
         """What divides an array of `shape` that lies here; `None` where that is not known."""
         if self.sharding is not None:
@@ -104,8 +108,8 @@ def transform(
     backend: AbstractBackend | str | None,
 ) -> Array:
     """Apply one of the functions to an array, wherever that lies."""
-    x = as_array(x)
     place = _place(function.name, x, mesh, out_sharding)
+    x = as_array(x)
     backend = resolve_backend(backend)
     arguments = _hashable(lengths), _hashable(axes), norm, out_sharding
     widest = jax.dtypes.canonicalize_dtype(np.float64)
@@ -152,19 +156,19 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | range | np.ndarray) else value
 
 
-def _place(name: str, x: Array, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
+def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
     """Where `x` lies, or is to be sharded; `None` where there is no mesh."""
     if not isinstance(mesh, Mesh | AbstractMesh | None):
         raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
     if not isinstance(out_sharding, OutSharding):
         raise TypeError(f"`out_sharding` must be a `PartitionSpec` or a `NamedSharding`; got {out_sharding!r}.")
     manual = manual_axes()
-    value = x if manual else known(x)
+    value = x if manual or not isinstance(x, Array) else known(x)
     own = mesh_of(value)
     wanted = out_sharding.mesh if isinstance(out_sharding, NamedSharding) else None
     mesh = next((found for found in (mesh, own, wanted) if found is not None and not found.empty), None)
     refuse_blocks(name, mesh)
-    sharding = None if isinstance(value, Tracer) else value.sharding
+    sharding = None if isinstance(value, Tracer) else getattr(value, "sharding", None)
     if mesh is None:
         if out_sharding is not None:
             raise ValueError(
@@ -288,13 +292,17 @@ def _plan_at(
 ) -> Plan:
     """The plan for an array that lies at `place`, from points to coefficients."""
     given, wanted = place.entries(shape), _wanted(place, result, out_sharding)
-    points = result if function.inverse else shape
+    if given is not None and wanted is not None and (own := place.dividing(given)) != place.dividing(wanted):
+        raise ValueError(
+            f"`out_sharding` must be over the mesh axes that divide `x`, {sorted(own)}; got {PartitionSpec(*wanted)}. "
+            "Reshard the result: `jax.sharding.reshard(y, out_sharding)`."
+        )
+    sizes = {name: n for name, n in place.sizes.items() if wanted is None or name in place.dividing(wanted)}
     if function.inverse:
         # Coefficients of which nothing is known are taken to lie where the forward function leaves them.
-        start = default_entries(points, place.sizes) if given is None and wanted is None else wanted
-        ends = start, given
+        ends = wanted if given or wanted else default_entries(result, sizes), given
     else:
-        ends = given or default_entries(points, place.sizes), wanted
+        ends = given or default_entries(shape, sizes), wanted
     try:
         return plan_on(ends, place.mesh.shape)
     except NoRouteError as error:

@@ -12,7 +12,7 @@ from ._call import Function, OutSharding, transform
 from ._fourier import AnyBackend, AnyMesh, X
 
 
-Result = Inexact[Array, "*shape"]
+Result = Inexact[Array, "*result"]
 
 
 def _function(
