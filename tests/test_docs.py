@@ -52,6 +52,14 @@ np.testing.assert_allclose(gradient, expected, atol=1e-5 * abs(expected).max())
 assert gradient.sharding.is_equivalent_to(dec.sharding(), 3)
 print("checked")
 """
+CHECK_FFT = """
+np.testing.assert_allclose(k, np.fft.fftn(x), atol=1e-2)
+np.testing.assert_allclose(y, x, atol=1e-4)
+np.testing.assert_allclose(w, np.fft.rfftn(x, axes=(0, 2)), atol=1e-2)
+specs = [array.sharding.spec for array in (k, y, v, w)]
+assert specs[:2] + specs[3:] == [jax.P(None, "x", "y"), jax.P("x", "y", None), jax.P(None, ("x", "y"), None)]
+print("checked")
+"""
 CHECK_CAVEATS = """
 assert u.shape == (30, 32, 30)
 np.testing.assert_allclose([wrong, right], [0.46875, 0.5], rtol=1e-4)
@@ -65,6 +73,7 @@ print("checked")
         ("README.md", "", CHECK),
         ("docs/index.md", PREPARED, CHECK_INDEX),
         ("docs/caveats.md", "", CHECK_CAVEATS),
+        ("docs/fft.md", "", CHECK_FFT),
     ],
 )
 def test_the_first_example_of_a_page(page, before, after):

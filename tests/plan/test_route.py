@@ -75,7 +75,8 @@ def test_axes_are_fitted_while_they_are_whole():
     crossed = whole_array_plan(
         "test", (FULL, POINTS), ((8, 4),) * 3, (("x", None), None), SIZES, scale=1.0, is_complex=True
     )
-    assert [type(stage) for stage in crossed.stages] == [Move, LocalTransform]
+    assert [type(stage) for stage in crossed.stages] == [Move, LocalTransform, Move]
+    assert [stage.gathered for stage in crossed.stages[::2]] == [0, None]  # the second one reorders what is there
     assert crossed.target.names == (None, "x")
 
 
