@@ -273,6 +273,7 @@ ERRORS = [
     (lambda fft: fft.fftn(X, axes=(0, -3)), ValueError, "`axes` must be different axes of the array; got (0, -3)"),
     (lambda fft: fft.fftshift(X, axes=()), ValueError, "`axes` must be axes of the array, each from -3 to 2; got ()"),
     (lambda fft: fft.fftn(X, s=(3,), axes=(0, 1)), ValueError, "`s` must have one length for each of `axes`, (0, 1)"),
+    (lambda fft: fft.fftn(X, s=3), ValueError, "`s` must be a sequence of lengths; got 3"),
     (lambda fft: fft.fft(X, n=0), ValueError, "`n` must be a positive integer; got 0"),
     (lambda fft: fft.dctn(X, s=(1.5, 2, 2)), ValueError, "`s` must be positive integers; got (1.5, 2, 2)"),
     (lambda fft: fft.irfft(X[..., :1]), ValueError, "`n` must be given where a half spectrum has one mode only"),

@@ -89,14 +89,6 @@ class Place(NamedTuple):
         return default_entries(shape, auto, partitions(self.typed))
 
 
-class Lengths(NamedTuple):
-    """The lengths of the axes of an array: at the points, those that are transformed, and of the coefficients."""
-
-    points: tuple[int, ...]
-    transformed: tuple[int, ...]
-    coefficients: tuple[int, ...]
-
-
 def transform(
     function: Function,
     x: Any,
@@ -179,8 +171,8 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
             raise ValueError(f"`x` must be on a mesh if it is sharded; got {sharding}. Pass `mesh=mesh`.")
         return None
     sharding = sharding if isinstance(sharding, NamedSharding) and not manual else None
-    typed = batch_in_type(x, 0) if isinstance(value, Tracer) and own is not None else None
-    return Place(mesh, sharding, typed, frozenset(manual))
+    is_typed = isinstance(value, Tracer) and own is not None and dict(own.shape) == dict(mesh.shape)
+    return Place(mesh, sharding, batch_in_type(x, 0) if is_typed else None, frozenset(manual))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -225,7 +217,7 @@ def _call(
         whole_array_plan,
         function.name,
         tuple(bases),
-        Lengths(points, points, shape) if function.inverse else Lengths(shape, points, stored),
+        (points, points, shape) if function.inverse else (shape, points, stored),
         scale=_scale(function, norm, math.prod(bases[axis].forward.inverse_scale((points[axis],)) for axis in numbers)),
         is_complex=is_complex,
     )
@@ -245,10 +237,12 @@ def _axes(function: Function, axes: Any, lengths: Any, ndim: int) -> tuple[int, 
     """The numbers of the axes to transform."""
     if not function.several:
         return check_array_axes("axis", axes, ndim)
+    if not isinstance(lengths, tuple | None):
+        raise ValueError(f"`s` must be a sequence of lengths; got {lengths!r}.")
     if axes is None:
         axes = tuple(range(-ndim if lengths is None else -len(lengths), 0))
     numbers = check_array_axes("axes", axes if isinstance(axes, tuple) else (axes,), ndim)
-    if lengths is not None and (not isinstance(lengths, tuple) or len(lengths) != len(numbers)):
+    if lengths is not None and len(lengths) != len(numbers):
         raise ValueError(f"`s` must have one length for each of `axes`, {axes}; got {lengths!r}.")
     return numbers
 
