@@ -18,7 +18,7 @@ from jax import Array
 from options import Parser, at_least, figure, make_mesh, mesh_shape
 
 
-def random_velocity(fft: dops.FFT3D, key: Array) -> Array:
+def random_velocity(fft: dops.FFT, key: Array) -> Array:
     """A random divergence-free field of unit variance, smooth on the scale of the box."""
     field = GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 2))
     u = LerayProjection(fft)(jnp.stack([field(part) for part in jax.random.split(key, 3)]))

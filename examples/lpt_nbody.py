@@ -57,7 +57,7 @@ class MatterPower(eqx.Module):
 class ParticleMesh(eqx.Module):
     """Particles, one per cell, and fields on a grid; `halo` is how many cells a particle may move along x and y."""
 
-    fft: dops.FFT3D
+    fft: dops.FFT
     halo: int = eqx.field(static=True)
 
     @property

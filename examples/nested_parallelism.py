@@ -33,7 +33,7 @@ END = 2.0
 HIGHEST = 0.2  # viscosity
 
 
-def solve(fft: dops.FFT3D, viscosity: Array, u: Array) -> Array:
+def solve(fft: dops.FFT, viscosity: Array, u: Array) -> Array:
     """One flow (3, n, n, n) at its end, by the classical fourth-order Runge–Kutta method. Knows of no ensemble."""
     steps = math.ceil(END * HIGHEST * 3 * (u.shape[-1] / 3) ** 2 / 2.5)  # stable, if νk²dt < 2.78
     dt = END / steps
@@ -54,7 +54,7 @@ def solve(fft: dops.FFT3D, viscosity: Array, u: Array) -> Array:
     return jax.lax.scan(step, u, length=steps)[0]
 
 
-def ensemble(fft: dops.FFT3D, viscosities: Array, flows: Array) -> Array:
+def ensemble(fft: dops.FFT, viscosities: Array, flows: Array) -> Array:
     """All flows (members, 3, n, n, n) at their end."""
     return jax.vmap(lambda viscosity, u: solve(fft, viscosity, u))(viscosities, flows)
 

@@ -65,7 +65,7 @@ class Report(NamedTuple):
     corrected: Any  # and with the network, before it has seen the snapshot
 
 
-def first_velocity(fft: dops.FFT3D) -> Array:
+def first_velocity(fft: dops.FFT) -> Array:
     """A random solenoidal field: the same on every mesh."""
     draw, project = spectral.GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 8)), spectral.LerayProjection(fft)
     u = project(jax.vmap(draw)(jax.random.split(jax.random.key(0), 3)))

@@ -63,7 +63,7 @@ def find_route(
     *,
     is_complex: bool = True,
 ) -> tuple[Leg, ...]:
-    """The route on which each device sends the fewest bytes, and of several such the one of the fewest exchanges.
+    """The route of the fewest exchanges, and of several such the one on which each device sends the fewest bytes.
 
     - `lengths`, `stored`: the lengths of the axes before and after their transforms.
     - `start`, `end`: what divides the grid before and after all. Without one of them, the route may start or end with
@@ -93,20 +93,21 @@ def find_route(
 
     leg, done = transform(first, done, bases)
     # Routes that cost the same are compared by the ranks of their exchanges, which differ.
-    ahead: list[tuple[Fraction, int, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
-    ahead = [(Fraction(0), 0, (), first, done, (leg,))]
+    ahead: list[tuple[int, Fraction, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
+    ahead = [(0, Fraction(0), (), first, done, (leg,))]
     seen = set()
     while ahead:
-        cost, exchanges, ranks, division, done, legs = heapq.heappop(ahead)
+        exchanges, cost, ranks, division, done, legs = heapq.heappop(ahead)
         if has_arrived(division, done):
-            return legs if start is not None else tuple(Leg(leg.division, leg.axes[::-1]) for leg in legs[::-1])
+            forwards = legs if start is not None else tuple(Leg(leg.division, leg.axes[::-1]) for leg in legs[::-1])
+            return _joined(forwards, bases, lengths, stored)
         if (division, done) in seen:
             continue
         seen.add((division, done))
         for rank, (there, devices) in enumerate(_exchanges(division, sizes(done), forwards=start is not None)):
             sent = max(cells(division, done), cells(there, done)) * Fraction(devices - 1, devices)
             leg, more = transform(there, done, bases)
-            heapq.heappush(ahead, (cost + sent, exchanges + 1, (*ranks, rank), there, more, (*legs, leg)))
+            heapq.heappush(ahead, (exchanges + 1, cost + sent, (*ranks, rank), there, more, (*legs, leg)))
     raise NoRouteError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(first)} divide the grid")
 
 
@@ -118,19 +119,22 @@ def _is_even(lengths: tuple[int, ...], division: Division) -> bool:
 def _transformed(
     division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]
 ) -> tuple[Leg, frozenset[int]]:
-    """Transform every whole axis that can be transformed now, later axes first."""
+    """Transform every whole axis that can be transformed now, later axes first.
+
+    Bases that make coefficients complex go last: before, every transform takes half as long.
+    """
     axes: list[int] = []
     while ready := [axis for axis in range(len(bases)) if _is_ready(axis, division, done.union(axes), bases)]:
-        axes.append(ready[-1])
+        axes.append(min(ready, key=lambda axis: (bases[axis].kinds[1] == "complex", -axis)))
     return Leg(division, tuple(axes)), done.union(axes)
 
 
 def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
-    """Undo the transform of every whole axis that can have been the last one, earlier axes first."""
+    """Undo the transform of every whole axis that can have been the last one: the reverse of `_transformed`."""
     axes: list[int] = []
-    while last := [axis for axis in sorted(done) if _is_ready(axis, division, done - {axis}, bases)]:
-        axes.append(last[0])
-        done = done - {last[0]}
+    while last := [axis for axis in done if _is_ready(axis, division, done - {axis}, bases)]:
+        axes.append(min(last, key=lambda axis: (bases[axis].kinds[1] != "complex", axis)))
+        done = done - {axes[-1]}
     return Leg(division, tuple(axes)), done
 
 
@@ -143,6 +147,22 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
     before = {bases[other].kinds[1] for other in done}
     waiting = {bases[other].kinds[0] for other in range(len(bases)) if other not in (axis, *done)}
     return not (takes == "real" and "complex" in before) and not (makes == "complex" and "real" in waiting)
+
+
+def _joined(
+    legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
+) -> tuple[Leg, ...]:
+    """The same route, where axes wait for a later leg if they can be transformed there in one call with later axes."""
+    axes = [list(leg.axes) for leg in legs]
+    for number, leg in enumerate(legs):
+        for axis in leg.axes:
+            waits = bases[axis].kinds == (None, "complex") and stored[axis] == lengths[axis]
+            later = (other for other in range(number + 1, len(legs)) if axes[other])
+            there = next(later, number)
+            if waits and max(axes[there]) > axis and not any(leg.division[axis] for leg in legs[number : there + 1]):
+                axes[number].remove(axis)
+                axes[there].append(axis)
+    return tuple(Leg(leg.division, tuple(own)) for leg, own in zip(legs, axes))
 
 
 def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) -> Iterator[tuple[Division, int]]:

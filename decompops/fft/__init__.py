@@ -8,7 +8,7 @@ Transforms take three more arguments, by keyword:
 - `mesh`: the device mesh. `None` is the ambient mesh of `jax.set_mesh`, else that of the array. An array on no mesh is
     transformed where it is.
 - `out_sharding`: a `PartitionSpec` or a `NamedSharding` for the result. With `None` the result stays where it arises
-    with the fewest bytes sent.
+    with the fewest exchanges and bytes.
 - `backend`: what moves the data; `None` for the default of `dops.config`.
 
 They raise `ValueError` or `TypeError` for what NumPy or SciPy would refuse, for arrays without cells, for an

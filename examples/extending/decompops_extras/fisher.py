@@ -16,7 +16,7 @@ class Fisher(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: dops.FFT3D
+    fft: dops.FFT
     diffusivity: Number
     growth: Number
     box: dops.Box = dops.Box()

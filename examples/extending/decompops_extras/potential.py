@@ -12,7 +12,7 @@ class Potential(AbstractSpectralOperator):
     `∇p` is the curl-free part of v.
     """
 
-    fft: dops.FFT3D
+    fft: dops.FFT
     box: dops.Box = dops.Box()
     components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
 
