@@ -132,24 +132,28 @@ class CuDecomp(AbstractBackend):
         return dtype
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
-        match stages[0]:
-            case Move() as stage:
-                known = isinstance(stage.mesh_axis, str) and not stage.is_partial
-                return int(known and stage.before.ndim == 3)
-            case Extend() as stage:
-                return int(not isinstance(stage.before.names[stage.axis], tuple) and stage.before.ndim == 3)
-            case _:
-                return 0
-
-    def run(self, plan: Plan, block: Array, call: Call) -> Array:
-        (stage,) = plan.stages
+        stage = stages[0]
+        compound = any(isinstance(name, tuple) for name in (*stage.before.names, *stage.after.names))
+        if compound or stage.before.ndim > 3:
+            return 0
         match stage:
             case Move():
-                return self._move(call, stage, block)
+                return int(stage.mesh_axis is not None and not stage.is_partial)
+            case _:
+                return int(isinstance(stage, Extend))
+
+    def run(self, plan: Plan, block: Array, call: Call) -> Array:
+        missing = 3 - plan.source.ndim
+        stage = _in_three(plan.stages[0])
+        block = block.reshape(*block.shape, *[1] * missing)
+        match stage:
+            case Move():
+                result = self._move(call, stage, block)
             case Extend():
-                return extend_or_add(stage, block, functools.partial(self._exchange, call))
+                result = extend_or_add(stage, block, functools.partial(self._exchange, call))
             case _:
                 raise AssertionError(f"cuDecomp does not take {stage}")
+        return result.reshape(result.shape[: result.ndim - missing])
 
     def _allocates(self, use: "_Use") -> bool:
         """Whether cuDecomp must allocate the work space itself."""
@@ -168,6 +172,9 @@ class CuDecomp(AbstractBackend):
 
     def _uses(self, call: Call, stage: AbstractStage) -> list["_Use"]:
         """What `stage` needs of cuDecomp."""
+        if not self.takes((stage,)):
+            return []
+        stage = _in_three(stage)
         if isinstance(stage, Move) and stage.gathered is not None:
             return [self._transpose(call, stage)]
         if isinstance(stage, Extend):
@@ -329,6 +336,25 @@ def _mesh_axes(call: Call) -> list[Any]:
 def order_of(axes: tuple[int, int, int], layout: Blocks) -> tuple[int, ...]:
     """How `layout` stores cuDecomp's X, Y and Z, which are `axes` here, the fastest first."""
     return tuple(axes.index(axis) for axis in reversed(layout.order))
+
+
+def _in_three(stage: AbstractStage) -> AbstractStage:
+    """A stage on a grid of fewer axes as one on a grid of three, which cuDecomp knows: the others have one cell."""
+
+    def embedded(layout: Blocks) -> Blocks:
+        missing = range(layout.ndim, 3)
+        one = tuple(1 for _ in missing)
+        return Blocks(
+            (*layout.lengths, *one),
+            (*layout.parts, *one),
+            (*layout.names, *(None for _ in missing)),
+            (*layout.order, *missing),
+            (*layout.halo, *((0, 0) for _ in missing)),
+        )
+
+    if stage.before.ndim == 3 or not isinstance(stage, Move | Extend):
+        return stage
+    return replace(stage, before=embedded(stage.before), after=embedded(stage.after))
 
 
 def _exchanged(stage: Move) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def kernels(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("task", "ranks"),
     [
-        *(("matrix", 4), ("matrix", 3), ("matrix", 1), ("grid", 4), ("slabs", 3), ("transformations", 4)),
+        *(("matrix", 4), ("matrix", 3), ("matrix", 1), ("grid", 4), ("axes", 4), ("slabs", 3), ("transformations", 4)),
         *(("stress", 2), ("small", 2), ("spectral", 2), ("part", 3)),
     ],
 )
@@ -44,7 +44,7 @@ def test_results(task, ranks, kernels):
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
     if ranks > 1:  # else there is none; the mock refuses while descriptors are left
-        assert f"mock: finalized a handle of {2 if task == 'part' else ranks}" in done.stdout
+        assert f"mock: finalized a handle of {2 if task in ('part', 'axes') else ranks}" in done.stdout
 
 
 def test_autotuning(kernels):
