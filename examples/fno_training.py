@@ -58,7 +58,7 @@ def divided(leaf: Array) -> NamedSharding:
     return NamedSharding(sharding.mesh, P(*spec))
 
 
-def advance(model: dops.nn.FNO3D, u: Array) -> Array:
+def advance(model: dops.nn.FNO, u: Array) -> Array:
     """One interval: the network predicts the change."""
     return u + model(u)
 
@@ -66,14 +66,14 @@ def advance(model: dops.nn.FNO3D, u: Array) -> Array:
 class Trainer:
     """A training step, and what it needs of the model besides its parameters."""
 
-    def __init__(self, model: dops.nn.FNO3D, rate: float):
+    def __init__(self, model: dops.nn.FNO, rate: float):
         self.optimiser = optax.adam(rate)
         parameters, self.rest = eqx.partition(model, eqx.is_inexact_array)
         self.used = jax.tree.map(lambda leaf: jax.typeof(leaf).sharding, parameters)
         parameters = jax.tree.map(lambda leaf: jax.sharding.reshard(leaf, divided(leaf)), parameters)
         self.start = parameters, jax.jit(self.optimiser.init)(parameters)
 
-    def model(self, parameters: Any) -> dops.nn.FNO3D:
+    def model(self, parameters: Any) -> dops.nn.FNO:
         """The network, its parameters gathered over `data`."""
         return eqx.combine(jax.tree.map(jax.sharding.reshard, parameters, self.used), self.rest)
 

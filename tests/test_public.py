@@ -46,7 +46,10 @@ SUBPACKAGES = {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
         "spmd_to_mpmd_reshard",
     },
-    dops.nn: {"FNO3D", "HaloConv3D", "SpectralConv3D"},
+    dops.nn: {
+        *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
+        "SpectralConv3D",
+    },
     dops.pde: {
         *("AbstractEquation", "Advection", "Burgers", "Diffusion", "ETDRK", "KuramotoSivashinsky", "NavierStokes"),
         "RealSpace",
