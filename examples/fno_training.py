@@ -33,7 +33,7 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape
 FRAMES = 5  # of each flow, an interval of 0.25 apart
 
 
-def make_flows(fft: dops.FFT3D, samples: int, key: Array) -> Array:
+def make_flows(fft: dops.FFT, samples: int, key: Array) -> Array:
     """Velocities `(FRAMES, samples, 3, nx, ny, nz)` of decaying flows from random initial fields."""
     field, project = GaussianRandomField(fft, lambda k: jnp.exp(-(k**2) / 4)), LerayProjection(fft)
     keys = jax.random.split(key, (samples, 3))

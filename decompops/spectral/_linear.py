@@ -55,8 +55,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         LerayProjection: lx.positive_semidefinite_tag,
         Poisson: lx.negative_semidefinite_tag,
     }
-    if operator.decomposition.ndim == 3:
-        known[Curl] = lx.symmetric_tag  # In two dimensions it is not square.
+    if isinstance(operator, Curl) and operator.decomposition.ndim == 3:  # In two dimensions it is not square.
+        known[Curl] = lx.symmetric_tag
     given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)
     if type(operator) in known:
         given = (*given, known[type(operator)])
