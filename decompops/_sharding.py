@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -275,7 +275,7 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return function(x)
-    return jax.sharding.auto_axes(function, out_sharding=sharding)(x)
+    return cast(Callable, jax.sharding.auto_axes(function, out_sharding=sharding))(x)
 
 
 def plain(x: Array) -> Array:
