@@ -17,7 +17,7 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "Cosine", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI", "Points", "Sine"),
+    *("Box", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI", "Points", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -63,10 +63,19 @@ EXTEND = {
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
     *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
     *("check_bases", "check_box", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),
-    *("check_norm", "check_number", "check_one_or_three", "check_pencil", "check_shape", "check_up_to", "move"),
-    *("plan_in_form", "register_backend", "run_stage", "transform_plan", "vector"),
+    *("check_norm", "check_number", "check_one_or_each", "check_shape", "check_up_to", "move"),
+    *(
+        "axis_names",
+        "check_axes",
+        "check_axis",
+        "plan_in_form",
+        "register_backend",
+        "run_stage",
+        "transform_plan",
+        "vector",
+    ),
 }
-EXTEND_TYPES = {"AXES", "Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
+EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
 # What the files of a room (a folder, or a file) may not import, besides what makes a circle.
 OUTER = ("_bench", "_selftest", "cli")
 APPLICATIONS = ("nn", "pde", "mpmd")

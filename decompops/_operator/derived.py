@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
@@ -144,7 +145,8 @@ def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
     if mesh is None:
         raise ValueError(
             f"`mesh` must be given to `{operator.title}`, or be the ambient mesh (`jax.set_mesh`), for an array whose "
-            f"mesh is not known; got {jax.typeof(x)}. (Inside `jax.jit` an array tells its mesh only on Explicit axes.)"
+            f"mesh is not known; got {jnp.result_type(x)}{jnp.shape(x)}. (Inside `jax.jit` an array tells its mesh only "
+            "on Explicit axes.)"
         )
     return on_mesh(operator, mesh)
 
