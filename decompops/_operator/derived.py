@@ -145,7 +145,7 @@ def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
     if mesh is None:
         raise ValueError(
             f"`mesh` must be given to `{operator.title}`, or be the ambient mesh (`jax.set_mesh`), for an array whose "
-            f"mesh is not known; got {jnp.result_type(x)}{jnp.shape(x)}. (Inside `jax.jit` an array tells its mesh only "
+            f"mesh is not known; got {jnp.result_type(x)}{jnp.shape(x)}. (In `jax.jit` an array tells its mesh only "
             "on Explicit axes.)"
         )
     return on_mesh(operator, mesh)
