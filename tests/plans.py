@@ -35,6 +35,7 @@ def check_plans(backend: MPI) -> None:
                 check(backend, mesh, random_steps(rng, mesh, ndim, entries), rng)
     check(backend, slab, halved_in_the_middle(slab), rng)
     check(backend, slab, planes_of_cosines(slab), rng)
+    check(backend, slab, planes_between_others(slab), rng)
     check_adjoint(backend, pencils)
     check_kinds(backend, slab)
     assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # too many axes
@@ -174,6 +175,16 @@ def planes_of_cosines(mesh: Mesh) -> Steps:
     steps.transform(RealToReal("dct", 2), (0, 1))
     steps.move(2, 0, (0, 1, 2, 3))
     steps.transform(RealToReal("dct", 3), (2,))
+    return steps
+
+
+def planes_between_others(mesh: Mesh) -> Steps:
+    """The two passes over planes neither start from the field nor end with the result, and real lines grow longer."""
+    blocks = Blocks((mesh.size, 4, 4, 6), (mesh.size, 1, 1, 1), ("x", None, None, None))
+    steps = Steps(random_field((5, *blocks.lengths)), blocks, batch=1)
+    steps.transform(RealToReal("dct", 2), (1,))
+    steps.transform(DFT("r2c", -1), (2, 3))
+    steps.transform(DFT("c2c", 1), (1,))
     return steps
 
 

@@ -92,7 +92,7 @@ class Compiler {
       bool last = i + 1 == pending_.size();
       element_ = element_after(lines);
       Region region = current_.region.with(lines.axis, 0, lines.cells_out());
-      Field result = last ? (to ? *to : in_scratch(region)) : between(region, lines, pending_[i + 1], sweep);
+      Field result = last ? (to ? *to : in_scratch(region, sweep)) : between(region, lines, pending_[i + 1], sweep);
       const bool stream = !sweep.planes || last ? region.volume() * element_ >= kStreamBytes : false;
       sweep.passes.push_back({lines, current_, result, stream});
       current_ = result;
@@ -120,10 +120,15 @@ class Compiler {
       piece.region = region;
       return {region, {piece}};
     }
-    return in_scratch(region);
+    return in_scratch(region, sweep);
   }
 
-  Field in_scratch(const Region& region) { return {region, {dense(scratch(region), 0, region)}}; }
+  // The first pass over planes reads the next plane after the second one has written the last, so what it reads from is
+  // not free yet.
+  Field in_scratch(const Region& region, const Sweep& sweep) {
+    const Field& read = sweep.passes.empty() ? current_ : sweep.passes.front().from;
+    return {region, {dense(scratch(region, read), 0, region)}};
+  }
 
   // What follows needs the results of pending transforms in one piece.
   void settle() {
@@ -132,9 +137,9 @@ class Compiler {
     order_ = natural(ndim_);
   }
 
-  // Scratch memory that `current_` does not lie in.
-  Buffer scratch(const Region& region) {
-    bool taken = std::any_of(current_.pieces.begin(), current_.pieces.end(),
+  // Scratch memory that `read` does not lie in.
+  Buffer scratch(const Region& region, const Field& read) {
+    bool taken = std::any_of(read.pieces.begin(), read.pieces.end(),
                              [](const Piece& piece) { return piece.buffer == kScratch; });
     Buffer buffer = taken ? kScratch2 : kScratch;
     reserve(buffer, region.volume() * element_);
@@ -228,7 +233,8 @@ class Compiler {
     const Index mine = place_.coordinate(line);
     const bool last = is_last(stage);
     const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-    const Piece target = last ? dense(kResult, 0, after, plan_.target.order) : dense(scratch(after), 0, after, order_);
+    const Buffer buffer = last ? kResult : scratch(after, current_);
+    const Piece target = dense(buffer, 0, after, last ? plan_.target.order : order_);
     const bool places = target.stride[fastest] == 1;
     auto sends_from = [&](const Region& region) {
       return current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
@@ -300,7 +306,7 @@ class Compiler {
       ++last;
     }
     const Blocks &here = stage.after, &whole = plan_.stages[last].after;
-    Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole));
+    Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole), current_);
     Region inner = block(here), placed = inner;
     for (int axis = 0; axis < ndim_; ++axis) {
       placed = placed.shifted(axis + 1, whole.halo[axis][0] - here.halo[axis][0]);
@@ -315,7 +321,8 @@ class Compiler {
     const Stage& stage = plan_.stages[index];
     Region inner = block(stage.after);
     bool last = index + 1 == plan_.stages.size();
-    Piece piece = dense(last ? kResult : scratch(inner), 0, inner, last ? plan_.target.order : natural(ndim_));
+    const Buffer buffer = last ? kResult : scratch(inner, current_);
+    Piece piece = dense(buffer, 0, inner, last ? plan_.target.order : natural(ndim_));
     exchange_halo(stage, {inner, {piece}});
   }
 
