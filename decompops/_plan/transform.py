@@ -57,14 +57,9 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """The plan of a transform on a given route; the arguments are those of `transform_plan`.
-
-    - `points`: the lengths that are transformed, those of `source` by default. An axis of another length is cropped or
-        zero-padded at its end before its transform, and afterwards likewise to its length in `target`.
-    """
     points = points or source.lengths
-    halved = [axis for axis, n in enumerate(points) if bases[axis].stored(n) < n] if nyquist else []
-    legs = tuple(part for leg in legs for part in _divided(leg, halved))
+    folded = [axis for axis in range(source.ndim) if _is_folded(bases[axis], points[axis], kept[axis], nyquist)]
+    legs = tuple(part for leg in legs for part in _divided(leg, folded))
     stages: list[AbstractStage] = []
     here = source
     for leg in legs:
@@ -86,10 +81,15 @@ def plan_along(
     return Plan(name, source, tuple(stages), scale)
 
 
-def _divided(leg: Leg, halved: Sequence[int]) -> list[Leg]:
-    """One leg for each axis up to the last one in `halved`, and one for the others: the sum of two modes of a half
+def _is_folded(basis: AbstractBasis, points: int, kept: int, nyquist: bool) -> bool:
+    """Whether a mode that is kept is the sum of two of which a half spectrum has one."""
+    return kept != points and any(run.real for run in basis.truncation(points, kept, nyquist=nyquist))
+
+
+def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
+    """One leg for each axis up to the last one in `folded`, and one for the others: the sum of two modes of a half
     spectrum is known only where no other axis is transformed yet."""
-    found = [leg.axes.index(axis) for axis in halved if axis in leg.axes]
+    found = [leg.axes.index(axis) for axis in folded if axis in leg.axes]
     first = 1 + max(found, default=-1)
     if first in (0, len(leg.axes)):
         return [leg]

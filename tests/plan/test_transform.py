@@ -128,6 +128,9 @@ def test_axes_of_one_kind_are_transformed_at_once():
     assert axes((1, 1), (F, H, F)) == [((0, 2, 1), "r2c")]
     assert axes((1, 1), (C, C, C)) == [((0, 1, 2), "dct")]
     assert axes((2, 2), (F, F, F, H)) == [((2, 3), "r2c"), ((1,), "c2c"), ((0,), "c2c")]
+    for kept in (None, (4, 4, 3)):  # There is no Nyquist mode that stands for two, and so nothing to do before.
+        plans = [plan_for((1, 1), (4, 4, 4), (F, F, H), kept, nyquist=nyquist) for nyquist in (False, True)]
+        assert plans[0] == plans[1]
 
 
 @pytest.mark.parametrize(
