@@ -36,6 +36,8 @@ def check_plans(backend: MPI) -> None:
     check(backend, slab, halved_in_the_middle(slab), rng)
     check(backend, slab, planes_of_cosines(slab), rng)
     check(backend, slab, planes_between_others(slab), rng)
+    check(backend, slab, two_exchanges(slab), rng)
+    check(backend, slab, an_exchange_and_a_halo(slab), rng)
     check_adjoint(backend, pencils)
     check_kinds(backend, slab)
     assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # too many axes
@@ -185,6 +187,24 @@ def planes_between_others(mesh: Mesh) -> Steps:
     steps.transform(RealToReal("dct", 2), (1,))
     steps.transform(DFT("r2c", -1), (2, 3))
     steps.transform(DFT("c2c", 1), (1,))
+    return steps
+
+
+def two_exchanges(mesh: Mesh) -> Steps:
+    """One right after the other, the second one into another storage order."""
+    n = 2 * mesh.size
+    steps = Steps(random_field((n, 5, n), np.complex128), Blocks((n, 5, n), (mesh.size, 1, 1), ("x", None, None)))
+    steps.transform(DFT("c2c", -1), (2,))
+    steps.move(0, 1, (0, 1, 2))
+    steps.move(1, 2, (1, 2, 0))
+    return steps
+
+
+def an_exchange_and_a_halo(mesh: Mesh) -> Steps:
+    steps = Steps(random_field((8, 9), np.complex128), Blocks((8, 9), (mesh.size, 1), ("x", None)))
+    steps.transform(DFT("c2c", -1), (1,))
+    steps.move(0, 1, (0, 1))
+    steps.extend(1, (2, 1), periodic=True)
     return steps
 
 

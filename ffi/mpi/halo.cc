@@ -32,7 +32,8 @@ std::vector<Run> runs(const Blocks& inner, const Blocks& extended, int axis, boo
 
 }  // namespace
 
-Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element) {
+Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element,
+             Buffer receiving) {
   const Blocks& inner = stage.transposed ? stage.after : stage.before;
   const Blocks& extended = stage.transposed ? stage.before : stage.after;
   const int axis = stage.axis, line = inner.mesh_axis[axis];
@@ -71,7 +72,7 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
       halo.send_bytes += region.volume() * element;
     }
     for (const Region& region : receives) {
-      halo.arrived.pieces.push_back(dense(kReceive, halo.receive_bytes, region));
+      halo.arrived.pieces.push_back(dense(receiving, halo.receive_bytes, region));
       halo.receive_bytes += region.volume() * element;
     }
     auto message = [&](Buffer buffer, Index from, Index to) {
@@ -79,7 +80,7 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
     };
     if (halo.send_bytes > sent) halo.exchange.sends.push_back(message(kSend, sent, halo.send_bytes));
     if (halo.receive_bytes > received)
-      halo.exchange.receives.push_back(message(kReceive, received, halo.receive_bytes));
+      halo.exchange.receives.push_back(message(receiving, received, halo.receive_bytes));
   }
   return halo;
 }

@@ -10,13 +10,14 @@
 namespace decompops::mpi {
 
 // The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that
-// were here already first.
+// were here already first, and what comes from others lies in `receiving`.
 struct Halo {
   Field outgoing, arrived;
   Exchange exchange;
   Index send_bytes = 0, receive_bytes = 0;
 };
 
-Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element);
+Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element,
+             Buffer receiving);
 
 }  // namespace decompops::mpi

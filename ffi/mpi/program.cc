@@ -139,11 +139,16 @@ class Compiler {
 
   // Scratch memory that `read` does not lie in.
   Buffer scratch(const Region& region, const Field& read) {
-    bool taken = std::any_of(read.pieces.begin(), read.pieces.end(),
-                             [](const Piece& piece) { return piece.buffer == kScratch; });
-    Buffer buffer = taken ? kScratch2 : kScratch;
+    const Buffer buffer = unread(kScratch, kScratch2, read);
     reserve(buffer, region.volume() * element_);
     return buffer;
+  }
+
+  // Of two buffers the one that nothing is read from any more: what arrives must not overwrite what an earlier exchange has
+  // brought.
+  static Buffer unread(Buffer first, Buffer second, const Field& read) {
+    auto taken = [first](const Piece& piece) { return piece.buffer == first; };
+    return std::any_of(read.pieces.begin(), read.pieces.end(), taken) ? second : first;
   }
 
   // The block after the pending transforms.
@@ -194,8 +199,7 @@ class Compiler {
     const int line = stage.before.mesh_axis[gathered];
     const Index mine = place_.coordinate(line), element = element_after(pending_.back());
     const Region before = result_region();
-    // Two exchanges in a row: the second receives elsewhere than what it still reads from.
-    receiving_ = receiving_ == kReceive ? kReceive2 : kReceive;
+    const Buffer receiving = unread(kReceive, kReceive2, current_);
     Exchange exchange{{}, {}, element};
     Field out{before, {}}, in{block(stage.after), {}};
     Index sent = 0, received = 0;
@@ -203,8 +207,8 @@ class Compiler {
       // What stays here is written where it would arrive.
       const bool stays = part == mine;
       const Region leaving = cells.leaving(before, mine, part);
-      const Piece outgoing = spaced(stays ? receiving_ : kSend, stays ? received : sent, leaving, element);
-      Piece incoming = spaced(receiving_, received, cells.leaving(before, part, mine), element);
+      const Piece outgoing = spaced(stays ? receiving : kSend, stays ? received : sent, leaving, element);
+      Piece incoming = spaced(receiving, received, cells.leaving(before, part, mine), element);
       const Index out_bytes = span(outgoing, element), in_bytes = span(incoming, element);
       incoming.region = cells.arrived(incoming.region, part);
       if (out_bytes > 0) out.pieces.push_back(outgoing);
@@ -212,13 +216,13 @@ class Compiler {
       if (!stays) {
         const int peer = place_.moved(line, part);
         if (out_bytes > 0) exchange.sends.push_back({peer, flat(kSend, sent, out_bytes / element)});
-        if (in_bytes > 0) exchange.receives.push_back({peer, flat(receiving_, received, in_bytes / element)});
+        if (in_bytes > 0) exchange.receives.push_back({peer, flat(receiving, received, in_bytes / element)});
         sent += round_up(out_bytes);
       }
       received += round_up(in_bytes);
     }
     reserve(kSend, sent);
-    reserve(receiving_, received);
+    reserve(receiving, received);
     flush(&out);
     program_.steps.push_back(exchange);
     current_ = in;
@@ -236,6 +240,7 @@ class Compiler {
     const Buffer buffer = last ? kResult : scratch(after, current_);
     const Piece target = dense(buffer, 0, after, last ? plan_.target.order : order_);
     const bool places = target.stride[fastest] == 1;
+    const Buffer receiving = unread(kReceive, kReceive2, current_);
     auto sends_from = [&](const Region& region) {
       return current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
              intersection(current_.pieces[0].region, region).volume() == region.volume();
@@ -267,7 +272,7 @@ class Compiler {
         exchange.sends.push_back({peer, piece});
       }
       if (!coming.empty()) {
-        Piece piece = places ? placed(target, place, element_) : dense(kReceive, received, coming, order_);
+        Piece piece = places ? placed(target, place, element_) : dense(receiving, received, coming, order_);
         piece.region = place;
         if (!places) received += round_up(coming.volume() * element_);
         exchange.receives.push_back({peer, piece});
@@ -276,7 +281,7 @@ class Compiler {
       }
     }
     reserve(kSend, sent);
-    reserve(kReceive, received);
+    reserve(receiving, received);
     if (!packed.pieces.empty()) copy(packed);
     if (!places) {
       program_.steps.push_back(exchange);
@@ -327,9 +332,10 @@ class Compiler {
   }
 
   void exchange_halo(const Stage& stage, const Field& to) {
-    Halo halo = halo_of(stage, place_, current_, to.region, element_);
+    const Buffer receiving = unread(kReceive, kReceive2, current_);
+    Halo halo = halo_of(stage, place_, current_, to.region, element_, receiving);
     reserve(kSend, halo.send_bytes);
-    reserve(kReceive, halo.receive_bytes);
+    reserve(receiving, halo.receive_bytes);
     copy(halo.outgoing);
     program_.steps.push_back(halo.exchange);
     current_ = halo.arrived;
@@ -376,7 +382,6 @@ class Compiler {
   std::vector<Lines> pending_;
   bool scaled_ = false;
   int gathered_ = -1;
-  Buffer receiving_ = kReceive2;
   Program program_;
 };
 
