@@ -1,10 +1,12 @@
 """What several tests share: meshes, random fields, and checks that assert."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.fft
 from decompops._operator.derived import Derived
 from decompops._operator.planned import plan_in_form
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
@@ -108,3 +110,45 @@ def spec_of(x) -> P:
     """The spec of an array, padded to full rank."""
     spec = tuple(x.sharding.spec)
     return P(*spec, *[None] * (jnp.ndim(x) - len(spec)))
+
+
+def expansion(
+    u: np.ndarray, bases: Sequence, norm: str = "backward", modes=None, *, nyquist: bool = False
+) -> np.ndarray:
+    """What `Transform` returns of a field, along its last axes, by NumPy and SciPy."""
+    u = u.astype(np.result_type(u.dtype, np.float64))
+    modes = modes or u.shape[u.ndim - len(bases) :]
+    rank = {dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A half spectrum is one of real numbers.
+    transformed = [axis for axis, basis in enumerate(bases) if not isinstance(basis, dops.Points)]
+    for axis in sorted(transformed, key=lambda axis: rank[type(bases[axis])] - getattr(bases[axis], "half", False)):
+        basis, place, kept = bases[axis], axis - len(bases), modes[axis]
+        n = u.shape[place]
+        if isinstance(basis, dops.Fourier):
+            u = (np.fft.rfft if basis.half else np.fft.fft)(u, axis=place, norm=norm)
+        else:
+            u = (scipy.fft.dct if isinstance(basis, dops.Cosine) else scipy.fft.dst)(
+                u, basis.type, axis=place, norm=norm
+            )
+        if kept < n:
+            u = np.moveaxis(truncated(np.moveaxis(u, place, -1), n, kept, basis, nyquist), -1, place)
+    return u
+
+
+def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndarray:
+    """The coefficients of `kept` points of those of `n`, along the last axis.
+
+    Of an even number of modes the last one stands for two, and so do the last ones of `Cosine(1)` and `Sine(2)`: these
+    are only dropped here.
+    """
+    if not isinstance(basis, dops.Fourier):
+        k = k[..., :kept].copy()
+        if (type(basis), basis.type) in ((dops.Cosine, 1), (dops.Sine, 2)):
+            assert not nyquist
+            k[..., -1] = 0
+        return k
+    signed = (np.fft.rfftfreq if basis.half else np.fft.fftfreq)(kept, 1 / kept).astype(int)
+    short = k[..., signed]  # A negative mode counts from the end.
+    if kept % 2 == 0:
+        other = k[..., kept // 2].conj() if basis.half else k[..., -(kept // 2)]
+        short[..., kept // 2] = nyquist * (k[..., kept // 2] + other)
+    return short

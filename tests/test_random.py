@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, make_mesh, put, random_field, spec_of
+from helpers import assert_adjoint, assert_close, expansion, make_mesh, put, random_field, spec_of
 
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -38,27 +38,67 @@ def pencils_and_orders(ndim):
     return st.tuples(st.integers(0, ndim - 1), st.permutations(range(ndim)).map(tuple))
 
 
+FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()
+WAVES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3, 4)]
+
+
+@st.composite
+def transforms(draw, shape):
+    """The arguments of a transform with a basis of any kind for each axis, and the dtype of fields."""
+    bases = [draw(st.sampled_from([FULL, POINTS, *WAVES[n == 1 :]])) for n in shape]  # `Cosine(1)` needs two points.
+    halved = draw(st.integers(-1, len(shape) - 1))
+    if halved >= 0 or all(basis == POINTS for basis in bases):
+        bases[halved] = HALF
+    modes = tuple(
+        n if basis == POINTS else draw(st.integers(1 + (basis == dops.Cosine(1)), n)) for basis, n in zip(bases, shape)
+    )
+    # What a last mode that stands for two is, SciPy says of Fourier modes only.
+    known = not {dops.Cosine(1), dops.Sine(2)}.intersection(basis for basis, n, m in zip(bases, shape, modes) if m < n)
+    options = {
+        "bases": bases,
+        "modes": draw(st.sampled_from([None, modes])),
+        "nyquist": known and draw(st.booleans()),
+        "norm": draw(st.sampled_from(["backward", "ortho", "forward"])),
+        "axis_contiguous": draw(st.booleans()),
+    }
+    return options, draw(st.sampled_from(["float32", "float64"] if HALF in bases else ["complex64", "float64"]))
+
+
 @SETTINGS
 @given(make_dec=decompositions(), batch=batches, data=st.data())
-def test_fft(make_dec, batch, data):
+def test_transform(make_dec, batch, data):
     dec = make_dec()
-    dtype = data.draw(st.sampled_from([np.float32, np.float64, np.complex64, np.complex128]))
-    real = not np.issubdtype(dtype, np.complexfloating) and data.draw(st.booleans())
-    norm = data.draw(st.sampled_from(["backward", "ortho", "forward"]))
-    axis_contiguous = data.draw(st.booleans())
-    transformed = data.draw(st.lists(st.sampled_from(range(dec.ndim)), min_size=1, unique=True).map(sorted))
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    fft = dops.FFT(dec, real=real, norm=norm, axis_contiguous=axis_contiguous, transformed=transformed)
-    u = random_field((*batch, *dec.shape), dtype, seed)
-    k = fft(u)
-    expected = (np.fft.rfftn if real else np.fft.fftn)(
-        u.astype(np.result_type(dtype, np.float64)), axes=[axis - dec.ndim for axis in transformed], norm=norm
-    )
+    options, dtype = data.draw(transforms(dec.shape))
+    transform = dops.Transform(dec, **options)
+    u, t = (random_field((*batch, *dec.shape), dtype, seed) for seed in range(2))
+    x = dec.shard(u)
+    y = random_field((*batch, *transform.out_layout.shape), np.result_type(jax.eval_shape(transform, x).dtype), 2)
+
+    @jax.jit
+    def everything(x, y):
+        k = transform(x)
+        back = transform.inverse(k)
+        _, pull = jax.vjp(lambda x: transform(x * x), x)
+        return k, back, transform(back), transform.H(y), pull(y)[0]
+
+    def expected(u):
+        return expansion(u, options["bases"], options["norm"], options["modes"], nyquist=options["nyquist"])
+
     rtol = 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
-    assert_close(fft.out_layout.gather(k), expected, rtol)
-    assert_close(dec.gather(fft.inverse(k), -1), u, rtol)
-    y = np.asarray(k) * np.asarray(random_field(k.shape, np.float64, seed)).astype(k.real.dtype)
-    assert_adjoint(fft, fft.H, np.asarray(fft.inverse(k)), y)
+    k, back, again, adjoint, pulled = everything(x, y)
+    assert_close(transform.out_layout.gather(k), expected(u), rtol)
+    if transform.modes is None:
+        back = dec.gather(back, -1)
+        assert_close(back if np.iscomplexobj(u) else back.real, u, rtol)
+    assert_close(again, k, 10 * rtol)
+    assert_adjoint(lambda _: k, lambda _: adjoint, np.asarray(x), y)
+    # The derivative in the direction `t`, by NumPy, paired with `y` as JAX pairs.
+    values = transform.out_layout.gather(y)
+    derivative = expected(2 * u * t)
+    scale = np.linalg.norm(values) * np.linalg.norm(derivative)
+    np.testing.assert_allclose(
+        np.sum(values * derivative).real, np.sum(dec.gather(pulled, -1) * t).real, rtol=0, atol=rtol * scale
+    )
 
 
 @SETTINGS
