@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._backend.base import Call
-from decompops._basis.cosine import RealToReal
+from decompops._basis.cosine import Cosine, RealToReal, Sine
 from decompops._basis.fourier import DFT, Fourier
 from decompops._blocks import Blocks
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+from decompops._plan.transform import transform_plan
 from decompops._primitive import apply
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dense import apply_plan, as_matrix, conjugated, units
-from helpers import make_mesh
+from helpers import assert_close, make_mesh, random_field
 
 
 C64, C128, F32, F64 = (np.dtype(name) for name in ("complex64", "complex128", "float32", "float64"))
@@ -276,3 +277,65 @@ def test_random_plans(data):
         np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=0, atol=1e-10 * abs(matrix).max(initial=1))
     assert plan.transpose().transpose() == plan
     assert plan.conjugate().conjugate() == plan
+
+
+def mixed_transform():
+    """Four axes in four bases, on two mesh axes that act as one and another one; at the end one of the two moves on."""
+    shape = (4, 4, 4, 2)
+    bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
+    source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))
+    stored = tuple(basis.stored(n) for basis, n in zip(bases, shape))
+    target = Blocks(stored, (1, 2, 4, 1), (None, "y", ("c", "x"), None), (1, 2, 3, 0))
+    plan = transform_plan("Mixed", source, target, bases, shape, scale=0.5)
+    last = Move(target, replace(target, parts=(1, 4, 2, 1), names=(None, ("y", "x"), "c", None)))
+    return plan.then(Plan("Part", target, (last,)), "Mixed")
+
+
+def test_all_derivatives_of_a_mixed_transform():
+    """The forms and the derivatives of second order, from one dense matrix."""
+    plan, mesh = mixed_transform(), make_mesh((2, 2, 2))
+    assert [stage.is_partial for stage in plan.stages if isinstance(stage, Move)].count(True) == 1
+
+    def apply_to(plan, x):
+        return apply(Call(plan, mesh, dops.XLA()), x)
+
+    def energy(x):  # of the transform of the square
+        return jnp.sum(jnp.abs(apply_to(plan, x * x)) ** 2) / 2
+
+    @jax.jit
+    def programs(x, y, u, v):
+        slope = jax.grad(energy)
+        return {
+            "itself": apply_to(plan, x),
+            "transpose": apply_to(plan.transpose(), y),
+            "conjugate": apply_to(plan.conjugate(), x),
+            "inverse": apply_to(plan.inverse(), y),
+            "adjoint": apply_to(plan.transpose().conjugate(), y),
+        }, {
+            "grad": slope(u),
+            "jvp of grad": jax.jvp(slope, (u,), (v,))[1],
+            "vjp of grad": jax.vjp(slope, u)[1](v)[0],
+            "grad of jvp": jax.grad(lambda u: jax.jvp(energy, (u,), (v,))[1])(u),
+            "vjp of the transform": jax.vmap(lambda y: jax.vjp(lambda x: apply_to(plan, x), u)[1](y)[0])(y[:2]),
+        }
+
+    x, y = units(plan.source, F64), units(plan.target, C128)
+    u, v = (random_field(plan.source.shape, seed=seed) for seed in range(2))
+    forms, derivatives = jax.tree.map(np.asarray, programs(x, y, u, v))
+    matrix = as_matrix(apply_plan(plan, x))
+    # In real and imaginary parts, the adjoint is the transposed matrix; JAX's own pairing has no conjugation.
+    expected = {
+        "itself": matrix,
+        "transpose": conjugated(matrix.T, F64, C128),
+        "conjugate": conjugated(matrix, C128, F64),
+        "inverse": np.linalg.pinv(matrix),
+        "adjoint": matrix.T,
+    }
+    normal, u, v = matrix.T @ matrix, u.ravel(), v.ravel()
+    curvature = 2 * v * (normal @ u**2) + 4 * u * (normal @ (u * v))
+    expected |= dict.fromkeys(["jvp of grad", "vjp of grad", "grad of jvp"], curvature)
+    expected |= {"grad": 2 * u * (normal @ u**2), "vjp of the transform": conjugated(matrix.T, F64, C128)[:, :2].T}
+    found = {name: as_matrix(values) for name, values in forms.items()}
+    found["inverse"] = found["inverse"] @ matrix @ expected["inverse"]  # What the plan returns is inverted.
+    for name, values in (found | derivatives).items():
+        assert_close(values.reshape(expected[name].shape), expected[name], 1e-11)

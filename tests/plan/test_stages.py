@@ -136,7 +136,20 @@ def four_axes():
     }
 
 
-GROUPS = {f.__name__: f() for f in (moves, others, halos, transforms, resizes, four_axes)}
+def moves_of_several_mesh_axes():
+    """Of two mesh axes that divide a grid axis as one: both go over, or the minor one, also to a divided axis."""
+    both = Blocks((4, 4, 2), (4, 2, 1), (("c", "x"), "y", None))
+    part = replace(both, parts=(2, 4, 1), names=("c", ("y", "x"), None))
+    long = replace(part, lengths=(2, 8, 1))
+    return (2, 2, 2), {
+        "both": Move(both, replace(both, parts=(1, 2, 4), names=(None, "y", ("c", "x")), order=(1, 2, 0))),
+        "the minor one": Move(both, replace(both, parts=(2, 2, 2), names=("c", "y", "x"))),
+        "behind another one": Move(both, part),
+        "as the third one": Move(long, replace(long, parts=(1, 8, 1), names=(None, ("y", "x", "c"), None))),
+    }
+
+
+GROUPS = {f.__name__: f() for f in (moves, others, halos, transforms, resizes, four_axes, moves_of_several_mesh_axes)}
 CASES = [(group, name) for group, (_, stages) in GROUPS.items() for name in stages]
 
 
