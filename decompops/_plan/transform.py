@@ -57,6 +57,11 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
+    """The plan of a transform on a given route; the arguments are those of `transform_plan`.
+
+    - `points`: the lengths that are transformed, those of `source` by default. An axis of another length is cropped or
+        zero-padded at its end before its transform, and afterwards likewise to its length in `target`.
+    """
     points = points or source.lengths
     folded = [axis for axis in range(source.ndim) if _is_folded(bases[axis], points[axis], kept[axis], nyquist)]
     legs = tuple(part for leg in legs for part in _divided(leg, folded))
