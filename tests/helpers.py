@@ -102,6 +102,17 @@ def extended(u: np.ndarray, parts, halo, periodic) -> np.ndarray:
     return u
 
 
+def surrounded(u: np.ndarray, parts, halo) -> np.ndarray:
+    """A field whose blocks are surrounded by halo layers of zeros."""
+    for axis, p, pair in zip((-3, -2, -1), parts, halo):
+        u = np.moveaxis(u, axis, -1)
+        cells = -(-u.shape[-1] // p)
+        u = np.pad(u, [(0, 0)] * (u.ndim - 1) + [(0, p * cells - u.shape[-1])]).reshape(*u.shape[:-1], p, cells)
+        u = np.pad(u, [(0, 0)] * (u.ndim - 1) + [pair])
+        u = np.moveaxis(u.reshape(*u.shape[:-2], -1), -1, axis)
+    return u
+
+
 def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, step: float) -> float:
     return (float(function(x + step * direction)) - float(function(x - step * direction))) / (2 * step)
 

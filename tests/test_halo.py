@@ -1,5 +1,7 @@
 """`HaloExchange` against the rule that defines it, cell by cell, and its adjoint by dot products."""
 
+import itertools
+
 import decompops as dops
 import jax
 import jax.numpy as jnp
@@ -29,27 +31,54 @@ WIDTHS = [
 PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
 
 
-@pytest.mark.parametrize("halo", WIDTHS)
+ORDERS = [None, (2, 0, 1), (1, 2, 0)]
+
+
 @pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (7, 3, 5)])
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2), (8, 1), (1, 8), (3, 2), (4,), (1, 1)])
-def test_every_cell_and_the_adjoint(sizes, shape, halo):
-    turn = sum(sizes) + sum(shape) + WIDTHS.index(halo)  # all periodicities and kinds of mesh, spread over the matrix
-    periodic = PERIODIC[turn % 3]
+def test_every_cell_and_the_adjoint(sizes, shape):
+    # Widths, periodicities, pencils, orders and kinds of mesh are spread over the matrix.
+    turn = sum(sizes) + sum(shape)
+    halo, periodic = WIDTHS[turn % 4], PERIODIC[turn % 3]
     exchange = dops.HaloExchange(
-        make_mesh(sizes, ("auto", "explicit")[turn % 2]), halo, periodic=periodic, shape=shape, pad=True
+        make_mesh(sizes, ("auto", "explicit")[turn % 2]),
+        halo,
+        periodic=periodic,
+        pencil="zxy"[turn // 4 % 3],
+        order=ORDERS[turn // 2 % 3],
+        shape=shape,
+        pad=True,
     )
-    parts = exchange.decomposition.layout().blocks.parts
+    layout, plan = exchange.in_layout, exchange.plan(shape)
     u = random_field(shape)
-    h = exchange(u)
-    np.testing.assert_array_equal(h, extended(u, parts, halo, periodic))
+    x = np.asarray(layout.shard(u))
+    h = exchange(x)
+    np.testing.assert_array_equal(h, extended(u, plan.source.parts, halo, periodic).transpose(plan.target.order))
     assert spec_of(h) == exchange.out_spec
-    np.testing.assert_array_equal(exchange.decomposition.gather(exchange.crop(h)), u)
+    np.testing.assert_array_equal(layout.gather(exchange.crop(h)), u)
     np.testing.assert_array_equal(exchange.update(h), h)
-    x = np.asarray(exchange.decomposition.shard(u))
     y = random_field(h.shape, seed=1)
     assert_transposed(exchange, exchange.T, x, y)
     assert_transposed(exchange.crop, exchange.crop.T, y, x)
     assert_transposed(exchange.update, exchange.update.T, y, y[::-1])
+
+
+def test_cudecomps_matrix():
+    """Its widths in all pencils of its grid, on four devices, periodic or not, stored in either of its orders."""
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=(9, 10, 11), pad=True)
+    u, widths = random_field(dec.shape), WIDTHS[0]
+    cases = list(itertools.product("xyz", (True, False), (True, False)))
+    exchanges = [
+        dops.HaloExchange(
+            dec, widths, periodic=periodic, pencil=pencil, order=dec.storage_order(pencil, axis_contiguous=flag)
+        )
+        for pencil, periodic, flag in cases
+    ]
+    fields = [exchange.in_layout.shard(u) for exchange in exchanges]
+    results = jax.jit(lambda fields: [exchange(x) for exchange, x in zip(exchanges, fields)])(fields)
+    for exchange, (_, periodic, _), h in zip(exchanges, cases, results):
+        blocks = exchange.in_layout.blocks
+        np.testing.assert_array_equal(h, extended(u, blocks.parts, widths, (periodic,) * 3).transpose(blocks.order))
 
 
 def test_update_refreshes_stale_halos():

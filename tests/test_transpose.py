@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from helpers import MESHES, SHAPES, assert_close, assert_transposed, make_mesh, put, random_field, spec_of
+from helpers import (
+    MESHES,
+    SHAPES,
+    assert_close,
+    assert_transposed,
+    extended,
+    make_mesh,
+    put,
+    random_field,
+    spec_of,
+    surrounded,
+)
 
 
 PAIRS = list(itertools.product("xyz", "xyz"))
@@ -92,6 +103,20 @@ def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
     assert_close(
         dops.Decomposition(mesh, shape=shape, pad=True).gather(spectrum, "x", axis_contiguous=True), np.fft.fftn(u)
     )
+
+
+def test_cudecomps_matrix():
+    """Its grid between all its pencils on four devices, stored in either of its orders, in fields that carry halos."""
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=(9, 10, 11), pad=True)
+    u, halo = random_field(dec.shape), ((1, 1), (3, 3), (2, 2))
+    cases = [(*pair, flag) for pair in PAIRS for flag in (True, False)]
+    options = {"source_halo": halo, "target_halo": halo}
+    transposes = [dops.Transpose(dec, *pair, axis_contiguous=flag, **options) for *pair, flag in cases]
+    plans = [transpose.plan(dec.shape) for transpose in transposes]
+    fields = [extended(u, p.source.parts, halo, (True,) * 3).transpose(p.source.order) for p in plans]
+    results = jax.jit(lambda fields: [transpose(x) for transpose, x in zip(transposes, fields)])(fields)
+    for plan, result in zip(plans, results):
+        np.testing.assert_array_equal(result, surrounded(u, plan.target.parts, halo).transpose(plan.target.order))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "int8", "uint32", "bool"])
