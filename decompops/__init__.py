@@ -1,4 +1,4 @@
-"""Distributed linear operators on 3-D grids for JAX."""
+"""Distributed linear operators on grids for JAX."""
 
 from ._typecheck import install as _install
 
