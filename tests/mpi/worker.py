@@ -19,6 +19,7 @@ import checks
 from checks import UNEVEN, assert_block, distributed, make_mesh, meshes
 from helpers import random_field
 from plans import check_plans
+from transforms import check_some
 
 
 MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
@@ -27,6 +28,7 @@ MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
 def operators() -> None:
     checks.operators(MPI)
     check_plans(MPI)
+    check_some(MPI, every=37)
     checks.check_overlap(MPI, meshes()[-1])
 
 
