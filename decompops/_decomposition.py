@@ -176,10 +176,10 @@ class Decomposition(eqx.Module):
             for sizes in mesh_sizes(devices, axes)
             if not any(pencil_blocks(axis, shape, _MESH[:axes], sizes).padded_axes for axis in whole)
         ]
-        kind = f"meshes ({', '.join(_MESH[:axes])})" if axes > 1 else "meshes"
+        names = f" ({', '.join(_MESH[:axes])})" if axes > 1 else ""
         if not found:
-            return f"No {kind} of {devices} devices divides it: choose another shape.".replace("meshes", "mesh")
-        return f"{kind.capitalize()} of {devices} devices that divide it: {', '.join(map(str, found))}."
+            return f"No mesh{names} of {devices} devices divides it: choose another shape."
+        return f"Meshes{names} of {devices} devices that divide it: {', '.join(map(str, found))}."
 
     def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: Any = None) -> Layout:
         """How fields lie in `pencil`, the one of the last axis by default.
