@@ -141,8 +141,15 @@ def test_gradient_keeps_the_sharding(kind):
 
 
 BAD = [
-    (lambda d, m: d.Transpose(m, "z", "w"), '`target` must be "x", "y" or "z"; got \'w\''),
-    (lambda d, m: d.Transpose(m, 2, "x"), '`source` must be "x", "y" or "z"; got 2'),
+    (
+        lambda d, m: d.Transpose(m, "z", "w"),
+        '`target` must be "x" or "y" or "z", or the number of a grid axis; got \'w\'',
+    ),
+    (lambda d, m: d.Transpose(m, 3, "x"), '`source` must be "x" or "y" or "z", or the number of a grid axis; got 3'),
+    (
+        lambda d, m: d.Transpose(m, source_order="zx"),
+        "`source_order` must have each axis of the grid once, .*; got 'zx'",
+    ),
     (
         lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))),
         "`shape` must be divided by the mesh, unless `pad=True`: 4 devices",
