@@ -299,8 +299,8 @@ def test_ambient_mesh():
         k = jax.jit(lambda u: dops.FFT3D()(u))(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
         assert jax.typeof(k).sharding.spec == P(None, "x", "y")
         assert jax.typeof(k).sharding.mesh.axis_types == (AxisType.Explicit,) * 2
-    with pytest.raises(ValueError, match="`mesh` must be given where there is no ambient mesh"):
-        dops.FFT3D()
+    with pytest.raises(ValueError, match="`mesh` must be given to `FFT3D`, or be the ambient mesh"):
+        dops.FFT3D()(np.ones((8, 8, 8)))
 
 
 BAD = [
