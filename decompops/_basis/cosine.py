@@ -59,15 +59,12 @@ class RealToReal(AbstractLineTransform):
     The end cells of the input are first multiplied by `2**(before / 2)`, those of the output afterwards by
     `2**(after / 2)`. With end cells `D = diag(2, 1, ..., 1)`, the transpose of DCT-II is DCT-III times D, and the
     orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells ignore both.
-
-    `chunked` is a hint of the lowering: to compute a few lines at a time, while they are in the cache of a CPU.
     """
 
     kind: Family
     type: Type
     before: int = 0
     after: int = 0
-    chunked: bool = False
 
     def __post_init__(self):
         if (self.kind, self.type) not in _ENDS:
@@ -110,14 +107,11 @@ class RealToReal(AbstractLineTransform):
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
         return dtype
 
-    def computed(self, points: tuple[int, ...], platform: str) -> "tuple[RealToReal, float]":
-        return replace(self, chunked=platform == "cpu"), 1.0
-
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         for n in points:
             _half_period(self.kind, self.type, n)
         weights = [self.weights(n) for n in points]
-        return real_to_real.apply(self.kind, self.type, weights, block, axes, chunked=self.chunked)
+        return real_to_real.apply(self.kind, self.type, weights, block, axes)
 
 
 @dataclass(frozen=True)

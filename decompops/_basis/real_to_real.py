@@ -5,7 +5,6 @@ when tracing, because XLA then makes one loop of the whole pass, moving an axis 
 joined take a loop and a copy for each. All factors are computed in double precision.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,6 @@ import numpy.typing as npt
 from jax import Array, lax
 
 
-# How many cells are transformed at a time: as many as fit into the cache of a core, with their spectrum.
-_CHUNK = 2**16
-# Of how many neighbouring lines at least: a cache is filled by 16 cells or so at a time.
-_LEAST_COLUMNS = 16
 # How many axes an FFT of XLA has at most.
 _MOST_AXES = 3
 
@@ -45,65 +40,16 @@ class _Line:
         return len(self.source)
 
 
-def apply(
-    kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int], *, chunked: bool
-) -> Array:
-    """The unnormalised transform of `block` along `axes`, counted from the end.
-
-    - `weights`: of each axis.
-    - `chunked`: whether to transform a few lines at a time.
-    """
-    # The last axes come first: what is computed by columns after that is changed in place, without a copy.
-    ordered = sorted(zip(axes, weights), key=lambda pair: pair[0], reverse=True)
-    # One FFT of several axes serves types 2 and 3, but a few lines at a time are faster still on CPUs.
-    together = _MOST_AXES if type in (2, 3) and not chunked else 1
+def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int]) -> Array:
+    """The unnormalised transform of `block` along `axes`, counted from the end, with the `weights` of each axis."""
+    ordered = sorted(zip(axes, weights), key=lambda pair: pair[0])
+    together = _MOST_AXES if type in (2, 3) else 1  # One FFT of several axes serves types 2 and 3.
     for start in range(0, len(ordered), together):
-        group = ordered[start : start + together][::-1]
-        transform = functools.partial(_TRANSFORMS[kind, type], [_line(kind, type, *both) for _, both in group])
-        block = (_by_chunks if chunked else _at_once)(transform, block, tuple(axis for axis, _ in group))
+        group = ordered[start : start + together]
+        lines = [_line(kind, type, *both) for _, both in group]
+        places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
+        block = jnp.moveaxis(_TRANSFORMS[kind, type](lines, jnp.moveaxis(block, places, last)), last, places)
     return block
-
-
-def _at_once(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
-    """Apply `transform`, of the last axes, to `axes`."""
-    last = tuple(range(-len(axes), 0))
-    return jnp.moveaxis(transform(jnp.moveaxis(block, axes, last)), last, axes)
-
-
-def _by_chunks(transform: Callable[[Array], Array], block: Array, axes: tuple[int, ...]) -> Array:
-    """As `_at_once`, of a single axis, a few lines at a time."""
-    (axis,) = axes
-    n, *after = block.shape[axis:]
-    if block.size < 2 * _CHUNK or n > _CHUNK // _LEAST_COLUMNS:
-        return _at_once(transform, block, axes)
-    if math.prod(after) >= _LEAST_COLUMNS:
-        return _by_columns(transform, block, axis)
-    one = functools.partial(_at_once, transform, axes=axes)
-    size = _CHUNK // (n * math.prod(after))
-    return lax.map(one, block.reshape(-1, n, *after), batch_size=size).reshape(block.shape)
-
-
-def _by_columns(transform: Callable[[Array], Array], block: Array, axis: int) -> Array:
-    """Apply `transform`, of the last axis, along `axis`, to a few of the cells after that axis at a time, in place."""
-    n, cells = block.shape[axis], math.prod(block.shape[axis + 1 :])
-    size = min(cells, _CHUNK // n)
-    chunks, rest = divmod(cells, size)
-
-    def some(x: Array) -> Array:
-        # Without the barriers XLA reads the lines where they lie: cell by cell, far apart in memory.
-        x = jnp.swapaxes(lax.optimization_barrier(x), -1, -2)
-        return jnp.swapaxes(lax.optimization_barrier(transform(x)), -1, -2)
-
-    def step(i: Array, whole: Array) -> Array:
-        start = (i // chunks, 0, i % chunks * size)
-        return lax.dynamic_update_slice(whole, some(lax.dynamic_slice(whole, start, (1, n, size))), start)
-
-    whole = block.reshape(-1, n, cells)
-    result = lax.fori_loop(0, len(whole) * chunks, step, whole)
-    if rest:
-        last = lax.map(some, whole[..., -rest:])
-        result = lax.dynamic_update_slice(result, last, (0, 0, cells - rest))
-    return result.reshape(block.shape)
 
 
 def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:

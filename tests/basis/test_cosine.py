@@ -58,16 +58,13 @@ def test_short_lines(transform):
             check_matrix(replace(transform, before=1, after=2), n)
 
 
-# Along one axis and several, stored in any order. The last four are transformed a few lines at a time on CPUs.
+# Along one axis and several, stored in any order.
 CASES = [
     ((4, 3, 6), np.float64, (-2,)),
     ((4, 3, 6), np.float32, (-1, -3)),
     ((4, 3, 6), np.complex64, (-3, -2, -1)),
     ((2, 2, 3, 2, 5), np.complex128, (-4, -3, -2, -1)),
-    ((700, 251), np.float32, (-1,)),
-    ((3, 32, 1500), np.float32, (-2,)),
-    ((4100, 32, 2), np.float32, (-2,)),
-    ((20, 64, 128), np.float32, (-3, -2, -1)),
+    ((20, 64, 131), np.float32, (-3, -2, -1)),
 ]
 
 
@@ -78,10 +75,7 @@ def test_values(transform):
 
     @jax.jit
     def everything(*inputs):
-        forms = [transform] * 4 + [transform.computed((8,), "cpu")[0]] * 4
-        return [
-            form.apply(x, axes, tuple(x.shape[i] for i in axes)) for form, x, (_, _, axes) in zip(forms, inputs, CASES)
-        ]
+        return [transform.apply(x, axes, tuple(x.shape[i] for i in axes)) for x, (*_, axes) in zip(inputs, CASES)]
 
     for result, u, (_, dtype, axes) in zip(everything(*inputs), inputs, CASES):
         expected = u
@@ -114,8 +108,6 @@ def test_dtypes(transform):
         dtype = transform.input_dtype(jnp.dtype(given))
         assert dtype == np.dtype(cast)
         assert transform.result_dtype(dtype) == dtype
-    assert transform.computed((8,), "gpu") == (transform, 1.0)
-    assert transform.computed((8,), "cpu") == (replace(transform, chunked=True), 1.0)
 
 
 @named
