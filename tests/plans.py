@@ -13,6 +13,7 @@ from decompops._backend.mpi import MPI
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._blocks import Blocks
+from decompops._plan.lower import Segment, schedule
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from decompops._primitive import apply
@@ -26,7 +27,10 @@ Entry = str | tuple[str, ...]
 
 
 def check_plans(backend: MPI) -> None:
-    """Transforms, moves and halos in random order, on grids of 1 to 5 axes; mesh axes act alone or as one."""
+    """Transforms, moves and halos in random order, on grids of 1 to 5 axes; mesh axes act alone or as one.
+
+    Exchanges are whole, or in two or three pieces.
+    """
     n, rng = jax.device_count(), np.random.default_rng(0)
     pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))
     for ndim in (1, 2, 3, 4, 5) if n == 2 else (2, 4):
@@ -214,6 +218,10 @@ def check(backend: MPI, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> N
     scale = float(rng.uniform(0.5, 2))
     plan = Plan("Thing", steps.source, tuple(steps.stages), scale)
     assert backend.takes(plan.stages) == len(plan.stages)
+    backend = replace(backend, overlap=int(rng.integers(1, 4)))
+    parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
+    # One kernel runs all pieces, if they are not those of a batch with halos.
+    assert len(parts) == 1 and isinstance(parts[0], Segment) or (steps.batch and plan.target.has_halo)
     lead = tuple(range(steps.batch))
     stored = lambda u, blocks: u.transpose(*lead, *(steps.batch + axis for axis in blocks.order))
     result = apply(Call(plan, mesh, backend), placed(stored(steps.u, plan.source), mesh, plan.source))

@@ -8,11 +8,12 @@ import numpy as np
 from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks, MeshAxis
+from .._plan.pieces import Pieces, plain_stages
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
-FORMAT = 4  # It changes with `kFormat` in ffi/common/plan.h.
+FORMAT = 5  # It changes with `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
 _WAVES = ("dct", "dst")
 
@@ -20,7 +21,9 @@ _WAVES = ("dct", "dst")
 def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
     """The axes of the mesh that the kernels get: mesh axes that divide a grid axis of `plan` together are one."""
     cuts = [
-        (name, parts) for b in (plan.source, *(s.after for s in plan.stages)) for name, parts in zip(b.names, b.parts)
+        (name, parts)
+        for b in (plan.source, *(s.after for s in plain_stages(plan.stages)))
+        for name, parts in zip(b.names, b.parts)
     ]
     compound = sorted({name for name, parts in cuts if parts > 1 and isinstance(name, tuple)})
     merged = {axis for entry in compound for axis in entry}
@@ -30,14 +33,27 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
 def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
     """The format, the number of grid axes, how the field is cut, and each stage with how it is cut then.
 
+    `Pieces` are a stage that opens them, their stages, and one that joins them.
+
     `entries` are the axes of the mesh that the kernels get.
 
     Raises `ValueError` for a stage that the kernels do not know.
     """
     axes = {entry: i for i, entry in enumerate(entries)}
-    stages = (chain(_stage(stage), _blocks(stage.after, axes)) for stage in plan.stages)
+    stages = (chain(numbers, _blocks(after, axes)) for numbers, after in _numbered(plan.stages))
     numbers = chain((FORMAT, plan.source.ndim), _blocks(plan.source, axes), *stages)
     return np.fromiter(numbers, np.int64)
+
+
+def _numbered(stages: tuple[AbstractStage, ...]) -> Iterator[tuple[tuple[int, ...], Blocks]]:
+    """The numbers of each stage, and how the field is cut then."""
+    for stage in stages:
+        if isinstance(stage, Pieces):
+            yield (6, -1 if stage.axis is None else stage.axis, stage.count), stage.before
+            yield from _numbered(stage.stages)
+            yield (7,), stage.after
+        else:
+            yield _stage(stage), stage.after
 
 
 def _stage(stage: AbstractStage) -> tuple[int, ...]:

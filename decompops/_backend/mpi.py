@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, Mesh
 from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks, MeshAxis, axis_names
+from .._plan.pieces import Pieces, plain_stages
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, launch, library
@@ -35,8 +36,8 @@ class MPI(AbstractBackend):
     - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". All but the first may round differently from one run to the next.
     - `threads`: of each rank, within a kernel (OpenMP). Give them cores: see docs/cluster.md.
-    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. Each piece is a kernel of
-        its own, and kernels run one after the other.
+    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. One piece is exchanged
+        while another is transformed.
 
     Call `MPI.initialize()` first.
     """
@@ -146,7 +147,7 @@ class MPI(AbstractBackend):
         lead = block.shape[: -plan.source.ndim]
         result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
         # A kernel scales while it transforms.
-        scale = math.prod(stage.scale for stage in plan.stages if isinstance(stage, LocalTransform))
+        scale = math.prod(stage.scale for stage in plain_stages(plan.stages) if isinstance(stage, LocalTransform))
         entries = mesh_entries(plan, tuple(call.mesh.shape))
         sizes, ranks = _merged(entries, call.mesh, self._ranks(call.mesh))
         return jax.ffi.ffi_call(library.TARGET, result)(
@@ -167,6 +168,8 @@ class MPI(AbstractBackend):
 def _is_known(stage: AbstractStage) -> bool:
     """Whether the kernels run `stage`: on grids of not too many axes, and transforms with FFTW only."""
     match stage:
+        case Pieces(stages=stages):
+            known = all(_is_known(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
         case Move(before=before, after=after):
             # A mesh axis may not be added to others that divide an axis, nor be taken from among them.
             cuts = zip(before.names, before.parts, after.names, after.parts)
@@ -205,6 +208,9 @@ def _details(plan: Plan, scale: float, who: Caller) -> Iterator[str]:
     """What else tells the operator from others: an error says it where all the rest is the same."""
     names = axis_names(plan.source.ndim)
     for stage in plan.stages:
+        if isinstance(stage, Pieces):
+            yield f"{stage.count} pieces along {'the batch' if stage.axis is None else names[stage.axis]}"
+    for stage in plain_stages(plan.stages):
         match stage:
             case LocalTransform(transform=DFT() as dft):
                 axes = "".join(names[axis] for axis in stage.axes)

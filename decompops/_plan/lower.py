@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from .._blocks import Blocks
-from .pieces import Pieces, even_lengths, in_pieces, shortened
+from .pieces import Pieces, even_lengths, in_pieces, plain_stages, shortened
 from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
@@ -155,7 +155,7 @@ def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     transforms = {
         (i, j): stage
         for i, step in enumerate(steps)
-        for j, stage in enumerate(_parts(step.stage))
+        for j, stage in enumerate(plain_stages((step.stage,)))
         if isinstance(stage, LocalTransform)
     }
     if not transforms:
@@ -166,8 +166,3 @@ def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     if isinstance(whole := steps[i].stage, Pieces):
         stage = replace(whole, stages=(*whole.stages[:j], stage, *whole.stages[j + 1 :]))
     return (*steps[:i], replace(steps[i], stage=stage), *steps[i + 1 :])
-
-
-def _parts(stage: AbstractStage) -> tuple[AbstractStage, ...]:
-    """The stages of `Pieces` that a kernel takes as a whole; else the stage itself."""
-    return stage.stages if isinstance(stage, Pieces) else (stage,)

@@ -1,7 +1,7 @@
 """Stages that are carried out piece by piece, so that one piece is exchanged while another is transformed."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +60,11 @@ class Pieces(AbstractStage):
         for stage in self.stages:
             dtype = stage.result_dtype(dtype)
         return dtype
+
+
+def plain_stages(stages: Iterable[AbstractStage]) -> tuple[AbstractStage, ...]:
+    """`stages`, with those of `Pieces` in place of the `Pieces`."""
+    return tuple(itertools.chain(*(stage.stages if isinstance(stage, Pieces) else (stage,) for stage in stages)))
 
 
 def even_lengths(cells: int, count: int) -> tuple[int, ...]:

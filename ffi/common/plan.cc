@@ -44,7 +44,7 @@ class Reader {
   // The next stage, which starts from a field that is cut as `before` says.
   Stage stage(const Blocks& before) {
     Stage stage{};
-    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::waves)));
+    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::joined)));
     stage.axis = -1;
     switch (stage.kind) {
       case Stage::Kind::move:
@@ -71,10 +71,21 @@ class Reader {
         stage.transform.after = static_cast<int>(number("`after`", -kPowers, kPowers));
         stage.axes = axes();
         break;
+      case Stage::Kind::pieces:
+        stage.axis = static_cast<int>(number("the axis of pieces", -1, ndim_ - 1));
+        stage.count = number("a number of pieces", 1, kLargest);
+        break;
+      case Stage::Kind::joined: break;
     }
     stage.before = before;
     stage.after = blocks();
+    check_pieces(stage);
     return stage;
+  }
+
+  // After the last stage.
+  void end() const {
+    if (in_pieces_) refuse("pieces are not joined");
   }
 
  private:
@@ -96,6 +107,20 @@ class Reader {
     return axes;
   }
 
+  void check_pieces(const Stage& stage) {
+    const bool opens = stage.kind == Stage::Kind::pieces, joins = stage.kind == Stage::Kind::joined;
+    if ((opens || joins) && in_pieces_ == opens) refuse("pieces start within pieces, or end outside of them");
+    if (opens) pieces_axis_ = stage.axis;
+    in_pieces_ = (in_pieces_ || opens) && !joins;
+    if (!in_pieces_) return;
+    if (stage.kind == Stage::Kind::extend || stage.kind == Stage::Kind::crop) refuse("pieces have a halo");
+    if (pieces_axis_ < 0) return;
+    const bool transformed = std::count(stage.axes.begin(), stage.axes.end(), pieces_axis_) > 0;
+    const bool same = stage.before.lengths[pieces_axis_] == stage.after.lengths[pieces_axis_] &&
+                      stage.before.parts[pieces_axis_] == stage.after.parts[pieces_axis_];
+    if (transformed || !same) refuse("pieces depend on each other");
+  }
+
   [[noreturn]] static void refuse(const std::string& why) {
     throw Failure("the kernels do not understand the operator that Python describes (" + why +
                   "): they were built from other sources. Reinstall decompops");
@@ -103,7 +128,8 @@ class Reader {
 
   const std::int64_t *next_, *end_;
   Index mesh_axes_;
-  int ndim_ = 0;
+  int ndim_ = 0, pieces_axis_ = -1;
+  bool in_pieces_ = false;
 };
 
 }  // namespace
@@ -141,6 +167,7 @@ Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axe
     plan.stages.push_back(reader.stage(plan.target));
     plan.target = plan.stages.back().after;
   }
+  reader.end();
   return plan;
 }
 

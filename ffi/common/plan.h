@@ -48,13 +48,16 @@ struct Transform {
 };
 
 struct Stage {
-  enum class Kind { move, fourier, extend, crop, clear, waves };  // `waves` is the last one
+  // Between `pieces` and `joined` stand moves, transforms and clears that are carried out piece by piece, the pieces
+  // independent of each other.
+  enum class Kind { move, fourier, extend, crop, clear, waves, pieces, joined };  // `joined` is the last one
   Kind kind;
   Blocks before, after;
   bool transposed, periodic;
-  int axis;               // of an extension
+  int axis;               // of an extension; along which blocks are cut into pieces, -1 for batches
   std::vector<int> axes;  // of a transform; the last is the one that is halved
   Transform transform;
+  Index count = 0;  // of pieces; fewer where there are not as many cells
 
   bool transforms() const { return kind == Kind::fourier || kind == Kind::waves; }
 };
@@ -75,7 +78,7 @@ struct Plan {
 };
 
 // The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
-constexpr std::int64_t kFormat = 4;
+constexpr std::int64_t kFormat = 5;
 
 // Decodes what `decompops/_backend/encode.py` encodes: the format, the number of grid axes, how the field is cut, then
 // each stage with how the field is cut after it. Throws where a number has no meaning here. `mesh_axes` is how many axes

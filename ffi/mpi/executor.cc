@@ -51,8 +51,11 @@ void Executor::carry_out(const Copy& step, const Memory& memory) {
 }
 
 void Executor::carry_out(const Sweep& sweep, const Memory& memory) {
-  auto pass_over = [&](const Sweep::Pass& pass, const Region& region, const Memory& memory) {
-    transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, planning_, memory);
+  auto pass_over = [&](const Sweep::Pass& pass, const Region& region, const Memory& memory, int thread) {
+    // MPI sends and receives within calls to it only.
+    std::function<void()> between;
+    if (thread == 0 && team_.is_under_way()) between = [this] { team_.progress(); };
+    transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, planning_, memory, between);
   };
   Region region = sweep.passes.front().from.region;
   for (const auto& pass : sweep.passes) {
@@ -68,10 +71,10 @@ void Executor::carry_out(const Sweep& sweep, const Memory& memory) {
       auto cells = PerAxis<Index>::filled(part.axes(), 1);
       for (int axis : {first, last}) cells[axis] = part.count(axis);
       for_boxes(part, cells, [&](const Region& plane) {
-        for (const auto& pass : sweep.passes) pass_over(pass, plane, own);
+        for (const auto& pass : sweep.passes) pass_over(pass, plane, own, thread);
       });
     } else {
-      pass_over(sweep.passes.front(), part, memory);
+      pass_over(sweep.passes.front(), part, memory, thread);
     }
     finish_streams();
   });

@@ -21,6 +21,8 @@ class Executor {
   void carry_out(const Copy& step, const Memory& memory);
   void carry_out(const Sweep& sweep, const Memory& memory);
   void carry_out(const Exchange& exchange, const Memory& memory) { team_.exchange(exchange, memory); }
+  void carry_out(const Start& step, const Memory& memory) { team_.start(step.exchange, memory); }
+  void carry_out(const Finish&, const Memory&) { team_.finish(); }
 
   const Program& program_;
   Team& team_;

@@ -117,7 +117,7 @@ Index pitch_of(const Field& field, const Region& region, const Box& box, int alo
 
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, unsigned planning,
-         const Memory& memory) {
+         const Memory& memory, const std::function<void()>& between) {
   if (region.empty()) return;
   const int along = lines.axis;
   auto lines_of = [along](const Region& part) { return part.volume() / part.count(along); };
@@ -170,6 +170,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   };
 
   for_boxes(region, box.cells, [&](const Region& part) {
+    if (between) between();
     std::byte* input = in_place(from, part, pitch_there, tile.in_bytes());
     std::byte* output = in_place(to, part, pitch_here, tile.out_bytes());
     if (input == nullptr) {
@@ -188,19 +189,19 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 }  // namespace
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
-                     Index real_bytes, unsigned planning, const Memory& memory) {
+                     Index real_bytes, unsigned planning, const Memory& memory, const std::function<void()>& between) {
   if (lines.complex) {
     Lines real = lines;
     real.complex = false;
-    return transform_lines(real, parts(from), parts(to), parts(region), stream, real_bytes, planning, memory);
+    return transform_lines(real, parts(from), parts(to), parts(region), stream, real_bytes, planning, memory, between);
   }
   // Another pass of the same sweep may have more lines, such as one before a real transform.
   const Region here =
       intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
   if (real_bytes == 4) {
-    run<float>(lines, from, to, here, stream, planning, memory);
+    run<float>(lines, from, to, here, stream, planning, memory, between);
   } else {
-    run<double>(lines, from, to, here, stream, planning, memory);
+    run<double>(lines, from, to, here, stream, planning, memory, between);
   }
 }
 
@@ -220,7 +221,8 @@ unsigned planning_flag(int effort) {
 
 namespace decompops::mpi {
 
-void transform_lines(const Lines&, const Field&, const Field&, const Region&, bool, Index, unsigned, const Memory&) {
+void transform_lines(const Lines&, const Field&, const Field&, const Region&, bool, Index, unsigned, const Memory&,
+                     const std::function<void()>&) {
   throw Failure("the kernels were built without FFTW");
 }
 

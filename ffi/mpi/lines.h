@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "mpi/pieces.h"
 
@@ -21,9 +22,11 @@ struct Lines {
 };
 
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them
-// and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `planning` is FFTW's flag.
+// and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `planning` is FFTW's flag. `between`, if there
+// is one, is called before each tile.
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
-                     Index real_bytes, unsigned planning, const Memory& memory);
+                     Index real_bytes, unsigned planning, const Memory& memory,
+                     const std::function<void()>& between = {});
 
 // FFTW's flag for "estimate", "measure", "patient", "exhaustive", by number.
 unsigned planning_flag(int effort);

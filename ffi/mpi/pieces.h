@@ -36,8 +36,20 @@ void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& bo
   }
 }
 
-// Where cells are found at run time.
-enum Buffer : int { kInput, kResult, kScratch, kScratch2, kPlane, kSend, kReceive, kReceive2, kBuffers };
+// Where cells are found at run time. From `kScratch` on they hold a whole block; of a block that is exchanged in pieces,
+// each of the two that are under way at a time has as many of its own, `kOwn` and twice `kOwn` further on.
+enum Buffer : int {
+  kInput,
+  kResult,
+  kPlane,
+  kScratch,
+  kScratch2,
+  kSend,
+  kReceive,
+  kReceive2,
+  kOwn = kReceive2 + 1 - kScratch,
+  kBuffers = kScratch + 3 * kOwn
+};
 
 // Where the buffers are.
 using Memory = std::array<std::byte*, kBuffers>;

@@ -33,7 +33,13 @@ struct Sweep {
   Index real_bytes;
 };
 
-using Step = std::variant<Copy, Sweep, Exchange>;
+// The start of an exchange, and the end of the one that was started first of those under way.
+struct Start {
+  Exchange exchange;
+};
+struct Finish {};
+
+using Step = std::variant<Copy, Sweep, Exchange, Start, Finish>;
 
 struct Program {
   std::vector<Step> steps;

@@ -110,7 +110,7 @@ void Team::work() {
       }
     }
     if (failed_) {
-      for (; !waiting_.empty(); waiting_.pop_front()) finish(waiting_.front(), failure_);
+      for (; !waiting_.empty(); waiting_.pop_front()) end(waiting_.front(), failure_);
     }
     if (stopping_) return;
   }
@@ -190,11 +190,13 @@ void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mute
     error = failure.what();
     fail(error, true);
   }
-  finish(call, error);
+  // XLA takes the memory back.
+  for (; !under_way_.empty(); under_way_.pop_front()) withdraw(under_way_.front());
+  end(call, error);
 }
 
 // XLA must hear of every call, even if there is no memory left to say it well.
-void Team::finish(const std::shared_ptr<Call>& call, const std::string& error) noexcept {
+void Team::end(const std::shared_ptr<Call>& call, const std::string& error) noexcept {
   notices_->count(hash_, -1);
   try {
     const std::string text = error.empty() ? "" : call->label + ": " + error;

@@ -59,6 +59,13 @@ class Team {
   // Has this and every later call fail on all ranks, for a reason found outside of the team's thread.
   void refuse(const std::string& reason);
   void exchange(const Exchange& exchange, const Memory& memory);
+  // The two halves of an exchange, for others to be started and lines to be transformed in between. `finish` ends the one
+  // that was started first. If the call fails, those under way are withdrawn.
+  void start(const Exchange& exchange, const Memory& memory);
+  void finish();
+  bool is_under_way() const { return !under_way_.empty(); }
+  // To be called often while exchanges are under way: lets MPI go on with them, and throws if another rank has failed.
+  void progress();
   // Ends the threads; nothing runs after it.
   void stop();
   // Frees the communicator, with all other ranks.
@@ -74,6 +81,12 @@ class Team {
     Announcement announcement;
     std::vector<MPI_Request> requests;
   };
+  // Requests to or from `peers`, positions in the mesh. The first `receives` of them are receives.
+  struct Transfer {
+    std::vector<MPI_Request> requests;
+    std::vector<int> peers;
+    std::size_t receives = 0;
+  };
 
   void refuse_locked(const char* reason) noexcept;
   void work();
@@ -86,18 +99,17 @@ class Team {
   void announce(const Call& call);
   Announcement receive_announcement();
   std::string both_sides(const Announcement& mine) const;
-  void finish(const std::shared_ptr<Call>& call, const std::string& error) noexcept;
+  void end(const std::shared_ptr<Call>& call, const std::string& error) noexcept;
   // From now on nothing runs any more. If the reason is this rank's own, the others are told.
   void fail(const std::string& reason, bool own) noexcept;
-  // Waits for requests to or from `peers`, positions in the mesh. If that is in vain, fails, withdraws them and throws.
-  // The first `receives` of them are receives. If `ready`, this rank itself may not fail any more.
-  void wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives,
-            bool ready = false);
+  // Waits for a transfer. If that is in vain, fails, withdraws it and throws. If `ready`, this rank itself may not fail any
+  // more.
+  void wait(Transfer& transfer, bool ready = false);
+  void wait_for_first();
   void listen();
-  void watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
-             std::vector<int>& told);
-  void withdraw(std::vector<MPI_Request>& requests, std::size_t receives) noexcept;
-  std::vector<int> unfinished(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) const;
+  void watch(const Transfer& transfer, Patience& patience, std::vector<int>& told);
+  void withdraw(Transfer& transfer) noexcept;
+  std::vector<int> unfinished(const Transfer& transfer) const;
 
   MPI_Comm base_, communicator_ = MPI_COMM_NULL;
   std::shared_ptr<Notices> notices_;
@@ -120,6 +132,8 @@ class Team {
   std::optional<Announcement> next_;
   Clock::time_point next_since_;
   std::deque<Sent> sent_;
+  std::deque<Transfer> under_way_;
+  Clock::time_point looked_;   // when `progress` last looked
   std::string here_, before_;  // the labels of what the worker runs or waits to run, and of what ran before that
   bool failed_ = false;
   std::string failure_;

@@ -15,6 +15,8 @@ namespace {
 constexpr int kData = 1, kAnnouncement = 2;
 // After a failure, how long messages that others are receiving already may take to arrive.
 constexpr double kLastMessages = 2;
+// While exchanges are under way, how often a rank that has something else to do lets MPI go on with them.
+constexpr double kLookSeconds = 1e-4;
 
 template <std::size_t N>
 void assign(char (&to)[N], const std::string& from) {
@@ -48,22 +50,22 @@ void Team::connect() {
 }
 
 void Team::meet(int tag, bool ready) {
-  std::vector<MPI_Request> requests;
-  std::vector<int> peers;
-  requests.reserve(2 * size_);
-  peers.reserve(2 * size_);
+  Transfer transfer;
+  transfer.requests.reserve(2 * size_);
+  transfer.peers.reserve(2 * size_);
   for (bool receive : {true, false}) {
     for (int other = 0; other < size_; ++other) {
       if (other == rank_) continue;
       const int rank = ranks_[other];
-      MPI_Request& request = requests.emplace_back();
-      peers.push_back(other);
+      MPI_Request& request = transfer.requests.emplace_back();
+      transfer.peers.push_back(other);
       check(receive ? MPI_Irecv(nullptr, 0, MPI_CHAR, rank, tag, base_, &request)
                     : MPI_Isend(nullptr, 0, MPI_CHAR, rank, tag, base_, &request),
             "the meeting of a mesh's ranks");
     }
   }
-  wait(requests, peers, static_cast<std::size_t>(size_ - 1), ready);
+  transfer.receives = static_cast<std::size_t>(size_ - 1);
+  wait(transfer, ready);
 }
 
 void Team::announce(const Call& call) {
@@ -87,48 +89,67 @@ void Team::announce(const Call& call) {
 
 Team::Announcement Team::receive_announcement() {
   Announcement announcement;
-  std::vector<MPI_Request> requests(1);
-  const std::vector<int> peers{0};
-  check(MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &requests[0]),
-        "MPI_Irecv");
-  wait(requests, peers, 1);
+  Transfer transfer{{MPI_REQUEST_NULL}, {0}, 1};
+  check(
+      MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &transfer.requests[0]),
+      "MPI_Irecv");
+  wait(transfer);
   return announcement;
 }
 
 void Team::exchange(const Exchange& exchange, const Memory& memory) {
+  start(exchange, memory);
+  wait_for_first();
+}
+
+void Team::start(const Exchange& exchange, const Memory& memory) {
   // A rank that has given up may have freed what it has not sent.
   notices_->check(hash_, ranks_, {});
   const std::size_t count = exchange.receives.size() + exchange.sends.size();
-  std::vector<MPI_Request> requests;
-  std::vector<int> peers;
-  requests.reserve(count);
-  peers.reserve(count);
+  Transfer& transfer = under_way_.emplace_back();
+  transfer.requests.reserve(count);
+  transfer.peers.reserve(count);
   auto post = [&](const Message& message, auto start, const char* what) {
     const Piece& piece = message.piece;
     const Datatype type(piece, exchange.element, exchange.order);
     MPI_Request request;
     check(start(memory[piece.buffer] + piece.offset, 1, type, message.peer, kData, communicator_, &request), what);
-    requests.push_back(request);
-    peers.push_back(message.peer);
+    transfer.requests.push_back(request);
+    transfer.peers.push_back(message.peer);
   };
-  try {
-    for (const Message& message : exchange.receives) post(message, MPI_Irecv, "MPI_Irecv");
-    for (const Message& message : exchange.sends) {
-      post(message, MPI_Isend, "MPI_Isend");
-      ++messages_;
-      sent_bytes_ += message.piece.region.volume() * exchange.element;
-    }
-  } catch (const std::exception& error) {
-    fail(error.what(), true);
-    withdraw(requests, std::min(requests.size(), exchange.receives.size()));
-    throw;
+  for (const Message& message : exchange.receives) {
+    post(message, MPI_Irecv, "MPI_Irecv");
+    ++transfer.receives;
   }
-  wait(requests, peers, exchange.receives.size());
+  for (const Message& message : exchange.sends) {
+    post(message, MPI_Isend, "MPI_Isend");
+    ++messages_;
+    sent_bytes_ += message.piece.region.volume() * exchange.element;
+  }
+}
+
+void Team::finish() {
+  wait_for_first();
+  // A rank that has failed in the meantime does not wait for ever until what it has sent is received: this may be something
+  // else. Its notice came before.
+  notices_->check(hash_, ranks_, {});
+}
+
+void Team::progress() {
+  if (seconds_since(looked_) < kLookSeconds) return;
+  notices_->check(hash_, ranks_, {});
+  looked_ = Clock::now();
+}
+
+void Team::wait_for_first() {
+  wait(under_way_.front());
+  under_way_.pop_front();
 }
 
 // After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank that
 // was receiving it already. Later ones look for notices first, and this rank has given one, or has had it.
-void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) noexcept {
+void Team::withdraw(Transfer& transfer) noexcept {
+  auto& [requests, peers, receives] = transfer;
   for (std::size_t i = 0; i < receives; ++i) {
     if (requests[i] == MPI_REQUEST_NULL) continue;
     MPI_Cancel(&requests[i]);
@@ -144,16 +165,16 @@ void Team::withdraw(std::vector<MPI_Request>& requests, std::size_t receives) no
   }
 }
 
-void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peers, std::size_t receives, bool ready) {
-  const int count = static_cast<int>(requests.size());
+void Team::wait(Transfer& transfer, bool ready) {
+  const int count = static_cast<int>(transfer.requests.size());
   Patience patience;
   std::vector<int> told;
   try {
     for (Index spins = 1;; ++spins) {
       int all = 0;
-      check(MPI_Testall(count, requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+      check(MPI_Testall(count, transfer.requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (all) break;
-      if (spins % 256 == 0) ready ? listen() : watch(requests, peers, patience, told);
+      if (spins % 256 == 0) ready ? listen() : watch(transfer, patience, told);
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
@@ -161,11 +182,11 @@ void Team::wait(std::vector<MPI_Request>& requests, const std::vector<int>& peer
     notices_->tell_waiting(hash_, "", told);
   } catch (const Notice& notice) {
     fail(notice.what(), false);
-    withdraw(requests, receives);
+    withdraw(transfer);
     throw;
   } catch (const std::exception& error) {
     fail(error.what(), true);
-    withdraw(requests, receives);
+    withdraw(transfer);
     throw;
   }
 }
@@ -179,14 +200,13 @@ void Team::listen() {
 }
 
 // Looks after a wait that has lasted for a while. Throws where it is in vain.
-void Team::watch(const std::vector<MPI_Request>& requests, const std::vector<int>& peers, Patience& patience,
-                 std::vector<int>& told) {
+void Team::watch(const Transfer& transfer, Patience& patience, std::vector<int>& told) {
   if (stopping_) throw Failure("this rank ends while the operator is under way");
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (refused_) throw Failure(refusal_);
   }
-  const std::vector<int> needed = unfinished(requests, peers);
+  const std::vector<int> needed = unfinished(transfer);
   notices_->check(hash_, ranks_, needed);
   if (!patience.is_over()) return;
   if (told.empty()) notices_->tell_waiting(hash_, here_ + " of " + named(ranks_), told = needed);
@@ -200,7 +220,8 @@ void Team::watch(const std::vector<MPI_Request>& requests, const std::vector<int
 }
 
 // The ranks whose requests are not done.
-std::vector<int> Team::unfinished(const std::vector<MPI_Request>& requests, const std::vector<int>& peers) const {
+std::vector<int> Team::unfinished(const Transfer& transfer) const {
+  const auto& [requests, peers, receives] = transfer;
   std::vector<int> needed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     int done = 0;

@@ -44,18 +44,20 @@ using namespace decompops::mpi;
 
 namespace {
 
-constexpr Index kCells = 4;
+constexpr Index kCells = 4, kDepth = 3;
 
-// A transpose from blocks along x to blocks along y.
-Plan transpose(int size) {
+// A transpose from blocks along x to blocks along y, of blocks cut into `pieces` pieces along z; 0: not cut.
+Plan transpose(int size, Index pieces) {
   const Index n = kCells * size;
   const PerAxis<std::array<Index, 2>> halo{{0, 0}, {0, 0}, {0, 0}};
-  Blocks before{{n, n, 2}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, halo},
-      after{{n, n, 2}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, halo};
+  Blocks before{{n, n, kDepth}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, halo},
+      after{{n, n, kDepth}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, halo};
   Plan plan;
   plan.source = before;
   plan.target = after;
-  plan.stages = {{Stage::Kind::move, before, after, false, false, -1, {}, {}}};
+  if (pieces > 0) plan.stages.push_back({Stage::Kind::pieces, before, before, false, false, 2, {}, {}, pieces});
+  plan.stages.push_back({Stage::Kind::move, before, after, false, false, -1, {}, {}});
+  if (pieces > 0) plan.stages.push_back({Stage::Kind::joined, after, after, false, false, -1, {}, {}});
   plan.scale = 1;
   plan.mesh = {size};
   plan.ranks.resize(size);
@@ -79,10 +81,10 @@ class Trial {
     const Index n = kCells * size_;
     for (Index x = rank * kCells; x < (rank + 1) * kCells; ++x)
       for (Index y = 0; y < n; ++y)
-        for (Index z = 0; z < 2; ++z) input_.push_back(cell(x, y, z));
+        for (Index z = 0; z < kDepth; ++z) input_.push_back(cell(x, y, z));
     for (Index x = 0; x < n; ++x)
       for (Index y = rank * kCells; y < (rank + 1) * kCells; ++y)
-        for (Index z = 0; z < 2; ++z) right_.push_back(cell(x, y, z));
+        for (Index z = 0; z < kDepth; ++z) right_.push_back(cell(x, y, z));
     found_.resize(right_.size());
   }
 
@@ -191,11 +193,13 @@ int main(int count, char** arguments) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   limits().timeout = 30;
-  const Plan plan = transpose(size);
   try {
-    const int trials = allocation_failures(plan, rank, size);
-    if (rank == 0) std::printf("failing allocations: passed in %d trials\n", trials);
-    thread_failures(plan, rank, size);
+    for (const Index pieces : {0, 3}) {
+      const int trials = allocation_failures(transpose(size, pieces), rank, size);
+      if (rank == 0)
+        std::printf("failing allocations, %d pieces: passed in %d trials\n", static_cast<int>(pieces), trials);
+    }
+    thread_failures(transpose(size, 0), rank, size);
     work_space(rank);
     if (rank == 0) std::printf("failing threads and work space: passed\n");
   } catch (const std::exception& error) {

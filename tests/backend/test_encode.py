@@ -10,6 +10,7 @@ from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._basis.points import Identity
 from decompops._blocks import Blocks
+from decompops._plan.pieces import Pieces
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 
@@ -22,6 +23,8 @@ KINDS = [
     ["transposed"],
     [],
     ["kind", "before", "after", "count"],
+    ["axis", "pieces"],
+    [],
 ]
 
 
@@ -103,6 +106,17 @@ def test_numbers(stages, expected):
 def test_any_number_of_axes():
     blocks = Blocks((4, 2), (2, 1), ("x", None))
     assert decoded(encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES)) == (FORMAT, blocks, [(4, fields(), blocks)])
+
+
+def test_pieces_are_opened_and_joined():
+    move = Move(Z, replace(Z, parts=(1, 3, 2), names=(None, "x", "y")))
+    for axis, number in ((1, 1), (None, -1)):
+        numbers = encoded(
+            Plan("Thing", Z, (Pieces((move, Clear(move.after)) if axis is None else (move,), axis, 2),)), AXES
+        )
+        version, source, found = decoded(numbers)
+        inside = [(0, fields(), move.after), (4, fields(), move.after)][: 2 if axis is None else 1]
+        assert found == [(6, fields(axis=number, pieces=2), Z), *inside, (7, fields(), move.after)]
 
 
 def test_mesh_axes_that_act_as_one():

@@ -46,7 +46,8 @@ def field_of(operator, dtype=complex) -> jax.Array:
 
 def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops.FFT3D:
     mesh = Mesh(np.array(jax.devices()[::step]), "x")
-    return dops.FFT3D(mesh, shape=shape, pad=True, backend=dops.MPI(key, planning="estimate"), **options)
+    backend = dops.MPI(key, planning="estimate", overlap=int(os.environ.get("OVERLAP", "1")))
+    return dops.FFT3D(mesh, shape=shape, pad=True, backend=backend, **options)
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:

@@ -57,10 +57,10 @@ FAULTS = [
     Fault("ends.py", "raises", "a rank raises an exception", FOLLOWS, (OWN_ERROR, GAVE_UP)),
     Fault("ends.py", "raises", "the same, on four ranks", FOLLOWS, (OWN_ERROR, GAVE_UP), ranks=4),
     Fault(
-        *("ends.py", "raises", "the same, by rank 0 of four", FOLLOWS),
+        *("ends.py", "raises", "the same, by rank 0 of four, with pieces under way (`overlap=2`)", FOLLOWS),
         (OWN_ERROR, GAVE_UP.replace("rank 0", "rank 1")),
         ranks=4,
-        variables={"VICTIM": "0"},
+        variables={"VICTIM": "0", "OVERLAP": "2"},
     ),
     Fault(
         "ends.py", "raises_before_the_first_call", "the same, before the first operator", FOLLOWS, (OWN_ERROR, GAVE_UP)
