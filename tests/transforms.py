@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,10 +42,11 @@ class Case:
     norm: str = "backward"
     modes: tuple[int, ...] | None = None
     axis_contiguous: bool = False
+    overlap: int = 1
 
 
 def cases(ranks: int) -> Iterator[Case]:
-    """Every choice of bases on every kind of process grid. Lengths, batches, dtypes, norms and orders take turns."""
+    """Every choice of bases on every kind of process grid. Lengths, batches, dtypes, norms and so on take turns."""
     turn = itertools.count()
     for ndim in (1, 2, 3, 4):
         for bases, (sizes, axes) in itertools.product(choices_of_bases(ndim), grids(ndim, ranks)):
@@ -55,7 +56,8 @@ def cases(ranks: int) -> Iterator[Case]:
             real = HALF in bases or (FULL not in bases and number % 4 != 0)
             dtypes = (np.float32, np.float64) if real else (np.complex64, np.complex128)
             dtype, norm = dtypes[number // 2 % 2], NORMS[number // 3 % 3]
-            yield Case(bases, sizes, axes, shape, batch, dtype, norm, axis_contiguous=number % 5 == 0)
+            options = {"axis_contiguous": number % 5 == 0, "overlap": 1 + number // 5 % 3}
+            yield Case(bases, sizes, axes, shape, batch, dtype, norm, **options)
     for ndim in (1, 2, 3):
         for half, (sizes, axes) in itertools.product((False, True), grids(ndim, ranks)):
             bases = (FULL,) * (ndim - 1) + (HALF if half else FULL,)
@@ -85,7 +87,7 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
     """The sizes of meshes, and the mesh axes that divide the grid: none, one, two, three, two as one, not the first."""
-    square = (2, 2) if ranks == 4 else (1, ranks)
+    square = square_of(ranks)
     found = {
         1: [((ranks,), ())],
         2: [((ranks,), ("x",)), (square, (("y", "x"),)), (square, ("y",))],
@@ -97,6 +99,10 @@ def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
     if ndim == 4:
         found += [((1, *square), ("c", "x", "y")), ((*square, 1), ("c", "x", "y")), ((*square, 1), (("y", "x"), "c"))]
     return list(dict.fromkeys(found))
+
+
+def square_of(ranks: int) -> tuple[int, int]:
+    return (2, ranks // 2) if ranks > 2 else (1, ranks)
 
 
 def check(case: Case, backend, theirs: np.ndarray | None = None) -> None:
@@ -114,6 +120,7 @@ def check(case: Case, backend, theirs: np.ndarray | None = None) -> None:
 
 def made(case: Case, backend) -> dops.Transform:
     options = {name: getattr(case, name) for name in ("bases", "shape", "axes", "norm", "modes", "axis_contiguous")}
+    backend = replace(backend, overlap=case.overlap)
     return dops.Transform(make_mesh(case.sizes), **options, nyquist=True, pad=True, backend=backend)
 
 
@@ -122,8 +129,14 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """A thin selection of the cases."""
-    for case in itertools.islice(cases(jax.device_count()), 0, None, every):
+    """A thin selection of the cases, and two with exchanges in a row, in pieces."""
+    square = square_of(jax.device_count())
+    bases = (POINTS, POINTS, HALF, FULL)
+    in_a_row = [
+        Case((POINTS, POINTS, FULL), square, ("x", "y"), (7, 7, 7), dtype=np.complex64, overlap=2),
+        Case(bases, (1, *square), ("c", "x", "y"), (4, 5, 4, 5), batch=(1, 3), overlap=3),
+    ]
+    for case in itertools.chain(itertools.islice(cases(jax.device_count()), 0, None, every), in_a_row):
         check(case, backend)
 
 

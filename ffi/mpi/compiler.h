@@ -95,6 +95,7 @@ class Compiler : private State {
   Buffer in_slot(Buffer buffer) const { return static_cast<Buffer>(buffer + slot_ * kOwn); }
   // `buffer`, or the second one of its kind if `field` is still read from there.
   static Buffer free_of(const Field& field, Buffer buffer);
+  static bool lies_in(const Field& field, Buffer buffer);
 
   const Plan& plan_;
   Index batch_;

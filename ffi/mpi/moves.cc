@@ -65,7 +65,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   const Index mine = place_.coordinate(line);
   Handed handed{{before, {}}, {block(stage.after), {}}, {{}, {}, element}};
   auto arrives = [&](Piece piece, Index sender) {
-    piece.region = cells.arrived(piece.region, sender);
+    piece.region = cells.arrived(piece.region, sender, mine);
     handed.in.pieces.push_back(piece);
   };
   for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
@@ -118,10 +118,12 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // What follows in a piece reads what arrives where it is. A whole block is put together.
+  // What follows in a piece reads what arrives where it is. A whole block is put together, and a piece of which some cells
+  // have arrived before: the next exchange needs a buffer.
+  const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];
-  if (!last && slot_ == 0) target = dense(scratch(after, current_), 0, after, order_);
+  if (!last && (slot_ == 0 || again)) target = dense(scratch(after, current_), 0, after, order_);
   const bool places = target.stride[fastest] == 1;
   const Buffer receive = free_of(current_, in_slot(kReceive));
   auto sends_from = [&](const Region& region) {
@@ -135,10 +137,10 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
     const Region leaving = cells.leaving(before, mine, part);
     const Region coming = cells.leaving(before, part, mine);
-    const Region place = cells.arrived(coming, part);
+    const Region place = cells.arrived(coming, part, mine);
     if (part == mine) {
       for (Piece piece : clipped(current_, leaving, element_).pieces) {
-        piece.region = cells.arrived(piece.region, part);
+        piece.region = cells.arrived(piece.region, part, mine);
         own.pieces.push_back(piece);
       }
       continue;

@@ -90,8 +90,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
 
 // The results of a piece go to where all pieces are joined. What has arrived last stays where it is.
 void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start, bool handed) {
-  const bool stays = pending_.empty() && std::any_of(current_.pieces.begin(), current_.pieces.end(),
-                                                     [&](const Piece& p) { return p.buffer == last_received_; });
+  const bool stays = pending_.empty() && lies_in(current_, last_received_);
   if (stays) {
     if (piece == 0) joined_ = {mpi::block(plan_.stages[last].after, batch_), {}};
     joined_.pieces.insert(joined_.pieces.end(), current_.pieces.begin(), current_.pieces.end());

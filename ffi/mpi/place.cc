@@ -36,9 +36,9 @@ Region Handover::leaving(const Region& region, Index sender, Index receiver) con
       .with(divided + 1, start, start + stage.after.valid(divided, receiver));
 }
 
-Region Handover::arrived(const Region& leaving, Index sender) const {
-  const Index by = sender * stage.before.core(gathered) - leaving.lo[gathered + 1];
-  return leaving.shifted(gathered + 1, by).shifted(divided + 1, -leaving.lo[divided + 1]);
+Region Handover::arrived(const Region& leaving, Index sender, Index receiver) const {
+  return leaving.shifted(gathered + 1, sender * stage.before.core(gathered))
+      .shifted(divided + 1, -receiver * stage.after.core(divided));
 }
 
 }  // namespace decompops::mpi

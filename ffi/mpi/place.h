@@ -33,8 +33,8 @@ struct Handover {
   // What a rank hands to another, the same on both: cells `divided` of the receiver, `gathered` of the sender, in blocks
   // that have `region` otherwise.
   Region leaving(const Region& region, Index sender, Index receiver) const;
-  // Where in the receiver's block these cells lie.
-  Region arrived(const Region& leaving, Index sender) const;
+  // Where in the receiver's block these cells, or some of them, lie.
+  Region arrived(const Region& leaving, Index sender, Index receiver) const;
 };
 
 }  // namespace decompops::mpi

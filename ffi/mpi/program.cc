@@ -145,10 +145,13 @@ Buffer Compiler::scratch(const Region& region, const Field& read) {
   return buffer;
 }
 
+bool Compiler::lies_in(const Field& field, Buffer buffer) {
+  return std::any_of(field.pieces.begin(), field.pieces.end(),
+                     [buffer](const Piece& piece) { return piece.buffer == buffer; });
+}
+
 Buffer Compiler::free_of(const Field& field, Buffer buffer) {
-  const bool taken = std::any_of(field.pieces.begin(), field.pieces.end(),
-                                 [buffer](const Piece& piece) { return piece.buffer == buffer; });
-  return taken ? static_cast<Buffer>(buffer + 1) : buffer;
+  return lies_in(field, buffer) ? static_cast<Buffer>(buffer + 1) : buffer;
 }
 
 // The block after the pending transforms.
