@@ -5,9 +5,11 @@ from functools import partial
 
 import numpy as np
 
+from .._basis.cosine import Cosine
 from .._decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
+from .._operator.transform import Transform
 from .._operator.transpose import Transpose
 from .._plan.plan import Plan
 from .peers import Task, expected, of_transform, peers, weights, weights_of_half
@@ -17,7 +19,7 @@ from .program import Operand, Problem, Program, random_field
 TRANSPOSE = "transpose"
 OPERATORS = (
     *("fft", "rfft", "fft+inverse", "rfft+inverse", "fft-gradient", "rfft-gradient"),
-    *(TRANSPOSE, "halo"),
+    *("dct", "dct+inverse", TRANSPOSE, "halo"),
 )
 
 
@@ -48,12 +50,16 @@ def _program(task: Task, dec: Decomposition) -> Program:
 
 
 def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ...]]:
-    fft = FFT(dec, real=task.real, axis_contiguous=task.axis_contiguous)
+    if task.kind == "dct":
+        bases = (Cosine(2),) * len(task.shape)
+        transform = Transform(dec, bases=bases, axis_contiguous=task.axis_contiguous)
+    else:
+        transform = FFT(dec, real=task.real, axis_contiguous=task.axis_contiguous)
 
     def weight():
-        k = fft.wavenumbers(dtype=task.dtype)
+        k = transform.wavenumbers(dtype=task.dtype)
         return weights_of_half(*k, last=task.shape[-1]) if task.real else weights(*k)
 
-    plan = fft.plan(task.shape)
+    plan = transform.plan(task.shape)
     back = {"": (), "inverse": (plan.inverse(),), "gradient": (plan.transpose(),)}[task.action]
-    return of_transform(task, fft, fft.inverse, weight), (plan, *back)
+    return of_transform(task, transform, transform.inverse, weight), (plan, *back)

@@ -7,12 +7,15 @@ that form, in every process.
 import importlib
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.fft
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -46,23 +49,28 @@ class Task:
         return *sizes, *[1] * (len(self.shape) - len(sizes))
 
     @property
-    def real(self) -> bool:
-        """Whether the field is real."""
-        return self.operator.startswith("rfft") or not self.is_transform
-
-    @property
-    def is_transform(self) -> bool:
-        return "fft" in self.operator
+    def kind(self) -> str:
+        """The plain operator: "fft", "rfft", "dct" (of type 2), "transpose", "halo"."""
+        return re.split("[+-]", self.operator)[0]
 
     @property
     def action(self) -> str:
         """What is done with the transform: "" (nothing more), "inverse" or "gradient"."""
-        return self.operator.removeprefix("r").removeprefix("fft").lstrip("+-") if self.is_transform else ""
+        return self.operator.removeprefix(self.kind).lstrip("+-")
+
+    @property
+    def real(self) -> bool:
+        """Whether the field is real."""
+        return self.kind != "fft"
+
+    @property
+    def is_transform(self) -> bool:
+        return self.kind in ("fft", "rfft", "dct")
 
     @property
     def forward(self) -> "Task":
         """The plain transform of the same field."""
-        return replace(self, operator="rfft" if self.real else "fft")
+        return replace(self, operator=self.kind)
 
 
 def weights(*k: Any) -> Any:
@@ -124,28 +132,31 @@ def _scipy(task: Task, u: np.ndarray) -> Callable[[], Any]:
 
     workers = os.cpu_count()
     weight = weights(*_wavenumbers(task, half=task.real)) if task.action == "gradient" else None
-
-    def forward() -> Any:
-        return (scipy.fft.rfftn if task.real else scipy.fft.fftn)(u, workers=workers)
-
-    def inverse(k: Any) -> Any:
-        if task.real:
-            return scipy.fft.irfftn(k, s=task.shape, workers=workers, overwrite_x=True)
-        return scipy.fft.ifftn(k, workers=workers, overwrite_x=True)
+    transform, inverse = _pair(task, scipy.fft)
+    forward = partial(transform, u, workers=workers)
+    back = partial(inverse, workers=workers, overwrite_x=True)
 
     def gradient() -> Any:
         k = forward()
         k *= weight
-        return np.conj(inverse(k))  # JAX's convention for the gradient by a complex field
+        return np.conj(back(k))  # JAX's convention for the gradient by a complex field
 
-    return {"": forward, "inverse": lambda: inverse(forward()), "gradient": gradient}[task.action]
+    return {"": forward, "inverse": lambda: back(forward()), "gradient": gradient}[task.action]
+
+
+def _pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The transform and its inverse, of a library with the names of `scipy.fft`."""
+    match task.kind:
+        case "rfft":
+            return library.rfftn, partial(library.irfftn, s=task.shape)
+        case "dct":
+            return library.dctn, library.idctn
+    return library.fftn, library.ifftn
 
 
 def _jnp(task: Task, u: np.ndarray) -> Contestant:
-    if task.real:
-        transform, inverse = jnp.fft.rfftn, lambda k: jnp.fft.irfftn(k, s=task.shape)
-    else:
-        transform, inverse = jnp.fft.fftn, jnp.fft.ifftn
+    library, note = (jax.scipy.fft, "jax.scipy.fft, one device") if task.kind == "dct" else (jnp.fft, "one device")
+    transform, inverse = _pair(task, library)
 
     def weight():
         k = map(jnp.asarray, _wavenumbers(task, half=task.real))
@@ -153,7 +164,7 @@ def _jnp(task: Task, u: np.ndarray) -> Contestant:
 
     field = jax.device_put(u, jax.local_devices()[0])
     compiled = compile_for(of_transform(task, transform, inverse, weight), field)
-    return Contestant(lambda: compiled(field), note="one device", alone=True)
+    return Contestant(lambda: compiled(field), note=note, alone=True)
 
 
 def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Callable[[], Any]) -> Callable:
@@ -172,6 +183,8 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
 
     if len(task.shape) != 3:
         raise ValueError(f"its grids have three axes; got {task.shape}")
+    if task.kind == "dct":
+        raise ValueError("it has no cosine transforms")
     if jaxdecomp.config.transpose_axis_contiguous != task.axis_contiguous:
         jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
         jax.clear_caches()  # functions that it has jitted do not see the change
@@ -225,11 +238,17 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
         raise ValueError(f"its grids have two or more axes; got {task.shape}")
     # The axes that are not divided in one call; otherwise its option for that fails.
     together = len(task.shape) > 2 and not any(size > 1 for size in grid[1:])
-    fft = library.PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=grid, collapse=together)
+    options: dict[str, Any] = {"collapse": together}
+    if task.kind == "dct":
+        pair = tuple(partial(plan, type=2) for plan in (library.fftw.dctn, library.fftw.idctn))
+        options = {"transforms": {(axis,): pair for axis in range(len(task.shape))}}
+    fft = library.PFFT(MPI.COMM_WORLD, task.shape, dtype=u.dtype, grid=grid, **options)
     field, spectrum, back = newDistArray(fft, False), newDistArray(fft, True), newDistArray(fft, False)
     field[:] = u[field.local_slice()]
-    modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())
-    weight = weights(*(k[(0,) * axis + (part,)] for axis, (k, part) in enumerate(modes)))
+    weight: Any = None
+    if task.action == "gradient":
+        modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())
+        weight = weights(*(k[(0,) * axis + (part,)] for axis, (k, part) in enumerate(modes)))
 
     def gradient() -> Any:
         np.multiply(fft.forward(field, spectrum), weight, out=spectrum)
