@@ -63,7 +63,8 @@ class FFT(AbstractTransform):
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `transformed`: the axes of the grid that are transformed, by their names or numbers: `("x", "z")`, `(0, 2)`.
-            The others are carried along. By default all.
+            The others are carried along. By default all. Spectra lie in the pencils of the first axis all the same;
+            `dops.fft` leaves them where they arise.
         - `real`: transform real fields to the half spectrum, `n // 2 + 1` modes along the last axis that is
             transformed. The inverse needs `shape`.
         - `norm`: which direction is scaled by one over the number of points, as in `jnp.fft`; "ortho" scales both by

@@ -124,8 +124,7 @@ Field Compiler::between(const Region& region, const Lines& lines, const Lines& n
   return in_scratch(region, sweep);
 }
 
-// The first pass over planes reads the next plane after the second one has written the last, so what it reads from is not
-// free yet.
+// While the second pass over planes writes, the first one still has planes to read: what it reads from is not free yet.
 Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
   const Field& read = sweep.passes.empty() ? current_ : sweep.passes.front().from;
   return {region, {dense(scratch(region, read), 0, region)}};
