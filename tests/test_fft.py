@@ -39,11 +39,11 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
     return np.asarray(layout.shard(random_field(layout.true_shape, np.complex128, seed)))
 
 
-@pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sizes", MESHES)
-def test_forward_and_round_trip(sizes, shape, real):
-    axis_contiguous = (sum(sizes) + sum(shape) + real) % 2 == 0  # spread over the matrix
+def test_forward_and_round_trip(sizes, shape):
+    number = sum(sizes) + sum(shape)
+    real, axis_contiguous = number % 2 == 0, number // 2 % 2 == 0  # spread over the matrix
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, axis_contiguous=axis_contiguous)
     u = field_for(real, shape)
     k = fft(u)

@@ -10,8 +10,6 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from helpers import (
-    MESHES,
-    SHAPES,
     assert_close,
     assert_transposed,
     extended,
@@ -43,15 +41,6 @@ def test_all_pairs_exactly(sizes, source, target):
     np.testing.assert_array_equal(back, x)
     assert spec_of(back) == dec.spec(source)
     assert_transposed(transpose, transpose.T, np.asarray(x), np.asarray(dec.shard(random_field(shape, seed=1), target)))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("sizes", MESHES)
-def test_shapes_and_meshes(sizes, shape):
-    source, target = [("z", "x"), ("x", "y"), ("y", "z")][(sum(sizes) + sum(shape)) % 3]  # spread over the matrix
-    transpose = dops.Transpose(make_mesh(sizes), source, target, shape=shape, pad=True)
-    u = random_field(shape, np.complex64)
-    np.testing.assert_array_equal(transpose.decomposition.gather(transpose(u)), u)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

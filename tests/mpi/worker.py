@@ -28,7 +28,7 @@ MPI = dops.MPI(planning="estimate", threads=int(os.environ.get("THREADS", "1")))
 def operators() -> None:
     checks.operators(MPI)
     check_plans(MPI)
-    check_some(MPI, every=37)
+    check_some(MPI, every=73)
     checks.check_overlap(MPI, meshes()[-1])
 
 
