@@ -121,7 +121,8 @@ def _start(parser: argparse.ArgumentParser, name: str | None, overlap: int | Non
     try:
         backend = resolve_backend(name)
         if overlap is not None:
-            backend = dataclasses.replace(backend, overlap=overlap)  # type: ignore[type-var]
+            # Backends are dataclasses, which the type of their abstract class cannot say.
+            backend = dataclasses.replace(backend, overlap=overlap)  # pyright: ignore[reportArgumentType]
         backend.start()
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         parser.error(str(error))

@@ -27,9 +27,9 @@ Entry = str | tuple[str, ...]
 
 
 def check_plans(backend: MPI) -> None:
-    """Transforms, moves and halos in random order, on grids of 1 to 5 axes; mesh axes act alone or as one.
+    """Run random sequences of transforms, moves and halo exchanges on grids of 1 to 5 axes.
 
-    Exchanges are whole, or in two or three pieces.
+    One or several mesh axes divide a grid axis. Each exchange has one, two or three pieces.
     """
     n, rng = jax.device_count(), np.random.default_rng(0)
     pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))

@@ -27,16 +27,16 @@ class Compiler : private State {
   Program run();
 
  private:
-  // Some of a block's cells, from `low` to `high` along an axis of regions; -1: all.
+  // The cells from `low` to `high` along `axis` of a block, or all cells if `axis` is -1.
   struct Cut {
     int axis = -1;
     Index low = 0, high = 0;
   };
-  // The buffers for what leaves, what arrives, and what stays here.
+  // The buffers for sent cells, for received cells, and for cells that stay on this rank.
   struct Buffers {
     Buffer send, receive, stay;
   };
-  // An exchange: where what is handed over must be written before, where it is found afterwards.
+  // An exchange. Cells are written to `out` before it, and found in `in` after it.
   struct Handed {
     Field out, in;
     Exchange exchange;

@@ -26,7 +26,7 @@ bool Compiler::moves_nothing(const Stage& stage) {
          (stage.kind == Stage::Kind::move && whole_after(stage.before, stage.after) < 0);
 }
 
-// Whether the cells are where they must be after this stage, though others may follow.
+// Whether later stages change nothing but the order of storage.
 bool Compiler::is_last(const Stage& stage) const {
   return std::all_of(&stage + 1, plan_.stages.data() + plan_.stages.size(), moves_nothing);
 }
@@ -103,7 +103,7 @@ Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   return piece;
 }
 
-// A piece's exchange is finished by a step of its own: what comes in between overlaps with it.
+// A piece starts and finishes its exchange in two steps. Steps of the other piece run between them.
 void Compiler::communicate(const Exchange& exchange) {
   if (slot_ == 0) return program_.steps.push_back(exchange);
   program_.steps.push_back(Start{exchange});
@@ -118,8 +118,8 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // What follows in a piece reads what arrives where it is. A whole block is put together, and a piece of which some cells
-  // have arrived before: the next exchange needs a buffer.
+  // The next stage of a piece reads received cells in the receive buffer. A whole block is copied into one array. So is a
+  // piece that still has cells of an earlier exchange, because the next exchange needs a free receive buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];
@@ -174,7 +174,7 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
     current_ = in;
     return;
   }
-  // What stays here, and zeros where nothing arrives.
+  // Copies the cells that stay on this rank, and writes zeros where no cells arrive.
   Field rest{after, {}};
   for (const Region& region : difference(after, filled)) rest.pieces.push_back(clipped(target, region, element_));
   current_ = own;

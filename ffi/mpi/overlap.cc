@@ -1,4 +1,4 @@
-// How pieces of a block are compiled, of which one is exchanged while another is transformed.
+// Compiles a block in pieces, so that one piece is exchanged while another is transformed.
 
 #include <algorithm>
 #include <deque>
@@ -11,7 +11,7 @@ namespace {
 
 using Steps = std::vector<Step>;
 
-// The steps of a piece up to and including the start of each exchange, and those after the last one.
+// Splits the steps of a piece after each step that starts an exchange.
 std::vector<Steps> phases_of(Steps steps) {
   std::vector<Steps> phases(1);
   for (Step& step : steps) {
@@ -22,7 +22,7 @@ std::vector<Steps> phases_of(Steps steps) {
   return phases;
 }
 
-// Two pieces are under way at a time, in turns: their exchanges end in the order in which they start.
+// Interleaves the pieces, two at a time. Exchanges finish in the order in which they start, on all ranks.
 void append_in_turns(const std::vector<std::vector<Steps>>& pieces, Steps& steps) {
   std::deque<std::pair<std::size_t, std::size_t>> under_way;  // piece and phase
   for (std::size_t next = 0; next < pieces.size() || !under_way.empty();) {
@@ -88,7 +88,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
   return last;
 }
 
-// The results of a piece go to where all pieces are joined. What has arrived last stays where it is.
+// Writes the results of a piece to the memory that all pieces share. Cells of a last exchange stay in the receive buffer.
 void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start, bool handed) {
   const bool stays = pending_.empty() && lies_in(current_, last_received_);
   if (stays) {
@@ -117,7 +117,7 @@ Field Compiler::target_of_pieces(std::size_t last, const State& start, bool hand
   return {whole, {dense(buffer, 0, whole)}};
 }
 
-// Where results are written that all of the next pieces begin by exchanging. What they are computed from lies in `beside`.
+// Places the results in the messages with which the next pieces begin. The results are computed from `beside`.
 Field Compiler::hand_over_pieces(std::size_t first, const Field& beside) {
   const Stage& stage = plan_.stages[first_exchange(first)];
   const Region before = mpi::block(stage.before, batch_);
@@ -152,14 +152,15 @@ std::vector<Compiler::Cut> Compiler::cuts_of(const Stage& opening) const {
   return cuts;
 }
 
-// The index of the exchange that the pieces opened at `first` begin with; 0 if they begin with something else.
+// The index of the exchange at the start of the pieces that open at `first`; 0 if they start with another stage.
 std::size_t Compiler::first_exchange(std::size_t first) const {
   std::size_t index = first + 1;
   while (plan_.stages[index].kind == Stage::Kind::move && moves_nothing(plan_.stages[index])) ++index;
   return plan_.stages[index].kind == Stage::Kind::move ? index : 0;
 }
 
-// Whether nothing but an order of storage changes between an exchange and the end of its pieces, and something after it.
+// Whether `stage` is the last exchange of its pieces with nothing left to compute in them, while later stages still move or
+// transform cells.
 bool Compiler::ends_pieces(const Stage& stage) const {
   if (slot_ == 0 || is_last(stage)) return false;
   const Stage* later = &stage + 1;

@@ -106,7 +106,7 @@ void Compiler::flush(const Field* to) {
   pending_.clear();
 }
 
-// Where the results of one pass wait for the next: one plane if that fits into the cache, else the whole block.
+// Memory for the results of one pass until the next pass reads them: one plane if it fits into the cache, else a block.
 Field Compiler::between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
   // Lines are taken side by side along the last axis, those along it side by side along the one before: only planes of
   // both hold whole tiles of both passes.
@@ -130,7 +130,7 @@ Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
   return {region, {dense(scratch(region, read), 0, region)}};
 }
 
-// What follows needs the results of pending transforms in one piece.
+// Computes the pending transforms into one array, for a stage that cannot read their results from messages.
 void Compiler::settle() {
   if (pending_.empty()) return;
   flush(nullptr);
