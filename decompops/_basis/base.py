@@ -168,6 +168,13 @@ class AbstractBasis(abc.ABC):
         """
 
     @abc.abstractmethod
+    def points_below(self, n: int, fraction: float) -> int:
+        """How many points to keep coefficients for, of `n`, so that only modes below a fraction of the highest remain.
+
+        The highest angular wavenumber of `n` points on an axis of length one is π n.
+        """
+
+    @abc.abstractmethod
     def derivative(self, n: int, order: int) -> DerivativeRule:
         """What the derivative of that order, at least zero, is: its basis and its coefficients.
 

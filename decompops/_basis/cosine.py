@@ -188,6 +188,12 @@ class AbstractSeries(AbstractBasis):
             runs += (Run(kept - 1, kept - 1, 1, math.sqrt(2) if self.orthogonal else 2.0),)
         return runs
 
+    def points_below(self, n: int, fraction: float) -> int:
+        highest = fraction * math.pi * _half_period(self.kind, self.type, n)
+        below = int(np.sum(self.wavenumbers(n) < highest))
+        # Of fewer points the last mode stands for two, and is left out.
+        return min(n, max(1, below) + (1 if -1 in self._ends[1] else 0))
+
     def _check_derivative(self, order: int) -> None:
         if self.orthogonal and order and self._ends[0]:
             raise ValueError(

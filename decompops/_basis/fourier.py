@@ -70,6 +70,9 @@ class Fourier(AbstractBasis):
             runs.append(Run(n - negative, kept - negative, negative))
         return tuple(runs)
 
+    def points_below(self, n: int, fraction: float) -> int:
+        return min(n, 2 * math.ceil(fraction * n / 2) - 1)
+
     def derivative(self, n: int, order: int) -> DerivativeRule:
         return DerivativeRule(self, n, (1.0, 1j, -1.0, -1j)[order % 4], (Run(0, 0, self.stored(n)),))
 

@@ -2,14 +2,17 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
@@ -26,11 +29,11 @@ class Burgers(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
     components: ClassVar[Components] = "vector"
-    dealiases: ClassVar[bool] = True
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
@@ -41,11 +44,11 @@ class Burgers(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
+        velocity, vorticity = velocity_and_vorticity(self, k, u)
         half_square = _vector.total(part**2 for part in velocity) / 2
         if not vorticity:  # in one dimension
-            return -_vector.gradient(k, self.transform(half_square))
+            return -_vector.gradient(k, self.from_grid(half_square))
         ndim = len(k)
-        products = self.transform(_vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim))
+        products = self.from_grid(_vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim))
         grid = [slice(None)] * ndim
         return products[(..., slice(1, None), *grid)] - _vector.gradient(k, products[(..., 0, *grid)])

@@ -2,13 +2,16 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 from jax import Array
 from jaxtyping import Complex, Inexact
 
 from .._box import Box
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 
 
@@ -22,10 +25,10 @@ class KuramotoSivashinsky(AbstractEquation):
     - `box`: the periodic box. Beyond lengths of about 2π there is chaos.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box
     components: ClassVar[Components] = "scalar"
-    dealiases: ClassVar[bool] = True
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
@@ -36,5 +39,5 @@ class KuramotoSivashinsky(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
-        slope = _vector.components(self.transform.inverse(_vector.gradient(k, u)), len(k))
-        return self.transform(-_vector.total(part**2 for part in slope) / 2)
+        slope = _vector.components(self.to_grid(_vector.gradient(k, u)), len(k))
+        return self.from_grid(-_vector.total(part**2 for part in slope) / 2)

@@ -10,9 +10,11 @@ from jaxtyping import Complex, Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time, velocity_and_vorticity
 
 
@@ -37,12 +39,12 @@ class NavierStokes(AbstractEquation):
     out of range; `TypeError` for a `viscosity` that is not a number and a `forcing` that cannot be called.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
     forcing: Callable | None = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "vector"
-    dealiases: ClassVar[bool] = True
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         if not (self.forcing is None or callable(self.forcing)):
@@ -56,8 +58,8 @@ class NavierStokes(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
-        force = self.transform(_vector.stack(_vector.cross(velocity, vorticity), len(k)))
+        velocity, vorticity = velocity_and_vorticity(self, k, u)
+        force = self.from_grid(_vector.stack(_vector.cross(velocity, vorticity), len(k)))
         if self.forcing is not None:
             push = jnp.asarray(self.forcing(t, u, args))
             if push.shape not in ((), u.shape):

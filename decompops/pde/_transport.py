@@ -10,9 +10,9 @@ from jaxtyping import Complex, Inexact
 from .._blocks import axis_names
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import check_fft
+from ..spectral._check import check_fft
 from ._equation import AbstractEquation, Time
 
 
@@ -26,7 +26,7 @@ class Diffusion(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     diffusivity: Number
     box: Box = Box()
 
@@ -59,7 +59,7 @@ class Advection(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     velocity: tuple[Number, ...] = eqx.field(converter=_velocity)
     diffusivity: Number = 0.0
     box: Box = Box()

@@ -1,5 +1,6 @@
 """Operators of periodic fields that act on each Fourier mode by itself."""
 
+from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
     Curl as Curl,
     Derivative as Derivative,

@@ -10,9 +10,10 @@ from jaxtyping import Complex
 
 from .._blocks import axis_names
 from .._box import Box
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from . import _vector
-from ._modes import Components, check_fft
+from ._check import check_fft
+from ._modes import Components
 from ._operator import AbstractSpectralOperator
 
 
@@ -41,7 +42,7 @@ class Derivative(AbstractSpectralOperator):
     order along an axis that `fft` does not transform.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
 
@@ -70,7 +71,7 @@ class Gradient(AbstractSpectralOperator):
     On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
@@ -84,7 +85,7 @@ class Divergence(AbstractSpectralOperator):
     On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
@@ -102,7 +103,7 @@ class Curl(AbstractSpectralOperator):
     **Raises:** `ValueError` for a grid of another number of axes.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
 
@@ -116,7 +117,7 @@ class Laplacian(AbstractSpectralOperator):
     It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:

@@ -18,10 +18,11 @@ from .._check import check_flag
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from .._structure import Structure
 from . import _vector
-from ._modes import AbstractSpectral, Components, check_components, check_fft, component_axes
+from ._check import check_fft
+from ._modes import AbstractSpectral, Components, check_components, component_axes
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
@@ -33,7 +34,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     transformed in one batched call. The wavenumber along an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether its fields and its results are scalars or vectors, and `dealiases`. Without `components`, each component of
+    whether its fields and its results are scalars or vectors, and `dealiasing`. Without `components`, each component of
     a field is treated by itself. `fft` and `box` are kept as they are given; `transform` is the transform that is used
     inside.
 
@@ -42,7 +43,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
-    **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
+    **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes. Calls raise `ValueError` for a vector field
     without its components.
     """
@@ -146,7 +147,7 @@ class SpectralOperator(AbstractSpectralOperator):
     broadcast against the spectrum.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     symbol: Callable
     box: Box = Box()
     nyquist: bool = eqx.field(static=True, kw_only=True, default=True)

@@ -11,9 +11,10 @@ from jaxtyping import Complex
 
 from .._box import Box, Number, check_box
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from . import _vector
-from ._modes import Components, check_fft
+from ._check import check_fft
+from ._modes import Components
 from ._operator import AbstractSpectralOperator
 
 
@@ -23,7 +24,7 @@ class Poisson(AbstractSpectralOperator):
     The mean of f, for which there is no solution, is ignored.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
 
     def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
@@ -36,7 +37,7 @@ class InverseDivergence(AbstractSpectralOperator):
     A force from its source, a displacement from a density. The means of f and v are ignored and zero.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
@@ -54,7 +55,7 @@ class InverseCurl(AbstractSpectralOperator):
     **Raises:** `ValueError` for a grid of another number of axes than two or three.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
 
@@ -79,7 +80,7 @@ class Helmholtz(AbstractSpectralOperator):
     which zero always is.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     shift: Number
     box: Box = Box()
 
@@ -104,7 +105,7 @@ class LerayProjection(AbstractSpectralOperator):
     The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
@@ -112,7 +113,7 @@ class LerayProjection(AbstractSpectralOperator):
         return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
 
 
-def _has_resonance(fft: FFT, shift: float, box: Box) -> bool:
+def _has_resonance(fft: AbstractTransform, shift: float, box: Box) -> bool:
     if shift >= 0:
         return shift == 0
     shape = fft.modes or check_fft(fft)
