@@ -54,8 +54,11 @@ SUBPACKAGES = {
         "SpectralConv3D",
     },
     dops.pde: {
-        *("AbstractEquation", "AbstractSplitEquation", "Advection", "Burgers", "Diffusion", "ETDRK"),
-        *("KuramotoSivashinsky", "NavierStokes", "RealSpace"),
+        *("AbstractEquation", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers", "CahnHilliard"),
+        *("Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "HyperDiffusion"),
+        *("KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky", "KuramotoSivashinskyConservative"),
+        *("NavierStokes", "PassiveScalar", "RealSpace", "Smagorinsky", "SwiftHohenberg", "VorticityNavierStokes"),
+        "Wave",
     },
 }
 # What others build on. Types and constants have no docstring of their own.

@@ -10,13 +10,11 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._box import Number
-from .._operator.transform import AbstractTransform, Wavenumbers
-from .._remember import remembered
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._check import check_fft
-from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
-from ..spectral._modes import AbstractSpectral, Components, component_axes
+from ..spectral._modes import Components, component_axes
+from ._products import AbstractProducts
 
 
 Time = Number
@@ -51,8 +49,8 @@ class AbstractSplitEquation(eqx.Module):
         self.in_structure.check(u, "u")
 
 
-class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
-    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L diagonal.
+class AbstractEquation(AbstractProducts, AbstractSplitEquation):
+    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L a factor for each mode.
 
     Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
     integrators. The state is `equation.transform(field)`: of shape `(*batch, *modes)` or, for vectors, with a component
@@ -63,6 +61,9 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
     state is treated by itself. One that multiplies fields declares a field `dealiasing`, which says how products stay
     free of aliasing, and takes them between `to_grid` and `from_grid`.
 
+    Where L couples the components of a mode, as in `Wave`, the equation also overrides `to_diagonal` and
+    `from_diagonal`.
+
     **Raises:** `TypeError` for an `fft` that is no transform, a `box` that is not a `Box`, and a `dealiasing` that is
     no rule; `ValueError` for an `fft` without shape and a `box` with another number of axes.
     """
@@ -71,7 +72,6 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
 
     def __check_init__(self):
         component_axes(self.components, len(check_fft(self.fft)))
-        check_dealiasing("dealiasing", self.dealiasing)
 
     @property
     def in_structure(self) -> Structure:
@@ -82,31 +82,35 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
 
+    def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The coordinates of a state `u` in which L is the factor `linear`.
+
+        They are `u` itself. An equation whose L couples the components of a mode overrides this method and its inverse,
+        `from_diagonal`: they change to the eigenvectors of L, mode by mode, and `linear` returns the eigenvalues.
+        """
+        return u
+
+    def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The state with the coordinates `w`: the inverse of `to_diagonal`."""
+        return w
+
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         linear = jnp.asarray(self.linear(u))
-        return _vector.times(1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear), u)
+        factor = 1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear)
+        return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """∂u/∂t."""
         self.check(u)
-        return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
-
-    def to_grid(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*field"]:
-        """The fields of the spectra `u`, on the grid on which products are taken."""
-        return _of_products(self.transform, self.dealiasing).inverse(self._masked(u))
-
-    def from_grid(self, product: Shaped[Array, "*field"]) -> Inexact[Array, "*spectrum"]:
-        """The modes that a state has, of products on that grid."""
-        return self._masked(_of_products(self.transform, self.dealiasing)(product))
-
-    def _masked(self, u: Array) -> Array:
-        return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
+        linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
+        return linear + self.nonlinear(t, u, args)
 
 
-@remembered
-def _of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
-    """The transform between states, which are spectra of `transform`, and the grid on which products are taken."""
-    return transform if dealiasing is None else dealiasing.of_products(transform)
+class AbstractLinearEquation(AbstractEquation):
+    """An equation `∂u/∂t = L u`, which `ETDRK` solves exactly in one step of any length."""
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        return jnp.zeros_like(u)
 
 
 class RealSpace(eqx.Module):
@@ -142,12 +146,3 @@ def check_equation(equation: Any) -> AbstractEquation:
     if not isinstance(equation, AbstractEquation):
         raise TypeError(f"`equation` must be an `AbstractEquation`; got {equation!r}.")
     return equation
-
-
-def velocity_and_vorticity(equation: AbstractEquation, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
-    """The components of u and of its vorticity on the grid of products, transformed in one batched call."""
-    ndim = len(k)
-    rotation = _vector.rotation(k, u)
-    spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
-    parts = _vector.components(equation.to_grid(spectra), ndim)
-    return parts[:ndim], parts[ndim:]

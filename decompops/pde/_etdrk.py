@@ -73,14 +73,15 @@ class ETDRK(eqx.Module):
         z = h.astype(z.dtype) * z
 
         def slope(fraction: float, u: Array) -> Array:
-            slope = self.equation.nonlinear(t + fraction * h, u, args)
+            slope = self.equation.nonlinear(t + fraction * h, self.equation.from_diagonal(u), args)
             if not isinstance(slope, Array) or (slope.shape, slope.dtype) != (u.shape, u.dtype):
                 got = f"{slope.dtype} {slope.shape}" if isinstance(slope, Array) else repr(slope)
                 raise ValueError(
                     f"`equation.nonlinear` must return an array like the state, {u.dtype} {u.shape}; got {got}."
                 )
-            return times(h, slope)
+            return times(h, self.equation.to_diagonal(slope))
 
+        u = self.equation.to_diagonal(u)
         start = slope(0.0, u)
         whole, (one, two, three) = jnp.exp(z), phi(z)
         match self.order:
