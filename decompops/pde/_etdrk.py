@@ -72,8 +72,8 @@ class ETDRK(eqx.Module):
         z = jnp.asarray(self.equation.linear(u))
         z = h.astype(z.dtype) * z
 
-        def slope(fraction: float, u: Array) -> Array:
-            slope = self.equation.nonlinear(t + fraction * h, self.equation.from_diagonal(u), args)
+        def slope(fraction: float, w: Array) -> Array:
+            slope = self.equation.nonlinear(t + fraction * h, self.equation.from_diagonal(w), args)
             if not isinstance(slope, Array) or (slope.shape, slope.dtype) != (u.shape, u.dtype):
                 got = f"{slope.dtype} {slope.shape}" if isinstance(slope, Array) else repr(slope)
                 raise ValueError(
@@ -81,30 +81,7 @@ class ETDRK(eqx.Module):
                 )
             return times(h, self.equation.to_diagonal(slope))
 
-        u = self.equation.to_diagonal(u)
-        start = slope(0.0, u)
-        whole, (one, two, three) = jnp.exp(z), phi(z)
-        match self.order:
-            case 1:
-                return times(whole, u) + times(one, start)
-            case 2:
-                a = times(whole, u) + times(one, start)
-                return a + times(two, slope(1.0, a) - start)
-            case 3:
-                half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-                a = times(half, u) + times(half_one / 2, start)
-                middle = slope(0.5, a)
-                end = slope(1.0, times(whole, u) + times(one, 2 * middle - start))
-                weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
-                return times(whole, u) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
-            case 4:
-                half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-                a = times(half, u) + times(half_one / 2, start)
-                first = slope(0.5, a)
-                second = slope(0.5, times(half, u) + times(half_one / 2, first))
-                end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
-                weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
-                return times(whole, u) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
+        return self.equation.from_diagonal(_advance(self.order, z, self.equation.to_diagonal(u), slope))
 
     def rollout(
         self,
@@ -176,6 +153,33 @@ class ETDRK(eqx.Module):
 
         chunk = math.isqrt(steps)
         return scan_in_chunks(advance, u, steps // every, chunk // every, result)
+
+
+def _advance(order: Order, z: Array, w: Array, slope: Callable[[float, Array], Array]) -> Array:
+    """The next state of `∂w/∂t = L w + N(t, w)`, with `z = h L` and `slope(f, w) = h N(t + f h, w)`."""
+    start = slope(0.0, w)
+    whole, (one, two, three) = jnp.exp(z), phi(z)
+    match order:
+        case 1:
+            return times(whole, w) + times(one, start)
+        case 2:
+            a = times(whole, w) + times(one, start)
+            return a + times(two, slope(1.0, a) - start)
+        case 3:
+            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
+            a = times(half, w) + times(half_one / 2, start)
+            middle = slope(0.5, a)
+            end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
+            weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
+            return times(whole, w) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
+        case 4:
+            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
+            a = times(half, w) + times(half_one / 2, start)
+            first = slope(0.5, a)
+            second = slope(0.5, times(half, w) + times(half_one / 2, first))
+            end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
+            weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
+            return times(whole, w) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
 
 
 def phi(z: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:

@@ -24,7 +24,7 @@ def third_power(k: Wavenumbers, coefficients: tuple[Array, ...], isotropic: bool
 
 def size_of_constant(transform: AbstractTransform) -> float:
     """The only coefficient of the spectrum of the field 1, which is at the mean."""
-    points = math.prod(of_transformed(transform, check_fft(transform)))
+    points = float(math.prod(of_transformed(transform, check_fft(transform))))
     return {"backward": points, "ortho": math.sqrt(points), "forward": 1.0}[transform.norm]
 
 
