@@ -92,7 +92,7 @@ class KolmogorovForcing(AbstractSpectral):
         # The wavenumbers of padding are zero; its multiplicity is zero, too, and that of stored modes at least one.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
-        sine = size * there * -jnp.sign(number[1])  # times i
+        sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # times i
         if self.of == "vorticity":
             return jnp.zeros_like(u) + (self.wavenumbers(u)[1] * sine).astype(u.dtype)
         along_x = lax.complex(jnp.zeros_like(sine), sine)

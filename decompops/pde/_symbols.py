@@ -31,6 +31,6 @@ def size_of_constant(transform: AbstractTransform) -> float:
 def constant(transform: AbstractTransform, like: Array) -> Array:
     """The spectrum of the field 1, real, in the precision of `like`."""
     dtype = jnp.finfo(like.dtype).dtype
-    mean = _vector.squared(transform.wavenumbers(dtype=dtype)) == 0
-    # The wavenumbers of padding are zero, too, but its multiplicity is.
-    return size_of_constant(transform) * mean * transform.multiplicity(dtype=dtype)
+    # The wavenumbers of padding are zero, and so is its multiplicity; that of the mean is one.
+    mean = jnp.where(_vector.squared(transform.wavenumbers(dtype=dtype)) == 0, transform.multiplicity(dtype=dtype), 0)
+    return size_of_constant(transform) * mean
