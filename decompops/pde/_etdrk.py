@@ -158,35 +158,34 @@ class ETDRK(eqx.Module):
 def _advance(order: Order, z: Array, w: Array, slope: Callable[[float, Array], Array]) -> Array:
     """The next state of `∂w/∂t = L w + N(t, w)`, with `z = h L` and `slope(f, w) = h N(t + f h, w)`."""
     start = slope(0.0, w)
-    whole, (one, two, three) = jnp.exp(z), phi(z)
-    match order:
-        case 1:
-            return times(whole, w) + times(one, start)
-        case 2:
-            a = times(whole, w) + times(one, start)
-            return a + times(two, slope(1.0, a) - start)
-        case 3:
-            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-            a = times(half, w) + times(half_one / 2, start)
-            middle = slope(0.5, a)
-            end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
-            weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
-            return times(whole, w) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
-        case 4:
-            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-            a = times(half, w) + times(half_one / 2, start)
-            first = slope(0.5, a)
-            second = slope(0.5, times(half, w) + times(half_one / 2, first))
-            end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
-            weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
-            return times(whole, w) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
+    if order < 3:
+        whole = jnp.exp(z)
+        one, two, _ = phi(z, whole)
+        a = times(whole, w) + times(one, start)
+        return a if order == 1 else a + times(two, slope(1.0, a) - start)
+
+    half = jnp.exp(z / 2)
+    half_one, *others = phi(z / 2, half)
+    whole, (one, two, three) = half**2, doubled(half, half_one, *others)
+    if order == 3:
+        a = times(half, w) + times(half_one / 2, start)
+        middle = slope(0.5, a)
+        end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
+        weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
+        return times(whole, w) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
+    a = times(half, w) + times(half_one / 2, start)
+    first = slope(0.5, a)
+    second = slope(0.5, times(half, w) + times(half_one / 2, first))
+    end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
+    weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
+    return times(whole, w) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
 
 
-def phi(z: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:
+def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:
     """The functions φ₁, φ₂, φ₃ of exponential integrators: `φ₀ = exp(z)`, `φₙ₊₁ = (φₙ - 1/n!) / z`.
 
     The recursion loses all digits where |z| is small; there φ₃ is summed as a power series, and the others follow from
-    it, backwards.
+    it, backwards. `exponential` is exp(z).
     """
     near = jnp.abs(z) < 1
     inside, outside = jnp.where(near, z, 0), jnp.where(near, 1, z)
@@ -195,9 +194,18 @@ def phi(z: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:
     for n in reversed(range(3, terms + 2)):
         series = series * inside + 1 / math.factorial(n)
     two = series * inside + 0.5
-    one = (jnp.exp(outside) - 1) / outside
+    one = (exponential - 1) / outside
     far = (one, (one - 1) / outside, ((one - 1) / outside - 0.5) / outside)
     return tuple(jnp.where(near, a, b) for a, b in zip((two * inside + 1, two, series), far))  # pyright: ignore
+
+
+def doubled(exponential: Array, one: Array, two: Array, three: Array) -> tuple[Array, Array, Array]:
+    """φ₁, φ₂, φ₃ of 2z from exp(z) and those of z: sums of positive terms for real z, which lose no digits."""
+    return (
+        (exponential * one + one) / 2,
+        (exponential * two + one + two) / 4,
+        (exponential * three + one / 2 + two + three) / 8,
+    )
 
 
 def scan_in_chunks(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import FFT3D, Box, pde, spectral
-from decompops.pde._etdrk import phi
+from decompops.pde._etdrk import doubled, phi
 
 from helpers import assert_close, finite_difference, make_mesh, random_field
 
@@ -26,9 +26,13 @@ def test_coefficients_are_those_of_contour_integrals(dtype):
     z = radii * np.exp(1j * np.linspace(np.pi / 2, np.pi, 63)) if dtype == np.complex128 else -radii
     contour = z[:, None] + 2 * np.exp(2j * np.pi * (np.arange(128) + 0.5) / 128)
     rest = np.exp(contour)
-    for n, value in enumerate(phi(jnp.asarray(z, dtype))):
+    whole = jnp.asarray(z, dtype)
+    values = phi(whole, jnp.exp(whole))
+    half = jnp.exp(whole / 2)
+    for n, (value, other) in enumerate(zip(values, doubled(half, *phi(whole / 2, half)))):
         rest = (rest - 1 / math.factorial(n)) / contour
         np.testing.assert_allclose(value, rest.mean(1), rtol=100 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(other, rest.mean(1), rtol=100 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
