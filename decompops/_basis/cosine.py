@@ -237,8 +237,8 @@ class Cosine(AbstractSeries):
         points = n - 2 if self.type == 1 else self.stored(n)
         if points < 1:
             raise ValueError(f"an odd derivative in the basis {self} needs at least 3 points; got {n}.")
-        sign = (-1.0) ** ((order + 1) // 2)
-        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0))
+        sign, first = (-1.0) ** ((order + 1) // 2), 1 if self.type in (1, 3) else 0
+        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0), first)
 
 
 @dataclass(frozen=True)
@@ -274,8 +274,8 @@ class Sine(AbstractSeries):
         sign = (-1.0) ** (order // 2)
         if order % 2 == 0:
             return DerivativeRule(self, n, sign, (Run(0, 0, n),))
-        points = n + 2 if self.type == 1 else n
-        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1))
+        points, first = n + 2 if self.type == 1 else n, -1 if self.type in (1, 3) else 0
+        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1), first)
 
 
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:

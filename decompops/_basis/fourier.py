@@ -59,6 +59,8 @@ class Fourier(AbstractBasis):
         return np.where((modes == 0) | (2 * modes == kept), 1.0, 2.0)
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        if kept == n:
+            return (Run(0, 0, self.stored(n)),)
         runs = [Run(0, 0, (kept + 1) // 2)]
         if kept % 2 == 0 and nyquist and self.half:
             # Of the two modes ±kept/2 a half spectrum has one, and the other one is its complex conjugate.

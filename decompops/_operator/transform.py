@@ -67,7 +67,7 @@ class AbstractTransform(AbstractPlanned):
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         bases = self._normed_bases
-        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(bases, shape))
+        inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(bases, shape))
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
         source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -12,8 +12,8 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ..spectral._modes import Components
-from ._equation import AbstractEquation, Time, velocity_and_vorticity
+from ..spectral._modes import Components, slope_axes
+from ._equation import AbstractEquation, Time, Walls, velocity_and_vorticity
 
 
 class Burgers(AbstractEquation):
@@ -33,22 +33,25 @@ class Burgers(AbstractEquation):
     viscosity: Number
     box: Box = Box()
     components: ClassVar[Components] = "vector"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self, k, u)
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
         half_square = _vector.total(part**2 for part in velocity) / 2
         if not vorticity:  # in one dimension
-            return -_vector.gradient(k, self.from_grid(half_square))
-        ndim = len(k)
-        products = self.from_grid(_vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim))
+            return -nabla.gradient(self.from_grid(half_square))
+        ndim = nabla.ndim
+        products = self.from_grid(
+            _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim), ((), *slope_axes("vector", ndim))
+        )
         grid = [slice(None)] * ndim
-        return products[(..., slice(1, None), *grid)] - _vector.gradient(k, products[(..., 0, *grid)])
+        return products[(..., slice(1, None), *grid)] - nabla.gradient(products[(..., 0, *grid)])
