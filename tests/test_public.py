@@ -17,7 +17,20 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI", "Points", "Sine"),
+    *(
+        "Box",
+        "Chebyshev",
+        "Cosine",
+        "FFT",
+        "FFT2D",
+        "FFT3D",
+        "Fourier",
+        "HaloExchange",
+        "Layout",
+        "MPI",
+        "Points",
+        "Sine",
+    ),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -57,7 +70,7 @@ SUBPACKAGES = {
 }
 # What others build on. Types and constants have no docstring of their own.
 EXTEND = {
-    *("AbstractTyped", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine", "Structure"),
+    *("AbstractTyped", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine", "Structure"),
     *("AbstractBackend", "AbstractBasis", "AbstractDerivable", "AbstractEquation", "AbstractLineTransform"),
     *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
