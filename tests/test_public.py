@@ -53,7 +53,7 @@ SUBPACKAGES = {
             "dealiased",
             "mean_square",
         ),
-        *("power_spectrum", "white_noise"),
+        *("power_spectrum", "tridiagonal_solve", "white_noise"),
     },
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),

@@ -30,3 +30,4 @@ from ._statistics import (
     power_spectrum as power_spectrum,
     white_noise as white_noise,
 )
+from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
