@@ -17,20 +17,8 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *(
-        "Box",
-        "Chebyshev",
-        "Cosine",
-        "FFT",
-        "FFT2D",
-        "FFT3D",
-        "Fourier",
-        "HaloExchange",
-        "Layout",
-        "MPI",
-        "Points",
-        "Sine",
-    ),
+    *("Box", "Cells", "Chebyshev", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI"),
+    *("Points", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -40,7 +28,8 @@ SUBPACKAGES = {
         *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"),
     },
     dops.spectral: {
-        *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative", "Divergence", "GaussianFilter"),
+        *("AbstractSpectralOperator", "CellsHelmholtz", "CellsPoisson", "Curl", "Dealias", "Derivative"),
+        *("Divergence", "GaussianFilter"),
         *("GaussianRandomField", "Gradient", "Helmholtz", "InverseCurl", "InverseDivergence", "IsotropicFilter"),
         *(
             "Laplacian",
@@ -70,7 +59,8 @@ SUBPACKAGES = {
 }
 # What others build on. Types and constants have no docstring of their own.
 EXTEND = {
-    *("AbstractTyped", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine", "Structure"),
+    *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
+    "Structure",
     *("AbstractBackend", "AbstractBasis", "AbstractDerivable", "AbstractEquation", "AbstractLineTransform"),
     *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),

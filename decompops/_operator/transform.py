@@ -56,6 +56,9 @@ class AbstractTransform(AbstractPlanned):
 
     def __check_init__(self):
         _ = self._normed_bases  # Not every basis has orthogonal transforms.
+        kept = self.modes or self.decomposition.shape
+        for basis, n in zip(self.bases, kept or ()):
+            basis.stored(n)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         bases = self._normed_bases
@@ -201,9 +204,10 @@ class Transform(AbstractTransform):
 
         - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `bases`: the basis of each axis: `Fourier()` for a periodic one, `Cosine(type)`, `Sine(type)` and
-            `Chebyshev(type)` for one between walls, `Points()` for one that is carried along. One of the Fourier bases
-            may be `Fourier(half=True)`, for real fields; the inverse then needs `shape`. It is transformed before the
-            others: if it is not that of the last axis, that costs one more exchange.
+            `Chebyshev(type)` for one between walls, `Points()` for one that is carried along, `Cells(faces)` for one
+            of finite volumes. One of the Fourier bases may be `Fourier(half=True)`, for real fields; the inverse then
+            needs `shape`. It is transformed before the others: if it is not that of the last axis, that costs one more
+            exchange.
         - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is one over
             the number of points for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform,
             and "ortho" both by its root, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")`

@@ -1,5 +1,6 @@
-"""Operators of periodic fields that act on each Fourier mode by itself."""
+"""Operators that act on each mode of a spectrum by itself, of periodic fields and of fields between walls."""
 
+from ._cells import CellsHelmholtz as CellsHelmholtz, CellsPoisson as CellsPoisson
 from ._derivative import (
     Curl as Curl,
     Derivative as Derivative,

@@ -15,6 +15,9 @@ after the other on CPUs. Times on one CPU, over that of `irfftn(rfftn(u))` of a 
 On GPUs the loop launches two kernels for each plane, and nothing was measured there.
 """
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -69,10 +72,11 @@ def tridiagonal_solve(
 
 def tridiagonal_product(lower: Array, diagonal: Array, upper: Array, x: Array, *, axis: int) -> Array:
     """What `tridiagonal_solve` inverts: real coefficients with as many axes as `x`, in its precision."""
-    neighbours = _times(lower, _moved(x, 1, axis)) + _times(upper, _moved(x, -1, axis))
-    return _times(diagonal, x) + neighbours
+    neighbours = times(lower, _moved(x, 1, axis)) + times(upper, _moved(x, -1, axis))
+    return times(diagonal, x) + neighbours
 
 
+@functools.partial(jax.jit, static_argnames="axis")  # Else an eager call compiles its loops each time.
 def _solved(lower: Array, diagonal: Array, upper: Array, b: Array, *, axis: int) -> Array:
     # Else JAX cannot differentiate `custom_linear_solve` inside a `shard_map`.
     lower, diagonal, upper, b = equally_varying(lower, diagonal, upper, b)
@@ -98,7 +102,7 @@ def _thomas(lower: Array, diagonal: Array, upper: Array, b: Array, axis: int) ->
     shape[axis] = n
     # `ratios` are the diagonal where elimination is still to come, and the upper coefficients where it has been.
     inverse = 1 / plane(diagonal, 0)
-    ratio, last = plane(upper, 0) * inverse, _times(inverse, plane(b, 0))
+    ratio, last = plane(upper, 0) * inverse, times(inverse, plane(b, 0))
     ratios, x = with_plane(jnp.broadcast_to(diagonal, shape), jnp.broadcast_to(ratio, _one(shape, axis)), 0), b
     x = with_plane(x, last, 0)
 
@@ -107,13 +111,13 @@ def _thomas(lower: Array, diagonal: Array, upper: Array, b: Array, axis: int) ->
         below = plane(lower, i)
         inverse = 1 / (plane(ratios, i) - below * ratio)
         ratio = plane(upper, i) * inverse
-        last = _times(inverse, plane(x, i) - _times(below, last))
+        last = times(inverse, plane(x, i) - times(below, last))
         return with_plane(ratios, ratio, i), with_plane(x, last, i), ratio, last
 
     def substitute(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         x, last = state
         i = n - 2 - step
-        last = plane(x, i) - _times(plane(ratios, i), last)
+        last = plane(x, i) - times(plane(ratios, i), last)
         return with_plane(x, last, i), last
 
     ratios, x, _, last = lax.fori_loop(1, n, eliminate, (ratios, x, plane(ratios, 0), last))
@@ -127,7 +131,7 @@ def _one(shape: list[int], axis: int) -> list[int]:
     return shape
 
 
-def _times(factor: Array, x: Array) -> Array:
+def times(factor: Array, x: Array) -> Array:
     """`factor * x` for a real factor, without a complex product."""
     return lax.complex(factor * x.real, factor * x.imag) if jnp.iscomplexobj(x) else factor * x
 
