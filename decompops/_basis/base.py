@@ -128,6 +128,11 @@ class AbstractBasis(abc.ABC):
     def is_transformed(self) -> bool:
         """Whether `forward` must be applied. Else the axis is carried along as it is."""
 
+    @property
+    @abc.abstractmethod
+    def is_diagonal(self) -> bool:
+        """Whether derivatives map each mode to one mode."""
+
     @abc.abstractmethod
     def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
         """The transform of this axis in one call with later ones, of which the last has basis `last`.
@@ -137,7 +142,10 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def orthogonalized(self) -> "AbstractBasis":
-        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix."""
+        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix.
+
+        Raises `ValueError` where there is none.
+        """
 
     def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
         """How many points `forward` takes, and which of the `n` points of the grid they are: all, by default."""
@@ -158,6 +166,13 @@ class AbstractBasis(abc.ABC):
     @abc.abstractmethod
     def points(self, n: int) -> np.ndarray:
         """The positions of `n` points on an axis of length one."""
+
+    @abc.abstractmethod
+    def weights(self, n: int) -> np.ndarray:
+        """The quadrature weights of `n` points: their sum over a field, times these, is its mean along the axis.
+
+        The weights sum to one, together with those of walls where the field is zero and has no point.
+        """
 
     @abc.abstractmethod
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:

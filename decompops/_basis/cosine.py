@@ -145,6 +145,10 @@ class AbstractSeries(AbstractBasis):
         return True
 
     @property
+    def is_diagonal(self) -> bool:
+        return True
+
+    @property
     def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The end cells among the points, and among the coefficients."""
         return _ENDS[self.kind, self.type]
@@ -168,6 +172,15 @@ class AbstractSeries(AbstractBasis):
     def points(self, n: int) -> np.ndarray:
         first = self._first if self.type in (1, 3) else 0.5
         return (np.arange(n) + first) / _half_period(self.kind, self.type, n)
+
+    def weights(self, n: int) -> np.ndarray:
+        """The midpoint rule for types 2 and 4, else the trapezoidal rule: a point on a wall has half a weight.
+
+        Exact for the cosines `cos(π k s)`; else of second order.
+        """
+        s = self.points(n)
+        on_wall = np.isclose(s, 0) | np.isclose(s, 1) if self.type in (1, 3) else np.zeros(n, bool)
+        return np.where(on_wall, 0.5, 1) / _half_period(self.kind, self.type, n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         first = self._first if self.type in (1, 2) else 0.5

@@ -35,6 +35,10 @@ class Fourier(AbstractBasis):
     def is_transformed(self) -> bool:
         return True
 
+    @property
+    def is_diagonal(self) -> bool:
+        return True
+
     def joined(self, last: AbstractBasis) -> "DFT | None":
         return last.forward if isinstance(last, Fourier) and not self.half else None
 
@@ -46,6 +50,9 @@ class Fourier(AbstractBasis):
 
     def points(self, n: int) -> np.ndarray:
         return np.arange(n) / n
+
+    def weights(self, n: int) -> np.ndarray:
+        return np.full(n, 1 / n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         modes = (np.fft.rfftfreq if self.half else np.fft.fftfreq)(n, 1 / n)

@@ -34,6 +34,10 @@ class Slopes(AbstractBasis):
     def is_transformed(self) -> bool:
         return True
 
+    @property
+    def is_diagonal(self) -> bool:
+        return True
+
     def joined(self, last: AbstractBasis) -> AbstractLineTransform | None:
         return self.slope.joined(last.slope if isinstance(last, Slopes) else last)
 
@@ -56,6 +60,9 @@ class Slopes(AbstractBasis):
 
     def points(self, n: int) -> np.ndarray:
         return self.base.points(n)
+
+    def weights(self, n: int) -> np.ndarray:
+        return self.base.weights(n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         return self.base.wavenumbers(n, nyquist=nyquist)

@@ -134,12 +134,12 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
 
         `slopes` says along which axes each component is a first derivative: `slope_axes("vector", 3)` of a vector.
         """
-        transform = _of_products(self.transform, self.dealiasing)
+        transform = of_products(self.transform, self.dealiasing)
         return transform_components(transform, self._masked(u), slopes, Form(inverted=True))
 
     def from_grid(self, product: Shaped[Array, "*field"], slopes: SlopeAxes = ((),)) -> Inexact[Array, "*spectrum"]:
         """The modes that a state has, of products on that grid."""
-        transform = _of_products(self.transform, self.dealiasing)
+        transform = of_products(self.transform, self.dealiasing)
         return self._masked(transform_components(transform, product, slopes, UNCHANGED))
 
     def _check_walls(self) -> None:
@@ -159,7 +159,7 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
 
 
 @remembered
-def _of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
+def of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
     """The transform between states, which are spectra of `transform`, and the grid on which products are taken."""
     return transform if dealiasing is None else dealiasing.of_products(transform)
 

@@ -42,7 +42,14 @@ class AbstractSpectral(eqx.Module):
     dealiasing: ClassVar[AbstractDealiasing | None] = None
 
     def __check_init__(self):
-        check_box(self.box, len(check_fft(self.fft)))
+        shape = check_fft(self.fft)
+        check_box(self.box, len(shape))
+        for basis, name in zip(self.fft.bases, axis_names(len(shape))):
+            if not basis.is_diagonal:
+                raise ValueError(
+                    f"`fft` must have bases whose derivatives act on each mode by itself for `{type(self).__name__}`; "
+                    f"got {basis} along {name}. For such walls there are solvers of their own (docs/solvers.md)."
+                )
 
     @property
     def transform(self) -> AbstractTransform:
