@@ -83,8 +83,10 @@ class SBDF(AbstractIntegrator):
     def step(self, t: Time, u: History, args: Any = None) -> History:
         """The history at `t + dt`, from the history `u` at `t`. `args` is handed on to the equation.
 
-        To be compiled, with `jax.jit(solver.step)` or as part of a program: outside of one, JAX compiles the choice
-        between the two methods anew in each call.
+        Call it inside a compiled program: outside of one, JAX compiles the choice between the two methods anew in each
+        call.
+
+        **Raises:** `TypeError` for what is no `History`; `ValueError` for one of a method of another order.
         """
         if not isinstance(u, History):
             raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
