@@ -56,8 +56,8 @@ SUBPACKAGES = {
         "SpectralConv3D",
     },
     dops.pde: {
-        *("AbstractEquation", "AbstractSplitEquation", "Advection", "Burgers", "Diffusion", "ETDRK"),
-        *("KuramotoSivashinsky", "NavierStokes", "RealSpace"),
+        *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "Burgers", "Diffusion"),
+        *("ETDRK", "History", "IMEXRK", "KuramotoSivashinsky", "NavierStokes", "RealSpace", "SBDF"),
     },
 }
 # What others build on. Types and constants have no docstring of their own.

@@ -198,6 +198,13 @@ def check_equation(equation: Any) -> AbstractEquation:
     return equation
 
 
+def check_split_equation(equation: Any) -> AbstractSplitEquation:
+    """`equation`, after a check that it is one, diagonal or not."""
+    if not isinstance(equation, AbstractSplitEquation):
+        raise TypeError(f"`equation` must be an `AbstractSplitEquation`; got {equation!r}.")
+    return equation
+
+
 def velocity_and_vorticity(
     equation: AbstractEquation, nabla: _vector.Nabla, u: Array
 ) -> tuple[_vector.Parts, _vector.Parts]:
