@@ -15,8 +15,8 @@ example of each; `examples/extending` is an installable package that adds one of
 - A backend: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`; `run_stage` and `move` compute stages
   with XLA; `register_backend` gives the backend a name. `Caller` and `Counters` are what it may report.
 - A tuner for `dops.autotune`: `AbstractTuner`, whose `candidates` gets a `Task`.
-- An operator that multiplies modes: `AbstractSpectralOperator`; an equation: `AbstractEquation`. Both are
-  `AbstractSpectral`. `vector` is the vector calculus on spectra.
+- An operator that multiplies modes: `AbstractSpectralOperator`; an equation: `AbstractEquation`; a term of one that
+  multiplies fields: `AbstractProducts`. All are `AbstractSpectral`. `vector` is the vector calculus on spectra.
 - Checks of arguments, each of which raises an error that names the argument, the rule and the value.
 """
 
@@ -80,6 +80,7 @@ from ._plan.transform import Norm as Norm, transform_plan as transform_plan
 from ._registry import register_backend as register_backend
 from ._structure import Structure as Structure
 from .pde._equation import AbstractEquation as AbstractEquation, Time as Time
+from .pde._products import AbstractProducts as AbstractProducts
 from .spectral import _vector
 from .spectral._check import check_fft as check_fft
 from .spectral._dealiasing import AbstractDealiasing as AbstractDealiasing

@@ -56,8 +56,11 @@ SUBPACKAGES = {
         "SpectralConv3D",
     },
     dops.pde: {
-        *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "Burgers", "Diffusion"),
-        *("ETDRK", "History", "IMEXRK", "KuramotoSivashinsky", "NavierStokes", "RealSpace", "SBDF"),
+        *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
+        *("CahnHilliard", "Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "History"),
+        *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
+        *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "RealSpace", "SBDF", "Smagorinsky"),
+        *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),
     },
 }
 # What others build on. Types and constants have no docstring of their own.
@@ -66,6 +69,7 @@ EXTEND = {
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
     *("AbstractLineTransform", "Structure"),
     *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
+    "AbstractProducts",
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
     *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
     *("check_bases", "check_box", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),

@@ -7,9 +7,30 @@ from ._equation import (
     RealSpace as RealSpace,
 )
 from ._etdrk import ETDRK as ETDRK
+from ._forcing import KolmogorovForcing as KolmogorovForcing
+from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._imexrk import IMEXRK as IMEXRK
 from ._integrator import AbstractIntegrator as AbstractIntegrator, History as History
-from ._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
+from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
+from ._kuramoto_sivashinsky import (
+    KuramotoSivashinsky as KuramotoSivashinsky,
+    KuramotoSivashinskyConservative as KuramotoSivashinskyConservative,
+)
 from ._navier_stokes import NavierStokes as NavierStokes
+from ._passive_scalar import PassiveScalar as PassiveScalar
+from ._phase_field import (
+    AllenCahn as AllenCahn,
+    CahnHilliard as CahnHilliard,
+    SwiftHohenberg as SwiftHohenberg,
+)
+from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
 from ._sbdf import SBDF as SBDF
-from ._transport import Advection as Advection, Diffusion as Diffusion
+from ._smagorinsky import Smagorinsky as Smagorinsky
+from ._transport import (
+    Advection as Advection,
+    Diffusion as Diffusion,
+    Dispersion as Dispersion,
+    HyperDiffusion as HyperDiffusion,
+)
+from ._vorticity import VorticityNavierStokes as VorticityNavierStokes
+from ._wave import Wave as Wave

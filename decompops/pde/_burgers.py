@@ -1,6 +1,6 @@
 """Burgers' equation."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 from jax import Array
@@ -12,12 +12,12 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ..spectral._modes import Components, slope_axes
-from ._equation import AbstractEquation, Time, Walls, velocity_and_vorticity
+from ._convection import Carried, check_convection, convection, walls_of
+from ._equation import AbstractEquation, Time, Walls
 
 
 class Burgers(AbstractEquation):
-    """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -(u·∇)u + ν ∇²u`.
+    """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -s (u·∇)u + ν ∇²u`.
 
     The advection is evaluated as `u × (∇ × u) - ∇|u|²/2`: in three dimensions with ten transforms instead of fifteen.
 
@@ -27,31 +27,31 @@ class Burgers(AbstractEquation):
         see `decompops.spectral.dealiased`.
     - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
     - `box`: the periodic box.
+    - `scale`: s, a number.
+    - `components`: "vector", or "scalar" for `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u` for one field.
+    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead, which conserves its mean.
     """
 
     fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
-    components: ClassVar[Components] = "vector"
-    walls: ClassVar[Walls] = "even"
+    scale: Number = eqx.field(kw_only=True, default=1.0)
+    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    conservative: bool = eqx.field(kw_only=True, default=False, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
+        check_number("scale", self.scale)
+        check_convection(self.components, self.conservative)
+
+    @property
+    def walls(self) -> Walls:
+        return walls_of(self.components)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        nabla = self.nabla(u)
-        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
-        half_square = _vector.total(part**2 for part in velocity) / 2
-        if not vorticity:  # in one dimension
-            return -nabla.gradient(self.from_grid(half_square))
-        ndim = nabla.ndim
-        products = self.from_grid(
-            _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim), ((), *slope_axes("vector", ndim))
-        )
-        grid = [slice(None)] * ndim
-        return products[(..., slice(1, None), *grid)] - nabla.gradient(products[(..., 0, *grid)])
+        return convection(self, u, self.scale, self.components, self.conservative)

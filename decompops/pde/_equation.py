@@ -13,14 +13,10 @@ from jaxtyping import Inexact, Shaped
 from .._blocks import axis_names
 from .._box import Number
 from .._operator.derived import UNCHANGED, Form
-from .._operator.transform import AbstractTransform
-from .._remember import remembered
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._check import check_fft
-from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
 from ..spectral._modes import (
-    AbstractSpectral,
     Components,
     SlopeAxes,
     check_slopes,
@@ -29,6 +25,7 @@ from ..spectral._modes import (
     transform_components,
     wall_axes,
 )
+from ._products import AbstractProducts
 
 
 Time = Number
@@ -73,8 +70,8 @@ class AbstractSplitEquation(eqx.Module):
         self.in_structure.check(u, "u")
 
 
-class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
-    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L diagonal.
+class AbstractEquation(AbstractProducts, AbstractSplitEquation):
+    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L a factor for each mode.
 
     Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
     integrators. The state is `equation.state(field)`: of shape `(*batch, *modes)` or, for vectors, with a component for
@@ -87,6 +84,9 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
     takes periodic axes only. One that multiplies fields declares a field `dealiasing`, which says how products stay
     free of aliasing, and takes them between `to_grid` and `from_grid`.
 
+    Where L couples the components of a mode, as in `Wave`, the equation also overrides `to_diagonal` and
+    `from_diagonal`.
+
     **Raises:** `TypeError` for an `fft` that is no transform, a `box` that is not a `Box`, and a `dealiasing` that is
     no rule; `ValueError` for an `fft` without shape and a `box` with another number of axes.
     """
@@ -98,7 +98,6 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
         self._check_walls()
         component_axes(self.components, len(check_fft(self.fft)))
         check_slopes(self.fft, self.components)
-        check_dealiasing("dealiasing", self.dealiasing)
 
     @property
     def in_structure(self) -> Structure:
@@ -120,27 +119,28 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
 
+    def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The coordinates of a state `u` in which L is the factor `linear`.
+
+        They are `u` itself. An equation whose L couples the components of a mode overrides this method and its inverse,
+        `from_diagonal`: they change to the eigenvectors of L, mode by mode, and `linear` returns the eigenvalues.
+        """
+        return u
+
+    def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The state with the coordinates `w`: the inverse of `to_diagonal`."""
+        return w
+
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         linear = jnp.asarray(self.linear(u))
-        return _vector.times(1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear), u)
+        factor = 1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear)
+        return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """∂u/∂t."""
         self.check(u)
-        return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
-
-    def to_grid(self, u: Inexact[Array, "*spectrum"], slopes: SlopeAxes = ((),)) -> Shaped[Array, "*field"]:
-        """The fields of the spectra `u`, on the grid on which products are taken.
-
-        `slopes` says along which axes each component is a first derivative: `slope_axes("vector", 3)` of a vector.
-        """
-        transform = of_products(self.transform, self.dealiasing)
-        return transform_components(transform, self._masked(u), slopes, Form(inverted=True))
-
-    def from_grid(self, product: Shaped[Array, "*field"], slopes: SlopeAxes = ((),)) -> Inexact[Array, "*spectrum"]:
-        """The modes that a state has, of products on that grid."""
-        transform = of_products(self.transform, self.dealiasing)
-        return self._masked(transform_components(transform, product, slopes, UNCHANGED))
+        linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
+        return linear + self.nonlinear(t, u, args)
 
     def _check_walls(self) -> None:
         shape = check_fft(self.fft)
@@ -154,14 +154,12 @@ class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
                     f"the same kind; got {basis}. Use `Cosine(2)`, or `Fourier()`."
                 )
 
-    def _masked(self, u: Array) -> Array:
-        return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
 
+class AbstractLinearEquation(AbstractEquation):
+    """An equation `∂u/∂t = L u`, which `ETDRK` solves exactly in one step of any length."""
 
-@remembered
-def of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
-    """The transform between states, which are spectra of `transform`, and the grid on which products are taken."""
-    return transform if dealiasing is None else dealiasing.of_products(transform)
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        return jnp.zeros_like(u)
 
 
 class RealSpace(eqx.Module):
@@ -203,15 +201,3 @@ def check_split_equation(equation: Any) -> AbstractSplitEquation:
     if not isinstance(equation, AbstractSplitEquation):
         raise TypeError(f"`equation` must be an `AbstractSplitEquation`; got {equation!r}.")
     return equation
-
-
-def velocity_and_vorticity(
-    equation: AbstractEquation, nabla: _vector.Nabla, u: Array
-) -> tuple[_vector.Parts, _vector.Parts]:
-    """The components of u and of its vorticity on the grid of products, transformed in one batched call."""
-    ndim = nabla.ndim
-    rotation = nabla.rotation(u)
-    spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
-    slopes = slope_axes("vector", ndim) + _vector.planes(ndim)
-    parts = _vector.components(equation.to_grid(spectra, slopes), ndim)
-    return parts[:ndim], parts[ndim:]

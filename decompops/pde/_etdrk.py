@@ -1,6 +1,7 @@
 """Exponential time differencing: exact for the linear part, Runge–Kutta for the rest."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -63,32 +64,38 @@ class ETDRK(AbstractIntegrator):
         z = jnp.asarray(self.equation.linear(u))
         z = h.astype(z.dtype) * z
 
-        def push(fraction: float, u: Array) -> Array:
-            return times(h, slope(self.equation, t + fraction * h, u, args))
+        def push(fraction: float, w: Array) -> Array:
+            rate = slope(self.equation, t + fraction * h, self.equation.from_diagonal(w), args)
+            return times(h, self.equation.to_diagonal(rate))
 
-        start = push(0.0, u)
-        whole, (one, two, three) = jnp.exp(z), phi(z)
-        match self.order:
-            case 1:
-                return times(whole, u) + times(one, start)
-            case 2:
-                a = times(whole, u) + times(one, start)
-                return a + times(two, push(1.0, a) - start)
-            case 3:
-                half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-                a = times(half, u) + times(half_one / 2, start)
-                middle = push(0.5, a)
-                end = push(1.0, times(whole, u) + times(one, 2 * middle - start))
-                weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
-                return times(whole, u) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
-            case 4:
-                half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
-                a = times(half, u) + times(half_one / 2, start)
-                first = push(0.5, a)
-                second = push(0.5, times(half, u) + times(half_one / 2, first))
-                end = push(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
-                weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
-                return times(whole, u) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
+        return self.equation.from_diagonal(_advance(self.order, z, self.equation.to_diagonal(u), push))
+
+
+def _advance(order: Order, z: Array, w: Array, slope: Callable[[float, Array], Array]) -> Array:
+    """The next state of `∂w/∂t = L w + N(t, w)`, with `z = h L` and `slope(f, w) = h N(t + f h, w)`."""
+    start = slope(0.0, w)
+    whole, (one, two, three) = jnp.exp(z), phi(z)
+    match order:
+        case 1:
+            return times(whole, w) + times(one, start)
+        case 2:
+            a = times(whole, w) + times(one, start)
+            return a + times(two, slope(1.0, a) - start)
+        case 3:
+            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
+            a = times(half, w) + times(half_one / 2, start)
+            middle = slope(0.5, a)
+            end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
+            weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
+            return times(whole, w) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
+        case 4:
+            half, (half_one, *_) = jnp.exp(z / 2), phi(z / 2)
+            a = times(half, w) + times(half_one / 2, start)
+            first = slope(0.5, a)
+            second = slope(0.5, times(half, w) + times(half_one / 2, first))
+            end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
+            weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
+            return times(whole, w) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
 
 
 def phi(z: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:

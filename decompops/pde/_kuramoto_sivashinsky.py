@@ -3,43 +3,106 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Box
+from .._box import Box, Number
+from .._check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
+from ._convection import Carried, check_convection, convection
 from ._equation import AbstractEquation, Time, Walls
+from ._symbols import fourth_power
 
 
 class KuramotoSivashinsky(AbstractEquation):
-    """The Kuramoto–Sivashinsky equation of a flame front: `∂u/∂t = -|∇u|²/2 - ∇²u - ∇⁴u`.
+    """The Kuramoto–Sivashinsky equation of a flame front: `∂u/∂t = -s |∇u|²/2 - a ∇²u - b ∇⁴u`.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid;
         see `decompops.spectral.dealiased`.
-    - `box`: the periodic box. Beyond lengths of about 2π there is chaos.
+    - `box`: the periodic box. With the default coefficients there is chaos beyond lengths of about 2π.
+    - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. May be traced, to differentiate by.
+    - `isotropic`: `False` puts `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
+    - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u stays what it is.
     """
 
     fft: AbstractTransform
     box: Box
+    scale: Number = eqx.field(kw_only=True, default=1.0)
+    second_order: Number = eqx.field(kw_only=True, default=1.0)
+    fourth_order: Number = eqx.field(kw_only=True, default=1.0)
+    isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
+    keep_mean: bool = eqx.field(kw_only=True, default=False, static=True)
     components: ClassVar[Components] = "scalar"
     walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
+        check_number("scale", self.scale)
+        check_number("second_order", self.second_order)
+        check_number("fourth_order", self.fourth_order)
+        check_flag("isotropic", self.isotropic)
+        check_flag("keep_mean", self.keep_mean)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        squared = _vector.squared(self.wavenumbers(u))
-        return squared - squared**2
+        return _growth(self, u)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         nabla = self.nabla(u)
         gradient = self.to_grid(nabla.gradient(u), slope_axes("vector", nabla.ndim))
         slope = _vector.components(gradient, nabla.ndim)
-        return self.from_grid(-_vector.total(part**2 for part in slope) / 2)
+        half = _vector.cast(self.scale, u) / 2
+        rate = self.from_grid(-half * _vector.total(part**2 for part in slope))
+        return jnp.where(_vector.squared(self.wavenumbers(u)) == 0, 0, rate) if self.keep_mean else rate
+
+
+class KuramotoSivashinskyConservative(AbstractEquation):
+    """The Kuramoto–Sivashinsky equation for a velocity: `∂u/∂t = -s ∇·(u u)/2 - a ∇²u - b ∇⁴u`.
+
+    In one dimension the slope of a front that obeys `KuramotoSivashinsky` obeys this equation. In more dimensions it
+    does not.
+
+    **Arguments:**
+
+    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`: as of `KuramotoSivashinsky`.
+    - `components`: "vector", or "scalar" for one field that is carried by the sum of `∂(u²/2)/∂x_i` over all axes.
+    - `conservative`: `False` puts `s (u·∇)u` for the convection of a vector.
+    """
+
+    fft: AbstractTransform
+    box: Box
+    scale: Number = eqx.field(kw_only=True, default=1.0)
+    second_order: Number = eqx.field(kw_only=True, default=1.0)
+    fourth_order: Number = eqx.field(kw_only=True, default=1.0)
+    isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
+    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    conservative: bool = eqx.field(kw_only=True, default=True, static=True)
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+
+    def __check_init__(self):
+        check_fft(self.fft, real=True)
+        check_number("scale", self.scale)
+        check_number("second_order", self.second_order)
+        check_number("fourth_order", self.fourth_order)
+        check_convection(self.components, self.conservative)
+        check_flag("isotropic", self.isotropic)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        return _growth(self, u)
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        return convection(self, u, self.scale, self.components, self.conservative)
+
+
+def _growth(equation: KuramotoSivashinsky | KuramotoSivashinskyConservative, u: Array) -> Array:
+    """`a k² - b k⁴`."""
+    k = equation.wavenumbers(u)
+    fourth = _vector.cast(equation.fourth_order, u) * fourth_power(k, equation.isotropic)
+    return _vector.cast(equation.second_order, u) * _vector.squared(k) - fourth

@@ -4,78 +4,171 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box, Number
-from .._check import check_number
+from .._check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
-from ._equation import AbstractEquation, Time, Walls
+from ._equation import AbstractLinearEquation, Walls
+from ._symbols import fourth_power, third_power
 
 
-class Diffusion(AbstractEquation):
-    """`∂u/∂t = κ ∇²u`, for a scalar or for each component.
+Diffusivity = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
+
+
+def _nested(value: Any) -> Any:
+    """A number, or tuples of what a list, tuple or array of numbers has."""
+    several = isinstance(value, tuple | list) or np.ndim(value) > 0
+    return tuple(map(_nested, value)) if several else value
+
+
+def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
+    """Raise `TypeError` or `ValueError` unless it is a number, one for each axis, or a matrix."""
+    if not isinstance(diffusivity, tuple):
+        check_number("diffusivity", diffusivity, least=0)
+        return
+    rows = [row if isinstance(row, tuple) else (row,) for row in diffusivity]
+    is_matrix = all(isinstance(row, tuple) for row in diffusivity)
+    if len(rows) != ndim or any(len(row) != (ndim if is_matrix else 1) for row in rows):
+        raise ValueError(
+            f"`diffusivity` must be one number, {ndim} numbers, or a matrix of {ndim} rows and columns; "
+            f"got {diffusivity!r}."
+        )
+    for row in rows:
+        for entry in row:
+            check_number("diffusivity", entry, **({} if is_matrix else {"least": 0}))
+
+
+def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array) -> Array:
+    """`k·κ·k`, the symbol of `-∇·κ∇`."""
+    k = equation.wavenumbers(u)
+    if not isinstance(diffusivity, tuple):
+        return _vector.cast(diffusivity, u) * _vector.squared(k)
+    if not isinstance(diffusivity[0], tuple):
+        return _vector.total(_vector.cast(number, u) * component**2 for number, component in zip(diffusivity, k))
+    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes.
+    return _vector.total(
+        _vector.cast(entry, u) * (k[i] ** 2 if i == j else odd[i] * odd[j])
+        for i, row in enumerate(diffusivity)
+        for j, entry in enumerate(row)  # pyright: ignore[reportArgumentType]
+    )
+
+
+class Diffusion(AbstractLinearEquation):
+    """`∂u/∂t = κ ∇²u`, or `∇·(κ ∇u)` with a matrix κ, for a scalar or for each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate by.
+    - `diffusivity`: κ, a number of at least zero, one for each axis, or a matrix, whose symmetric part must have no
+        negative eigenvalue. That is not checked. May be traced, to differentiate by.
     - `box`: the periodic box.
     """
 
     fft: AbstractTransform
-    diffusivity: Number
+    diffusivity: Diffusivity = eqx.field(converter=_nested)
     box: Box = Box()
     walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
-        check_number("diffusivity", self.diffusivity, least=0)
+        _check_diffusivity(self.diffusivity, len(check_fft(self.fft)))
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        return -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
-
-    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return jnp.zeros_like(u)
+        return -_decay(self, self.diffusivity, u)
 
 
-def _velocity(velocity: Any) -> tuple[Number, ...]:
+def _for_each_axis(name: str, value: Any) -> tuple[Number, ...]:
     try:
-        parts = tuple(velocity)
+        parts = tuple(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`velocity` must be numbers, one for each axis of the grid; got {velocity!r}.") from error
-    return tuple(check_number("velocity", part) for part in parts)
+        raise ValueError(f"`{name}` must be numbers, one for each axis of the grid; got {value!r}.") from error
+    return tuple(check_number(name, part) for part in parts)
 
 
-class Advection(AbstractEquation):
+def _check_for_each_axis(name: str, value: tuple[Number, ...], fft: Any) -> None:
+    names = axis_names(len(check_fft(fft)))
+    if len(value) != len(names):
+        raise ValueError(f"`{name}` must be one number along each of {', '.join(names)}; got {value!r}.")
+
+
+class Advection(AbstractLinearEquation):
     """`∂u/∂t = -c·∇u + κ ∇²u` with a constant velocity c, for a scalar or for each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `velocity`: c, one number along each axis of the grid: `(cx, cy, cz)`.
-    - `diffusivity`: κ, a number of at least zero.
+    - `diffusivity`: κ, as of `Diffusion`.
     - `box`: the periodic box.
     """
 
     fft: AbstractTransform
-    velocity: tuple[Number, ...] = eqx.field(converter=_velocity)
-    diffusivity: Number = 0.0
+    velocity: tuple[Number, ...] = eqx.field(converter=lambda velocity: _for_each_axis("velocity", velocity))
+    diffusivity: Diffusivity = eqx.field(default=0.0, converter=_nested)
     box: Box = Box()
 
     def __check_init__(self):
-        names = axis_names(len(check_fft(self.fft)))
-        if len(self.velocity) != len(names):
-            raise ValueError(f"`velocity` must be one number along each of {', '.join(names)}; got {self.velocity!r}.")
-        check_number("diffusivity", self.diffusivity, least=0)
+        _check_for_each_axis("velocity", self.velocity, self.fft)
+        _check_diffusivity(self.diffusivity, len(self.velocity))
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
         shift = _vector.total(_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
-        decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
-        return lax.complex(decay, -shift)
+        decay = _decay(self, self.diffusivity, u)
+        return lax.complex(-decay, -shift)
 
-    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return jnp.zeros_like(u)
+
+class Dispersion(AbstractLinearEquation):
+    """`∂u/∂t = (ξ·∇) ∇²u`, for a scalar or for each component: waves whose speed depends on their length.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `dispersivity`: ξ, one number along each axis of the grid. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    - `isotropic`: `False` puts the sum of `ξ_i ∂³u/∂x_i³` for `(ξ·∇) ∇²u`.
+    """
+
+    fft: AbstractTransform
+    dispersivity: tuple[Number, ...] = eqx.field(converter=lambda value: _for_each_axis("dispersivity", value))
+    box: Box = Box()
+    isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
+
+    def __check_init__(self):
+        _check_for_each_axis("dispersivity", self.dispersivity, self.fft)
+        check_flag("isotropic", self.isotropic)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        coefficients = tuple(_vector.cast(c, u) for c in self.dispersivity)
+        third = third_power(self.wavenumbers(u, nyquist=False), coefficients, self.isotropic)
+        return lax.complex(jnp.zeros_like(third), -third)
+
+
+class HyperDiffusion(AbstractLinearEquation):
+    """`∂u/∂t = -μ ∇⁴u`, for a scalar or for each component.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `hyper_diffusivity`: μ, a number of at least zero. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    - `isotropic`: `False` puts `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
+    """
+
+    fft: AbstractTransform
+    hyper_diffusivity: Number
+    box: Box = Box()
+    walls: ClassVar[Walls] = "any"
+    isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
+
+    def __check_init__(self):
+        check_number("hyper_diffusivity", self.hyper_diffusivity, least=0)
+        check_flag("isotropic", self.isotropic)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        return -_vector.cast(self.hyper_diffusivity, u) * fourth_power(self.wavenumbers(u), self.isotropic)

@@ -1,7 +1,9 @@
 """Dealiasing: which modes a state keeps, and on which grid products of fields are taken."""
 
 import abc
+import functools
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,6 @@ from jaxtyping import Inexact
 
 from .._box import Box
 from .._operator.transform import AbstractTransform
-from . import _vector
 from ._check import check_fft
 
 
@@ -49,7 +50,7 @@ class Truncate(AbstractDealiasing):
     - `fraction`: more than 0 and at most 1.
     """
 
-    fraction: float = 2 / 3
+    fraction: float | int = 2 / 3
 
     def __post_init__(self):
         _check_fraction(self.fraction)
@@ -81,7 +82,7 @@ class Pad(AbstractDealiasing):
     - `factor`: at least 1.
     """
 
-    factor: float = 3 / 2
+    factor: float | int = 3 / 2
 
     def __post_init__(self):
         if not (isinstance(self.factor, float | int) and 1 <= self.factor < math.inf):
@@ -115,7 +116,7 @@ class Mask(AbstractDealiasing):
     - `fraction`: more than 0 and at most 1.
     """
 
-    fraction: float = 2 / 3
+    fraction: float | int = 2 / 3
 
     def __post_init__(self):
         _check_fraction(self.fraction)
@@ -131,10 +132,9 @@ class Mask(AbstractDealiasing):
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
         numbers = transform.wavenumbers(box=Box(2 * math.pi), dtype=jnp.finfo(spectrum.dtype).dtype)
-        factor = jnp.ones((), spectrum.real.dtype)
-        for k, n in zip(numbers, check_fft(transform)):
-            factor = factor * (jnp.abs(k) <= self.fraction * (n // 2) - 1)
-        return _vector.times(factor, spectrum)
+        limits = (self.fraction * (n // 2) - 1 for n in check_fft(transform))
+        kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))
+        return jnp.where(kept, spectrum, 0)
 
 
 def check_dealiasing(name: str, value: Any) -> AbstractDealiasing | None:

@@ -22,6 +22,8 @@ from .._sharding import whole_along
 
 
 Parts = tuple[Array, ...]
+# The entries (i, j) with i <= j of a symmetric tensor.
+Tensor = dict[tuple[int, int], Array]
 
 
 def components(vector: Array, ndim: int) -> Parts:
@@ -129,6 +131,15 @@ class Nabla(NamedTuple):
     def divergence(self, vector: Array) -> Array:
         """The spectrum of the divergence."""
         return total(map(self.fall, range(self.ndim), components(vector, self.ndim)))
+
+    def divergence_of_tensor(self, tensor: Tensor) -> Array:
+        """The spectrum of the divergence of a symmetric tensor, whose entry (i, j) is a slope along both axes."""
+
+        def entry(i: int, j: int) -> Array:
+            part = tensor[min(i, j), max(i, j)]
+            return self.rise(j, part) if i == j else self.fall(j, part)
+
+        return stack((total(entry(i, j) for j in range(self.ndim)) for i in range(self.ndim)), self.ndim)
 
     def rotation(self, vector: Array) -> Parts:
         """The spectrum of the vorticity `∂v_j/∂x_i - ∂v_i/∂x_j`, for each of the `planes`."""

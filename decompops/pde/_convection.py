@@ -1,0 +1,53 @@
+"""How equations of a velocity carry it along with itself."""
+
+from typing import Any, Literal, get_args
+
+from jax import Array
+
+from .._box import Number
+from .._check import check_flag
+from ..spectral import _vector
+from ..spectral._modes import slope_axes
+from ._equation import Walls
+from ._products import AbstractProducts, symmetric_from_grid, velocity_and_vorticity
+
+
+# A velocity with a component for each axis, or a scalar that moves along the diagonal of all axes.
+Carried = Literal["vector", "scalar"]
+
+
+def check_convection(components: Any, conservative: Any) -> None:
+    """Raise `ValueError` or `TypeError` unless these are the arguments of an equation with `convection`."""
+    if components not in get_args(Carried):
+        raise ValueError(f"`components` must be one of {get_args(Carried)}; got {components!r}.")
+    check_flag("conservative", conservative)
+
+
+def walls_of(components: Carried) -> Walls:
+    """The walls between which there is such a convection: none for a scalar that moves along all axes."""
+    return "even" if components == "vector" else "none"
+
+
+def convection(equation: AbstractProducts, u: Array, scale: Number, components: Carried, conservative: bool) -> Array:
+    """The spectrum of `-scale` times the convection of u by itself.
+
+    Of a velocity it is `(u·∇)u`, or `∇·(u u)/2` if `conservative`, which is the same in one dimension only. Of a scalar
+    it is the sum of `∂(u²/2)/∂x_i` over all axes.
+    """
+    factor, nabla = _vector.cast(scale, u), equation.nabla(u)
+    nabla = nabla._replace(k=tuple(factor * component for component in nabla.k))
+    ndim = nabla.ndim
+    if components == "scalar":
+        return _vector.times_unit(1j, -_vector.total(nabla.k) / 2, equation.from_grid(equation.to_grid(u) ** 2))
+    if conservative:
+        velocity = _vector.components(equation.to_grid(u, slope_axes("vector", ndim)), ndim)
+        tensor = symmetric_from_grid(equation, lambda i, j: velocity[i] * velocity[j], ndim)
+        return -nabla.divergence_of_tensor(tensor) / 2
+    velocity, vorticity = velocity_and_vorticity(equation, nabla, u)  # the vorticity times `scale`
+    half_square = _vector.total(part**2 for part in velocity) / 2
+    if not vorticity:  # in one dimension
+        return -nabla.gradient(equation.from_grid(half_square))
+    products = _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim)
+    products = equation.from_grid(products, ((), *slope_axes("vector", ndim)))
+    grid = [slice(None)] * ndim
+    return products[(..., slice(1, None), *grid)] - nabla.gradient(products[(..., 0, *grid)])

@@ -1,0 +1,73 @@
+"""The Gross–Pitaevskii equation."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Inexact
+
+from .._box import Box, Number
+from .._check import check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
+from ._equation import AbstractEquation, Time
+
+
+class GrossPitaevskii(AbstractEquation):
+    """The Gross–Pitaevskii equation of a condensate of bosons: `i ∂ψ/∂t = -∇²ψ/2 + V ψ + g |ψ|² ψ`.
+
+    It is the cubic nonlinear Schrödinger equation, in units in which the reduced Planck constant and the mass of a
+    particle are one (Gross, Nuovo Cimento 20, 1961; Pitaevskii, Sov. Phys. JETP 13, 1961). Both the number of particles
+    `∫|ψ|²` and the energy `∫|∇ψ|²/2 + V|ψ|² + g|ψ|⁴/2` are conserved. With the density `n` the healing length is
+    `1/√(2 g n)`.
+
+    **Arguments:**
+
+    - `fft`: the transform of complex fields, built with a `shape`.
+    - `interaction`: g, a number, positive for repulsion. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    - `potential`: V, a real field, or a function `(t, args)` that returns it. It is a field on the grid on which
+        products are taken, `equation.products.decomposition.shard(V)`. That is the grid of `fft` unless `dealiasing` is
+        `Pad`.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
+
+    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of real fields and a potential on another grid.
+    """
+
+    fft: AbstractTransform
+    interaction: Number
+    box: Box = Box()
+    potential: Array | Callable | None = eqx.field(kw_only=True, default=None)
+    components: ClassVar[Components] = "scalar"
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)
+
+    def __check_init__(self):
+        check_fft(self.fft)
+        if not self.fft.takes_complex:
+            raise ValueError("`fft` must be built with `real=False`; got a transform of real fields.")
+        check_number("interaction", self.interaction)
+        if not (self.potential is None or callable(self.potential)):
+            self._checked(self.potential)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        squared = _vector.squared(self.wavenumbers(u))
+        return lax.complex(jnp.zeros_like(squared), -squared / 2)
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        field = self.to_grid(u)
+        level = _vector.cast(self.interaction, u) * (field.real**2 + field.imag**2)
+        if self.potential is not None:
+            potential = self.potential(t, args) if callable(self.potential) else self.potential
+            level = level + self._checked(potential).astype(level.dtype)
+        return self.from_grid(_vector.times_unit(1j, -level, field))
+
+    def _checked(self, potential: Any) -> Array:
+        field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()
+        if field.shape not in ((), shape) or jnp.iscomplexobj(field):
+            raise ValueError(f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}.")
+        return field

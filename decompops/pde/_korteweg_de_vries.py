@@ -1,0 +1,65 @@
+"""The Korteweg–de Vries equation."""
+
+from typing import Any
+
+import equinox as eqx
+from jax import Array, lax
+from jaxtyping import Inexact
+
+from .._box import Box, Number
+from .._check import check_flag, check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ._convection import Carried, check_convection, convection
+from ._equation import AbstractEquation, Time
+from ._symbols import fourth_power, third_power
+
+
+class KortewegDeVries(AbstractEquation):
+    """The Korteweg–de Vries equation of waves in shallow water, in any number of dimensions.
+
+    `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first derivatives along all axes (Phil. Mag.
+    39, 1895). With the default s = -6 it is `∂u/∂t = 6 u ∂u/∂x - ∂³u/∂x³` in one dimension.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid.
+    - `box`: the periodic box.
+    - `scale`: s, a number. May be traced, to differentiate by.
+    - `dispersivity`: ξ, a number.
+    - `viscosity`, `hyper_viscosity`: ν and μ, numbers of at least zero.
+    - `components`: "scalar", or "vector" for a velocity that is carried by `s (u·∇)u`.
+    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead.
+    - `isotropic`: `False` puts `∂³/∂x³ + ∂³/∂y³ + ...` for `D ∇²`, and `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
+    """
+
+    fft: AbstractTransform
+    box: Box
+    scale: Number = eqx.field(kw_only=True, default=-6.0)
+    dispersivity: Number = eqx.field(kw_only=True, default=1.0)
+    viscosity: Number = eqx.field(kw_only=True, default=0.0)
+    hyper_viscosity: Number = eqx.field(kw_only=True, default=0.0)
+    components: Carried = eqx.field(kw_only=True, default="scalar", static=True)
+    conservative: bool = eqx.field(kw_only=True, default=False, static=True)
+    isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+
+    def __check_init__(self):
+        check_fft(self.fft, real=True)
+        check_number("scale", self.scale)
+        check_number("dispersivity", self.dispersivity)
+        check_number("viscosity", self.viscosity, least=0)
+        check_number("hyper_viscosity", self.hyper_viscosity, least=0)
+        check_convection(self.components, self.conservative)
+        check_flag("isotropic", self.isotropic)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        k, odd = self.wavenumbers(u), self.wavenumbers(u, nyquist=False)
+        fourth = _vector.cast(self.hyper_viscosity, u) * fourth_power(k, self.isotropic)
+        decay = -_vector.cast(self.viscosity, u) * _vector.squared(k) - fourth
+        return lax.complex(decay, third_power(odd, (_vector.cast(self.dispersivity, u),) * len(k), self.isotropic))
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        return convection(self, u, self.scale, self.components, self.conservative)

@@ -1,0 +1,117 @@
+"""A scalar that a flow carries along."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Inexact
+
+from .._blocks import axis_names
+from .._box import Box, Number
+from .._check import check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._dealiasing import AbstractDealiasing
+from ..spectral._modes import SlopeAxes, slope_axes
+from ._equation import AbstractEquation, Time, Walls, check_equation
+
+
+class PassiveScalar(AbstractEquation):
+    """An equation of a velocity u, and of a scalar c that it carries along: `∂c/∂t = -u·(∇c + G) + κ ∇²c`.
+
+    The state has one component more than that of `equation`, the spectrum of c, which comes last. The result is an
+    equation like any other, so that several scalars are `PassiveScalar(PassiveScalar(flow, 0.1), 0.2)`. It makes seven
+    transforms in two batched calls, and those of `equation`; in two dimensions five.
+
+    **Arguments:**
+
+    - `equation`: such as `NavierStokes`, whose state is a velocity, or another `PassiveScalar`.
+    - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate by.
+    - `mean_gradient`: G, one number along each axis, so that `G·x + c` is what the flow carries. By default zero.
+
+    **Raises:** `TypeError` for something that is no equation; `ValueError` for an equation whose state is not a
+    velocity, a diffusivity out of range, and another number of `mean_gradient`s than axes.
+    """
+
+    equation: AbstractEquation
+    diffusivity: Number
+    mean_gradient: tuple[Number, ...] | None = eqx.field(kw_only=True, default=None)
+
+    def __check_init__(self):
+        ndim = self.fft.decomposition.ndim
+        if not (check_equation(self.equation).components == "vector" or isinstance(self.equation, PassiveScalar)):
+            raise ValueError(f"`equation` must be one of a velocity; got {self.equation!r}.")
+        check_number("diffusivity", self.diffusivity, least=0)
+        gradient = (0.0,) * ndim if self.mean_gradient is None else self.mean_gradient
+        if not isinstance(gradient, tuple) or len(gradient) != ndim:
+            names = ", ".join(axis_names(ndim))
+            raise ValueError(f"`mean_gradient` must be one number along each of {names}; got {gradient!r}.")
+        for part in gradient:
+            check_number("mean_gradient", part)
+
+    @property
+    def fft(self) -> AbstractTransform:
+        """The transform that `equation` was given."""
+        return self.equation.fft
+
+    @property
+    def box(self) -> Box:
+        """The periodic box of `equation`."""
+        return self.equation.box
+
+    @property
+    def dealiasing(self) -> AbstractDealiasing | None:
+        """The rule of `equation`."""
+        return self.equation.dealiasing
+
+    @property
+    def components(self) -> int:
+        """How many fields there are."""
+        inner, ndim = self.equation.components, self.fft.decomposition.ndim
+        return 1 + (inner if isinstance(inner, int) else ndim)
+
+    @property
+    def slopes(self) -> SlopeAxes:
+        return (*self.equation.slopes, ())
+
+    @property
+    def walls(self) -> Walls:
+        """The walls that `equation` may have."""
+        return self.equation.walls
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        rest, _ = self._parts(u)
+        inner = jnp.asarray(self.equation.linear(rest)) * jnp.ones_like(rest.real)
+        decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
+        return self._join(inner, decay.astype(inner.dtype))
+
+    def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        rest, scalar = self._parts(u)
+        return self._join(self.equation.to_diagonal(rest), scalar)
+
+    def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        rest, scalar = self._parts(w)
+        return self._join(self.equation.from_diagonal(rest), scalar)
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        rest, scalar = self._parts(u)
+        nabla = self.nabla(u)
+        ndim = nabla.ndim
+        velocity = _vector.components(rest, ndim)[:ndim]
+        slope = _vector.components(nabla.gradient(scalar), ndim)
+        spectra = _vector.stack((*velocity, *slope), ndim)
+        parts = _vector.components(self.to_grid(spectra, 2 * slope_axes("vector", ndim)), ndim)
+        gradient = [_vector.cast(part, u) for part in self.mean_gradient or (0.0,) * ndim]
+        carried = (a * (b + mean) for a, b, mean in zip(parts[:ndim], parts[ndim:], gradient))
+        return self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
+
+    def _parts(self, u: Array) -> tuple[Array, Array]:
+        """The state of `equation`, and the scalar."""
+        ndim = self.fft.decomposition.ndim
+        *rest, scalar = _vector.components(u, ndim)
+        return _vector.stack(rest, ndim), scalar
+
+    def _join(self, rest: Array, scalar: Array) -> Array:
+        ndim = self.fft.decomposition.ndim
+        return _vector.stack((*_vector.components(rest, ndim), scalar), ndim)

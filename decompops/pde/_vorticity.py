@@ -1,0 +1,67 @@
+"""The incompressible Navier–Stokes equations in two dimensions, for the vorticity."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+from jax import Array
+from jaxtyping import Inexact
+
+from .._box import Box, Number
+from .._check import check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
+from ._equation import AbstractEquation, Time
+from ._forcing import Forcing, add_forcing, check_forcing
+
+
+class VorticityNavierStokes(AbstractEquation):
+    """The Navier–Stokes equations in two dimensions for the vorticity `ω = ∂v/∂x - ∂u/∂y`, a scalar.
+
+    `∂ω/∂t = -(u·∇)ω + ν ∇²ω - γ ω + F`, with the velocity `u = (∂ψ/∂y, -∂ψ/∂x)` of the stream function `-∇²ψ = ω`. The
+    mean velocity is zero. The advection is the curl of `∇·(u u)`, a function of `uv` and `v² - u²` (Basdevant, J.
+    Comput. Phys. 50, 1983): four transforms in two batched calls. `decompops.spectral.Curl` makes the vorticity of a
+    velocity, and `decompops.spectral.InverseCurl` the velocity of a vorticity.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with `real=True` and a `shape` of two axes. The state keeps its modes below a third of
+        the grid; see `decompops.spectral.dealiased`.
+    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
+    - `box`: the periodic box.
+    - `drag`: γ, a rate of at least zero.
+    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force, or a tuple of such
+        functions, whose results are added. `KolmogorovForcing(fft, of="vorticity")` is one.
+
+    **Raises:** as `NavierStokes`; `ValueError` for a grid of another number of axes.
+    """
+
+    fft: AbstractTransform
+    viscosity: Number
+    box: Box = Box()
+    drag: Number = eqx.field(kw_only=True, default=0.0)
+    forcing: Forcing = eqx.field(kw_only=True, default=None)
+    components: ClassVar[Components] = "scalar"
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+
+    def __check_init__(self):
+        check_forcing(self.forcing)
+        if len(check_fft(self.fft, real=True)) != 2:
+            raise ValueError(f"`fft` must transform a grid of two axes; got {self.fft!r}.")
+        check_number("viscosity", self.viscosity, least=0)
+        check_number("drag", self.drag, least=0)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
+        return -decay - _vector.cast(self.drag, u)
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        stream = _vector.times(_vector.inverse(_vector.squared(nabla.k)), u)
+        a, b = _vector.components(self.to_grid(nabla.curl_of_axial(stream)), 2)
+        mixed, normal = _vector.components(self.from_grid(_vector.stack((a * b, b**2 - a**2), 2)), 2)
+        kx, ky = nabla.k
+        rate = _vector.times(kx**2 - ky**2, mixed) + _vector.times(kx * ky, normal)
+        return add_forcing(rate, self.forcing, t, u, args)
