@@ -13,6 +13,8 @@ from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI
 from ._backend.xla import XLA as XLA
+from ._basis.cells import Cells as Cells
+from ._basis.chebyshev import Chebyshev as Chebyshev
 from ._basis.cosine import Cosine as Cosine, Sine as Sine
 from ._basis.fourier import Fourier as Fourier
 from ._basis.points import Points as Points

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ._basis.base import AbstractBasis
+
 
 @functools.partial(jax.jit, static_argnames="lengths")
 def total(field: Array, lengths: tuple[int, ...]) -> Array:
@@ -24,6 +26,22 @@ def mean(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
     summed = jnp.sum(_cleared(field, lengths).astype(_wide(dtype)), _grid(lengths))
     return (summed / float(math.prod(lengths))).astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("lengths", "bases"))
+def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...]) -> Array:
+    """The mean over the volume, with the quadrature weights of the basis of each stored axis."""
+    dtype = _result_dtype(jnp.mean, field.dtype)
+    wide = _wide(dtype)
+    cells, scale = _cleared(field, lengths).astype(wide), 1.0
+    for axis, length, basis in zip(_grid(lengths), lengths, bases):
+        weights = basis.weights(length)
+        if np.all(weights == weights[0]):
+            scale *= float(weights[0])
+            continue
+        weights = np.pad(weights, (0, field.shape[axis] - length)).astype(wide)
+        cells = cells * weights.reshape(-1, *[1] * (-axis - 1))
+    return (jnp.sum(cells, _grid(lengths)) * scale).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames="lengths")

@@ -278,6 +278,15 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
     return cast(Callable, jax.sharding.auto_axes(function, out_sharding=sharding))(x)
 
 
+def equally_varying(*arrays: Array) -> tuple[Array, ...]:
+    """The same arrays, each typed as differing along every manual mesh axis that one of them differs along."""
+    along = [jax.typeof(x).manual_axis_type.varying for x in arrays]
+    every = frozenset().union(*along)
+    return tuple(
+        jax.lax.pcast(x, tuple(every - own), to="varying") if every - own else x for x, own in zip(arrays, along)
+    )
+
+
 def plain(x: Array) -> Array:
     """`x` without the mesh axes over which its type says that it is reduced: replicated over them, as it is anyway.
 

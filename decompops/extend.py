@@ -8,8 +8,8 @@ example of each; `examples/extending` is an installable package that adds one of
   function of fields that is no operator, such as a layer. A `Structure` says what each of them takes and returns.
 - A transform: `AbstractTransform`, and `transform_plan` for its stages.
 - A basis: `AbstractBasis` and its `AbstractLineTransform`; a `Run` is a range of coefficients that are kept or
-  mapped, a `DerivativeRule` says what a derivative is. `Fourier` with its `DFT`, `Cosine` and `Sine` with their
-  `RealToReal`, and `Points` are those of this package.
+  mapped, a `DerivativeRule` says what a derivative is. `Fourier` with its `DFT`, `Cosine`, `Sine` and
+  `Chebyshev` with their `RealToReal`, `Points` and `Cells` are those of this package.
 - A stage: `AbstractStage`. `Move`, `LocalTransform`, `Extend`, `Crop`, `Clear`, `Scale` and `Resize` are those of this
   package.
 - A backend: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`; `run_stage` and `move` compute stages
@@ -36,6 +36,8 @@ from ._basis.base import (
     Kind as Kind,
     Run as Run,
 )
+from ._basis.cells import Cells as Cells
+from ._basis.chebyshev import Chebyshev as Chebyshev
 from ._basis.cosine import Cosine as Cosine, RealToReal as RealToReal, Sine as Sine
 from ._basis.fourier import DFT as DFT, Fourier as Fourier
 from ._basis.points import Points as Points

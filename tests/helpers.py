@@ -129,7 +129,7 @@ def expansion(
     """What `Transform` returns of a field, along its last axes, by NumPy and SciPy."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
-    rank = {dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A half spectrum is one of real numbers.
+    rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A half spectrum is one of real numbers.
     transformed = [axis for axis, basis in enumerate(bases) if not isinstance(basis, dops.Points)]
     for axis in sorted(transformed, key=lambda axis: rank[type(bases[axis])] - getattr(bases[axis], "half", False)):
         basis, place, kept = bases[axis], axis - len(bases), modes[axis]
@@ -137,9 +137,12 @@ def expansion(
         if isinstance(basis, dops.Fourier):
             u = (np.fft.rfft if basis.half else np.fft.fft)(u, axis=place, norm=norm)
         else:
-            u = (scipy.fft.dct if isinstance(basis, dops.Cosine) else scipy.fft.dst)(
-                u, basis.type, axis=place, norm=norm
-            )
+            u = (scipy.fft.dst if isinstance(basis, dops.Sine) else scipy.fft.dct)(u, basis.type, axis=place, norm=norm)
+        if isinstance(basis, dops.Chebyshev):
+            ends = [0, n - 1][: 3 - basis.type]
+            u = np.moveaxis(u, place, -1).copy()
+            u[..., ends] /= 2
+            u = np.moveaxis(u, -1, place)
         if kept < n:
             u = np.moveaxis(truncated(np.moveaxis(u, place, -1), n, kept, basis, nyquist), -1, place)
     return u

@@ -17,7 +17,8 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI", "Points", "Sine"),
+    *("Box", "Cells", "Chebyshev", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI"),
+    *("Points", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -27,7 +28,8 @@ SUBPACKAGES = {
         *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"),
     },
     dops.spectral: {
-        *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative", "Divergence", "GaussianFilter"),
+        *("AbstractSpectralOperator", "CellsHelmholtz", "CellsPoisson", "Curl", "Dealias", "Derivative"),
+        *("Divergence", "GaussianFilter"),
         *("GaussianRandomField", "Gradient", "Helmholtz", "InverseCurl", "InverseDivergence", "IsotropicFilter"),
         *(
             "Laplacian",
@@ -43,7 +45,7 @@ SUBPACKAGES = {
             "dealiased",
             "mean_square",
         ),
-        *("power_spectrum", "white_noise"),
+        *("power_spectrum", "tridiagonal_solve", "white_noise"),
     },
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
@@ -54,26 +56,20 @@ SUBPACKAGES = {
         "SpectralConv3D",
     },
     dops.pde: {
-        *("AbstractEquation", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers", "CahnHilliard"),
-        *("Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "HyperDiffusion"),
-        *("KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky", "KuramotoSivashinskyConservative"),
-        *("NavierStokes", "PassiveScalar", "RealSpace", "Smagorinsky", "SwiftHohenberg", "VorticityNavierStokes"),
-        "Wave",
+        *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
+        *("CahnHilliard", "Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "History"),
+        *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
+        *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "RealSpace", "SBDF", "Smagorinsky"),
+        *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),
     },
 }
 # What others build on. Types and constants have no docstring of their own.
 EXTEND = {
-    *("AbstractTyped", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine", "Structure"),
-    *(
-        "AbstractBackend",
-        "AbstractBasis",
-        "AbstractDealiasing",
-        "AbstractDerivable",
-        "AbstractEquation",
-        "AbstractLineTransform",
-    ),
-    *("AbstractOperator", "AbstractPlanned", "AbstractProducts", "AbstractSpectral", "AbstractSpectralOperator"),
-    "AbstractStage",
+    *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
+    *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
+    *("AbstractLineTransform", "Structure"),
+    *("AbstractOperator", "AbstractPlanned", "AbstractSpectral", "AbstractSpectralOperator", "AbstractStage"),
+    "AbstractProducts",
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
     *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
     *("check_bases", "check_box", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),

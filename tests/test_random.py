@@ -39,18 +39,21 @@ def pencils_and_orders(ndim):
 
 
 FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()
-WAVES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3, 4)]
+SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3, 4)]
+POLYNOMIALS = [dops.Chebyshev(1), dops.Chebyshev(2)]
+TWO_POINTS = (dops.Cosine(1), dops.Chebyshev(1))  # They need two points.
 
 
 @st.composite
 def transforms(draw, shape):
     """The arguments of a transform with a basis of any kind for each axis, and the dtype of fields."""
-    bases = [draw(st.sampled_from([FULL, POINTS, *WAVES[n == 1 :]])) for n in shape]  # `Cosine(1)` needs two points.
+    every = [FULL, POINTS, *SERIES, *POLYNOMIALS]
+    bases = [draw(st.sampled_from([basis for basis in every if n > 1 or basis not in TWO_POINTS])) for n in shape]
     halved = draw(st.integers(-1, len(shape) - 1))
     if halved >= 0 or all(basis == POINTS for basis in bases):
         bases[halved] = HALF
     modes = tuple(
-        n if basis == POINTS else draw(st.integers(1 + (basis == dops.Cosine(1)), n)) for basis, n in zip(bases, shape)
+        n if basis == POINTS else draw(st.integers(1 + (basis in TWO_POINTS), n)) for basis, n in zip(bases, shape)
     )
     # What a last mode that stands for two is, SciPy says of Fourier modes only.
     known = not {dops.Cosine(1), dops.Sine(2)}.intersection(basis for basis, n, m in zip(bases, shape, modes) if m < n)
@@ -58,7 +61,9 @@ def transforms(draw, shape):
         "bases": bases,
         "modes": draw(st.sampled_from([None, modes])),
         "nyquist": known and draw(st.booleans()),
-        "norm": draw(st.sampled_from(["backward", "ortho", "forward"])),
+        "norm": draw(
+            st.sampled_from(["backward", "forward", *([] if any(b in POLYNOMIALS for b in bases) else ["ortho"])])
+        ),
         "axis_contiguous": draw(st.booleans()),
     }
     return options, draw(st.sampled_from(["float32", "float64"] if HALF in bases else ["complex64", "float64"]))

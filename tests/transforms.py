@@ -129,14 +129,15 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """A thin selection of the cases, and two with exchanges in a row, in pieces."""
+    """A thin selection of the cases, two with exchanges in a row, in pieces, and one of polynomials."""
     square = square_of(jax.device_count())
     bases = (POINTS, POINTS, HALF, FULL)
-    in_a_row = [
+    others = [
         Case((POINTS, POINTS, FULL), square, ("x", "y"), (7, 7, 7), dtype=np.complex64, overlap=2),
         Case(bases, (1, *square), ("c", "x", "y"), (4, 5, 4, 5), batch=(1, 3), overlap=3),
+        Case((dops.Chebyshev(1), dops.Chebyshev(2), HALF), square, ("x", "y"), (6, 7, 7)),
     ]
-    for case in itertools.chain(itertools.islice(cases(jax.device_count()), 0, None, every), in_a_row):
+    for case in itertools.chain(itertools.islice(cases(jax.device_count()), 0, None, every), others):
         check(case, backend)
 
 

@@ -94,15 +94,17 @@ class AbstractLineTransform(abc.ABC):
 class DerivativeRule:
     """How the coefficients of a derivative follow from those of a field.
 
-    The derivative of order `m` is an expansion in `basis` on `points` points, which may be other points than those of
-    the field. Each coefficient of the field is multiplied by `factor * wavenumber**m`, then `runs` say where it goes.
-    For odd orders the wavenumbers are those with `nyquist=False`.
+    The derivative of order `m` is an expansion in `basis` on `points` points, of which the field's point number `first`
+    is the first one: they may be fewer points, or more on both sides. Each coefficient of the field is multiplied by
+    `factor * wavenumber**m`, then `runs` say where it goes. For odd orders the wavenumbers are those with
+    `nyquist=False`.
     """
 
     basis: "AbstractBasis"
     points: int
     factor: float | complex
     runs: tuple[Run, ...]
+    first: int = 0
 
 
 class AbstractBasis(abc.ABC):
@@ -126,6 +128,11 @@ class AbstractBasis(abc.ABC):
     def is_transformed(self) -> bool:
         """Whether `forward` must be applied. Else the axis is carried along as it is."""
 
+    @property
+    @abc.abstractmethod
+    def is_diagonal(self) -> bool:
+        """Whether derivatives map each mode to one mode."""
+
     @abc.abstractmethod
     def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
         """The transform of this axis in one call with later ones, of which the last has basis `last`.
@@ -135,7 +142,22 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def orthogonalized(self) -> "AbstractBasis":
-        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix."""
+        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix.
+
+        Raises `ValueError` where there is none.
+        """
+
+    def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
+        """How many points `forward` takes, and which of the `n` points of the grid they are: all, by default."""
+        return n, (Run(0, 0, n),)
+
+    def computed(self, n: int) -> int:
+        """How many coefficients `forward` computes; by default as many as are stored."""
+        return self.stored(n)
+
+    def inverse_scale(self, n: int) -> float:
+        """What the unnormalised inverse must be multiplied by, on a grid of `n` points."""
+        return self.forward.inverse_scale((n,))
 
     @abc.abstractmethod
     def stored(self, n: int) -> int:
@@ -144,6 +166,13 @@ class AbstractBasis(abc.ABC):
     @abc.abstractmethod
     def points(self, n: int) -> np.ndarray:
         """The positions of `n` points on an axis of length one."""
+
+    @abc.abstractmethod
+    def weights(self, n: int) -> np.ndarray:
+        """The quadrature weights of `n` points: their sum over a field, times these, is its mean along the axis.
+
+        The weights sum to one, together with those of walls where the field is zero and has no point.
+        """
 
     @abc.abstractmethod
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
@@ -162,7 +191,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        """Which stored coefficients for `n` points become those for `kept` points, by increasing target.
+        """Which computed coefficients for `n` points become those stored for `kept` points, by increasing target.
 
         With `nyquist`, one that stands for two becomes their sum; else it is left out, and zero.
         """

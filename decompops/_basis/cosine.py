@@ -145,6 +145,10 @@ class AbstractSeries(AbstractBasis):
         return True
 
     @property
+    def is_diagonal(self) -> bool:
+        return True
+
+    @property
     def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The end cells among the points, and among the coefficients."""
         return _ENDS[self.kind, self.type]
@@ -168,6 +172,15 @@ class AbstractSeries(AbstractBasis):
     def points(self, n: int) -> np.ndarray:
         first = self._first if self.type in (1, 3) else 0.5
         return (np.arange(n) + first) / _half_period(self.kind, self.type, n)
+
+    def weights(self, n: int) -> np.ndarray:
+        """The midpoint rule for types 2 and 4, else the trapezoidal rule: a point on a wall has half a weight.
+
+        Exact for the cosines `cos(π k s)`; else of second order.
+        """
+        s = self.points(n)
+        on_wall = np.isclose(s, 0) | np.isclose(s, 1) if self.type in (1, 3) else np.zeros(n, bool)
+        return np.where(on_wall, 0.5, 1) / _half_period(self.kind, self.type, n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         first = self._first if self.type in (1, 2) else 0.5
@@ -237,8 +250,8 @@ class Cosine(AbstractSeries):
         points = n - 2 if self.type == 1 else self.stored(n)
         if points < 1:
             raise ValueError(f"an odd derivative in the basis {self} needs at least 3 points; got {n}.")
-        sign = (-1.0) ** ((order + 1) // 2)
-        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0))
+        sign, first = (-1.0) ** ((order + 1) // 2), 1 if self.type in (1, 3) else 0
+        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0), first)
 
 
 @dataclass(frozen=True)
@@ -274,8 +287,8 @@ class Sine(AbstractSeries):
         sign = (-1.0) ** (order // 2)
         if order % 2 == 0:
             return DerivativeRule(self, n, sign, (Run(0, 0, n),))
-        points = n + 2 if self.type == 1 else n
-        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1))
+        points, first = n + 2 if self.type == 1 else n, -1 if self.type in (1, 3) else 0
+        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1), first)
 
 
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:

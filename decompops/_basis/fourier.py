@@ -35,6 +35,10 @@ class Fourier(AbstractBasis):
     def is_transformed(self) -> bool:
         return True
 
+    @property
+    def is_diagonal(self) -> bool:
+        return True
+
     def joined(self, last: AbstractBasis) -> "DFT | None":
         return last.forward if isinstance(last, Fourier) and not self.half else None
 
@@ -46,6 +50,9 @@ class Fourier(AbstractBasis):
 
     def points(self, n: int) -> np.ndarray:
         return np.arange(n) / n
+
+    def weights(self, n: int) -> np.ndarray:
+        return np.full(n, 1 / n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         modes = (np.fft.rfftfreq if self.half else np.fft.fftfreq)(n, 1 / n)
@@ -59,6 +66,8 @@ class Fourier(AbstractBasis):
         return np.where((modes == 0) | (2 * modes == kept), 1.0, 2.0)
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        if kept == n:
+            return (Run(0, 0, self.stored(n)),)
         runs = [Run(0, 0, (kept + 1) // 2)]
         if kept % 2 == 0 and nyquist and self.half:
             # Of the two modes ±kept/2 a half spectrum has one, and the other one is its complex conjugate.

@@ -21,6 +21,10 @@ class Points(AbstractBasis):
         return False
 
     @property
+    def is_diagonal(self) -> bool:
+        return True
+
+    @property
     def forward(self) -> "Identity":
         return Identity()
 
@@ -35,6 +39,9 @@ class Points(AbstractBasis):
 
     def points(self, n: int) -> np.ndarray:
         return np.arange(n) / n
+
+    def weights(self, n: int) -> np.ndarray:
+        return np.full(n, 1 / n)
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         del nyquist

@@ -13,14 +13,16 @@ import numpy as np
 from equinox import AbstractVar
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
+from .. import _reductions as reductions
 from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks
 from .._box import Box, check_box
 from .._check import check_flag, check_shape, check_up_to
-from .._decomposition import Decomposition
+from .._decomposition import Decomposition, check_grid
+from .._layout import Field, Layout, check_global
 from .._plan.plan import Plan
 from .._plan.route import check_bases_fit
 from .._plan.transform import Norm, transform_plan
@@ -55,6 +57,12 @@ class AbstractTransform(AbstractPlanned):
 
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
+    def __check_init__(self):
+        _ = self._normed_bases  # Not every basis has orthogonal transforms.
+        kept = self.modes or self.decomposition.shape
+        for basis, n in zip(self.bases, kept or ()):
+            basis.stored(n)
+
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
         """The same transform with other options, by the names that they have when it is built."""
@@ -67,7 +75,7 @@ class AbstractTransform(AbstractPlanned):
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         bases = self._normed_bases
-        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(bases, shape))
+        inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(bases, shape))
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
         source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
@@ -123,6 +131,30 @@ class AbstractTransform(AbstractPlanned):
                 factors.append(_along(blocks, axis, counts, mesh, dtype))
         return functools.reduce(operator.mul, factors)
 
+    def mean(self, field: Field) -> Shaped[Array, "*batch"]:
+        """The mean of a field over the volume of the box, by the quadrature rule of each basis (`basis.weights`).
+
+        It differs from the mean over the points, `layout.mean`, where points are not equally spaced (`Chebyshev`), or
+        lie on walls. Padding does not count, whatever stands there. Communicates by an all-reduce only.
+
+        **Arguments:**
+
+        - `field`: a field in real space, `(*batch, *shape)`, padded or not.
+
+        **Returns:** one number for each leading index, an array of shape `(*batch,)`, of the dtype that `jnp.mean` has.
+        Half precision is accumulated in single precision.
+
+        **Raises:** `ValueError` for a field of another shape, and inside a `shard_map` over a mesh axis of the grid.
+        """
+        dec = self.decomposition
+        check_global("field", dec.mesh_axes)
+        shape = dec.shape
+        if shape is None:
+            check_grid("field", np.shape(field), dec.ndim)
+            shape = np.shape(field)[-dec.ndim :]
+        Layout(dec.mesh, dec.pencil(dec.ndim - 1, shape)).check(field)
+        return reductions.weighted_mean(jnp.asarray(field), shape, self.bases)
+
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:
         """The bases, weighted at their ends as `norm` says."""
@@ -145,7 +177,7 @@ class AbstractTransform(AbstractPlanned):
 
 
 class Transform(AbstractTransform):
-    """A transform with a basis for each axis of the grid: Fourier modes, cosines, sines, or none.
+    """A transform with a basis for each axis of the grid: Fourier modes, cosines, sines, polynomials, or none.
 
     Fields lie in the pencils of the last axis and spectra in those of the first one: on a grid of three in z-pencils
     and in x-pencils. `FFT` is the case of `Fourier` bases. How to write a basis: docs/extending.md.
@@ -184,14 +216,15 @@ class Transform(AbstractTransform):
         """**Arguments:**
 
         - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `bases`: the basis of each axis: `Fourier()` for a periodic one, `Cosine(type)` and `Sine(type)` for one
-            between walls, `Points()` for one that is carried along. One of the Fourier bases may be
-            `Fourier(half=True)`, for real fields; the inverse then needs `shape`. It is transformed before the others:
-            if it is not that of the last axis, that costs one more exchange.
+        - `bases`: the basis of each axis: `Fourier()` for a periodic one, `Cosine(type)`, `Sine(type)` and
+            `Chebyshev(type)` for one between walls, `Points()` for one that is carried along, `Cells(faces)` for one
+            of finite volumes. One of the Fourier bases may be `Fourier(half=True)`, for real fields; the inverse then
+            needs `shape`. It is transformed before the others: if it is not that of the last axis, that costs one more
+            exchange.
         - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is one over
             the number of points for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform,
             and "ortho" both by its root, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")`
-            does. `None` is "backward".
+            does; `Chebyshev` refuses "ortho". `None` is "backward".
         - `axis_contiguous`: leave the spectrum stored with the first axis last, as (y, z, x) of three.
         - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` puts zeros in the place of the
             others.

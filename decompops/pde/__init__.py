@@ -1,4 +1,4 @@
-"""Partial differential equations on periodic grids, and exponential integrators for them."""
+"""Partial differential equations on periodic grids, and integrators for stiff ones."""
 
 from ._burgers import Burgers as Burgers
 from ._equation import (
@@ -9,6 +9,8 @@ from ._equation import (
 from ._etdrk import ETDRK as ETDRK
 from ._forcing import KolmogorovForcing as KolmogorovForcing
 from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
+from ._imexrk import IMEXRK as IMEXRK
+from ._integrator import AbstractIntegrator as AbstractIntegrator, History as History
 from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
 from ._kuramoto_sivashinsky import (
     KuramotoSivashinsky as KuramotoSivashinsky,
@@ -22,6 +24,7 @@ from ._phase_field import (
     SwiftHohenberg as SwiftHohenberg,
 )
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
+from ._sbdf import SBDF as SBDF
 from ._smagorinsky import Smagorinsky as Smagorinsky
 from ._transport import (
     Advection as Advection,

@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -12,8 +12,8 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Carried, check_convection, convection
-from ._equation import AbstractEquation, Time
+from ._convection import Carried, check_convection, convection, walls_of
+from ._equation import AbstractEquation, Time, Walls
 
 
 class Burgers(AbstractEquation):
@@ -46,8 +46,12 @@ class Burgers(AbstractEquation):
         check_number("scale", self.scale)
         check_convection(self.components, self.conservative)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    @property
+    def walls(self) -> Walls:
+        return walls_of(self.components)
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)

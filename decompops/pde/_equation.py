@@ -2,22 +2,35 @@
 
 import abc
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
+from .._blocks import axis_names
 from .._box import Number
+from .._operator.derived import UNCHANGED, Form
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._check import check_fft
-from ..spectral._modes import Components, component_axes
+from ..spectral._modes import (
+    Components,
+    SlopeAxes,
+    check_slopes,
+    component_axes,
+    slope_axes,
+    transform_components,
+    wall_axes,
+)
 from ._products import AbstractProducts
 
 
 Time = Number
+# Which walls an equation may have: none; those between which products have an expansion, as with cosines; any.
+Walls = Literal["none", "even", "any"]
 
 
 class AbstractSplitEquation(eqx.Module):
@@ -37,6 +50,14 @@ class AbstractSplitEquation(eqx.Module):
         return self.in_structure
 
     @abc.abstractmethod
+    def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        """The state of fields `(*batch, *components, nx, ny, nz)`."""
+
+    @abc.abstractmethod
+    def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """The fields of a state."""
+
+    @abc.abstractmethod
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """N(t, u)."""
 
@@ -53,12 +74,14 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L a factor for each mode.
 
     Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
-    integrators. The state is `equation.transform(field)`: of shape `(*batch, *modes)` or, for vectors, with a component
-    for each axis of the grid, such as `(*batch, 3, *modes)`. `RealSpace` is the same for fields, for diffrax.
+    integrators. The state is `equation.state(field)`: of shape `(*batch, *modes)` or, for vectors, with a component for
+    each axis of the grid, such as `(*batch, 3, *modes)`. It is the spectrum that `equation.transform` makes, where no
+    walls give the components of a vector bases of their own. `RealSpace` is the same for fields, for diffrax.
 
     A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
     `nonlinear`. It may set `components` to "scalar", "vector" or a number of fields; without it, each component of a
-    state is treated by itself. One that multiplies fields declares a field `dealiasing`, which says how products stay
+    state is treated by itself. It may also set `walls`: "even" if it takes cosines, "any" if sines as well; else it
+    takes periodic axes only. One that multiplies fields declares a field `dealiasing`, which says how products stay
     free of aliasing, and takes them between `to_grid` and `from_grid`.
 
     Where L couples the components of a mode, as in `Wave`, the equation also overrides `to_diagonal` and
@@ -69,14 +92,28 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """
 
     components: ClassVar[Components] = "any"
+    walls: ClassVar[Walls] = "none"
 
     def __check_init__(self):
+        self._check_walls()
         component_axes(self.components, len(check_fft(self.fft)))
+        check_slopes(self.fft, self.components)
 
     @property
     def in_structure(self) -> Structure:
         components = component_axes(self.components, self.fft.decomposition.ndim)
         return replace(self.transform.out_structure, components=components, box=self.box)
+
+    @property
+    def slopes(self) -> SlopeAxes:
+        """Along which axes the components of a state are slopes."""
+        return slope_axes(self.components, self.fft.decomposition.ndim)
+
+    def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        return transform_components(self.transform, fields, self.slopes, UNCHANGED)
+
+    def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        return transform_components(self.transform, u, self.slopes, Form(inverted=True))
 
     @abc.abstractmethod
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
@@ -104,6 +141,18 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
         return linear + self.nonlinear(t, u, args)
+
+    def _check_walls(self) -> None:
+        shape = check_fft(self.fft)
+        for axis in () if self.walls == "any" else wall_axes(self.fft):
+            basis, name = self.fft.bases[axis], axis_names(len(shape))[axis]
+            if self.walls == "none":
+                raise ValueError(f"`fft` must be periodic along {name} for `{type(self).__name__}`; got {basis}.")
+            if basis.wavenumbers(shape[axis])[0]:
+                raise ValueError(
+                    f"`fft` must have constants among the modes along {name}, so that products of fields are fields of "
+                    f"the same kind; got {basis}. Use `Cosine(2)`, or `Fourier()`."
+                )
 
 
 class AbstractLinearEquation(AbstractEquation):
@@ -137,12 +186,18 @@ class RealSpace(eqx.Module):
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
         self.in_structure.check(u, "u")
-        transform = self.equation.transform
-        return transform.inverse(self.equation(t, transform(u), args))
+        return self.equation.fields(self.equation(t, self.equation.state(u), args))
 
 
 def check_equation(equation: Any) -> AbstractEquation:
     """`equation`, after a check that it is one."""
     if not isinstance(equation, AbstractEquation):
         raise TypeError(f"`equation` must be an `AbstractEquation`; got {equation!r}.")
+    return equation
+
+
+def check_split_equation(equation: Any) -> AbstractSplitEquation:
+    """`equation`, after a check that it is one, diagonal or not."""
+    if not isinstance(equation, AbstractSplitEquation):
+        raise TypeError(f"`equation` must be an `AbstractSplitEquation`; got {equation!r}.")
     return equation

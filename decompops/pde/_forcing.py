@@ -8,7 +8,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_count, check_number
@@ -34,8 +34,8 @@ def check_forcing(forcing: Any) -> None:
 
 
 def add_forcing(
-    rate: Complex[Array, "*spectrum"], forcing: Forcing, t: Time, u: Complex[Array, "*spectrum"], args: Any
-) -> Complex[Array, "*spectrum"]:
+    rate: Inexact[Array, "*spectrum"], forcing: Forcing, t: Time, u: Inexact[Array, "*spectrum"], args: Any
+) -> Inexact[Array, "*spectrum"]:
     """`rate` and the sum of what the functions return."""
     functions = forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
 
@@ -85,7 +85,7 @@ class KolmogorovForcing(AbstractSpectral):
             raise ValueError(f"`mode` must be less than half of the {kept} modes along y; got {self.mode}.")
         check_number("amplitude", self.amplitude)
 
-    def __call__(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -54,17 +54,17 @@ class GrossPitaevskii(AbstractEquation):
         if not (self.potential is None or callable(self.potential)):
             self._checked(self.potential)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.squared(self.wavenumbers(u))
         return lax.complex(jnp.zeros_like(squared), -squared / 2)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         field = self.to_grid(u)
         level = _vector.cast(self.interaction, u) * (field.real**2 + field.imag**2)
         if self.potential is not None:
             potential = self.potential(t, args) if callable(self.potential) else self.potential
             level = level + self._checked(potential).astype(level.dtype)
-        return self.from_grid(_vector.times_i(-level, field))
+        return self.from_grid(_vector.times_unit(1j, -level, field))
 
     def _checked(self, potential: Any) -> Array:
         field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()

@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 from jax import Array, lax
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_flag, check_number
@@ -55,11 +55,11 @@ class KortewegDeVries(AbstractEquation):
         check_convection(self.components, self.conservative)
         check_flag("isotropic", self.isotropic)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k, odd = self.wavenumbers(u), self.wavenumbers(u, nyquist=False)
         fourth = _vector.cast(self.hyper_viscosity, u) * fourth_power(k, self.isotropic)
         decay = -_vector.cast(self.viscosity, u) * _vector.squared(k) - fourth
         return lax.complex(decay, third_power(odd, (_vector.cast(self.dispersivity, u),) * len(k), self.isotropic))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_flag, check_number
@@ -13,9 +13,9 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ..spectral._modes import Components
+from ..spectral._modes import Components, slope_axes
 from ._convection import Carried, check_convection, convection
-from ._equation import AbstractEquation, Time
+from ._equation import AbstractEquation, Time, Walls
 from ._symbols import fourth_power
 
 
@@ -40,6 +40,7 @@ class KuramotoSivashinsky(AbstractEquation):
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
     keep_mean: bool = eqx.field(kw_only=True, default=False, static=True)
     components: ClassVar[Components] = "scalar"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
@@ -50,12 +51,13 @@ class KuramotoSivashinsky(AbstractEquation):
         check_flag("isotropic", self.isotropic)
         check_flag("keep_mean", self.keep_mean)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return _growth(self, u)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        slope = _vector.components(self.to_grid(_vector.gradient(k, u)), len(k))
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        gradient = self.to_grid(nabla.gradient(u), slope_axes("vector", nabla.ndim))
+        slope = _vector.components(gradient, nabla.ndim)
         half = _vector.cast(self.scale, u) / 2
         rate = self.from_grid(-half * _vector.total(part**2 for part in slope))
         return jnp.where(_vector.squared(self.wavenumbers(u)) == 0, 0, rate) if self.keep_mean else rate
@@ -92,10 +94,10 @@ class KuramotoSivashinskyConservative(AbstractEquation):
         check_convection(self.components, self.conservative)
         check_flag("isotropic", self.isotropic)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return _growth(self, u)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)
 
 

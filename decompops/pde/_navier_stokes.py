@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -12,8 +12,8 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ..spectral._modes import Components
-from ._equation import AbstractEquation, Time
+from ..spectral._modes import Components, slope_axes
+from ._equation import AbstractEquation, Time, Walls
 from ._forcing import Forcing, add_forcing, check_forcing
 from ._products import velocity_and_vorticity
 
@@ -48,6 +48,7 @@ class NavierStokes(AbstractEquation):
     drag: Number = eqx.field(kw_only=True, default=0.0)
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "vector"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
@@ -57,12 +58,13 @@ class NavierStokes(AbstractEquation):
         check_number("viscosity", self.viscosity, least=0)
         check_number("drag", self.drag, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
         return -decay - _vector.cast(self.drag, u)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self, k, u)
-        force = self.from_grid(_vector.stack(_vector.cross(velocity, vorticity), len(k)))
-        return _vector.projection(k, add_forcing(force, self.forcing, t, u, args))
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
+        product = _vector.stack(_vector.cross(velocity, vorticity), nabla.ndim)
+        force = self.from_grid(product, slope_axes("vector", nabla.ndim))
+        return nabla.projection(add_forcing(force, self.forcing, t, u, args))

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box, Number
@@ -13,7 +13,8 @@ from .._check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing
-from ._equation import AbstractEquation, Time, check_equation
+from ..spectral._modes import SlopeAxes, slope_axes
+from ._equation import AbstractEquation, Time, Walls, check_equation
 
 
 class PassiveScalar(AbstractEquation):
@@ -70,27 +71,37 @@ class PassiveScalar(AbstractEquation):
         inner, ndim = self.equation.components, self.fft.decomposition.ndim
         return 1 + (inner if isinstance(inner, int) else ndim)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    @property
+    def slopes(self) -> SlopeAxes:
+        return (*self.equation.slopes, ())
+
+    @property
+    def walls(self) -> Walls:
+        """The walls that `equation` may have."""
+        return self.equation.walls
+
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         rest, _ = self._parts(u)
         inner = jnp.asarray(self.equation.linear(rest)) * jnp.ones_like(rest.real)
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         return self._join(inner, decay.astype(inner.dtype))
 
-    def to_diagonal(self, u: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(u)
         return self._join(self.equation.to_diagonal(rest), scalar)
 
-    def from_diagonal(self, w: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(w)
         return self._join(self.equation.from_diagonal(rest), scalar)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(u)
-        k = self.wavenumbers(u, nyquist=False)
-        ndim = len(k)
+        nabla = self.nabla(u)
+        ndim = nabla.ndim
         velocity = _vector.components(rest, ndim)[:ndim]
-        slope = _vector.components(_vector.gradient(k, scalar), ndim)
-        parts = _vector.components(self.to_grid(_vector.stack((*velocity, *slope), ndim)), ndim)
+        slope = _vector.components(nabla.gradient(scalar), ndim)
+        spectra = _vector.stack((*velocity, *slope), ndim)
+        parts = _vector.components(self.to_grid(spectra, 2 * slope_axes("vector", ndim)), ndim)
         gradient = [_vector.cast(part, u) for part in self.mean_gradient or (0.0,) * ndim]
         carried = (a * (b + mean) for a, b, mean in zip(parts[:ndim], parts[ndim:], gradient))
         return self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -46,11 +46,11 @@ class AllenCahn(AbstractEquation):
         check_number("linear_rate", self.linear_rate)
         check_number("cubic_rate", self.cubic_rate)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.squared(self.wavenumbers(u))
         return _vector.cast(self.linear_rate, u) - _vector.cast(self.diffusivity, u) * squared
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return self.from_grid(_vector.cast(self.cubic_rate, u) * self.to_grid(u) ** 3)
 
 
@@ -86,12 +86,12 @@ class CahnHilliard(AbstractEquation):
         check_number("linear_potential", self.linear_potential)
         check_number("cubic_potential", self.cubic_potential)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         stiff = _vector.cast(self.gamma, u) * _vector.squared(self.wavenumbers(u))
         return -squared * (_vector.cast(self.linear_potential, u) + stiff)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         squared = _vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         potential = self.from_grid(_vector.cast(self.cubic_potential, u) * self.to_grid(u) ** 3)
         return _vector.times(-squared, potential)
@@ -136,11 +136,11 @@ class SwiftHohenberg(AbstractEquation):
         check_number("rate", self.rate)
         check_number("critical", self.critical)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         detuning = _vector.cast(self.critical, u) - _vector.squared(self.wavenumbers(u))
         return _vector.cast(self.rate, u) - detuning**2
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         field = self.to_grid(u)
         coefficients = [_vector.cast(c, u) for c in reversed(self.polynomial)]
         start = coefficients[0] + 0 * field

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -42,10 +42,10 @@ class FisherKPP(AbstractEquation):
         check_number("diffusivity", self.diffusivity, least=0)
         check_number("rate", self.rate, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return _vector.cast(self.rate, u) - _vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return self.from_grid(-_vector.cast(self.rate, u) * self.to_grid(u) ** 2)
 
 
@@ -81,11 +81,11 @@ class GrayScott(AbstractEquation):
         check_number("feed", self.feed)
         check_number("kill", self.kill)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k = self.wavenumbers(u)
         return _vector.stack((-_vector.cast(d, u) * _vector.squared(k) for d in self.diffusivities), len(k))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         substance, catalyst = _vector.components(self.to_grid(u), ndim)
         reaction = self.from_grid(substance * catalyst**2)

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box, Number, check_box
 from .._check import check_number
@@ -16,7 +16,7 @@ from ..spectral import _vector
 from ..spectral._check import check_fft, of_transformed
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ._equation import Time
-from ._products import AbstractProducts
+from ._products import AbstractProducts, symmetric_from_grid
 
 
 class Smagorinsky(AbstractProducts):
@@ -45,20 +45,19 @@ class Smagorinsky(AbstractProducts):
         check_number("constant", self.constant, least=0)
         check_number("width", 0.0 if self.width is None else self.width, least=0)
 
-    def __call__(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        ndim, v = len(k), _vector.components(u, len(k))
+    def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        ndim, v = nabla.ndim, _vector.components(u, nabla.ndim)
         pairs = tuple(itertools.combinations_with_replacement(range(ndim), 2))
-        strain = ((_vector.times_i(k[j], v[i]) + _vector.times_i(k[i], v[j])) / 2 for i, j in pairs)
-        strain = _vector.components(self.to_grid(_vector.stack(strain, ndim)), ndim)
-        square = _vector.total((2 if i == j else 4) * part**2 for (i, j), part in zip(pairs, strain))
+        strain = (nabla.fall(i, v[i]) if i == j else (nabla.rise(j, v[i]) + nabla.rise(i, v[j])) / 2 for i, j in pairs)
+        slopes = tuple(() if i == j else (i, j) for i, j in pairs)
+        strain = dict(zip(pairs, _vector.components(self.to_grid(_vector.stack(strain, ndim), slopes), ndim)))
+        square = _vector.total((2 if i == j else 4) * part**2 for (i, j), part in strain.items())
         # The root has no derivative at zero: it is taken elsewhere only.
         size = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
         length = _vector.cast(self.constant, u) * _vector.cast(self._width(), u)
-        stress = self.from_grid(_vector.stack((2 * length**2 * size * part for part in strain), ndim))
-        tensor = dict(zip(pairs, _vector.components(stress, ndim)))
-        rows = ([tensor[min(i, j), max(i, j)] for j in range(ndim)] for i in range(ndim))
-        return _vector.stack((_vector.total(map(_vector.times_i, k, row)) for row in rows), ndim)
+        stress = symmetric_from_grid(self, lambda i, j: 2 * length**2 * size * strain[i, j], ndim)
+        return nabla.divergence_of_tensor(stress)
 
     def _width(self) -> Number:
         if self.width is not None:

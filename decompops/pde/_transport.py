@@ -1,12 +1,12 @@
 """Linear transport."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box, Number
@@ -14,7 +14,7 @@ from .._check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
-from ._equation import AbstractLinearEquation
+from ._equation import AbstractLinearEquation, Walls
 from ._symbols import fourth_power, third_power
 
 
@@ -73,11 +73,12 @@ class Diffusion(AbstractLinearEquation):
     fft: AbstractTransform
     diffusivity: Diffusivity = eqx.field(converter=_nested)
     box: Box = Box()
+    walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
         _check_diffusivity(self.diffusivity, len(check_fft(self.fft)))
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_decay(self, self.diffusivity, u)
 
 
@@ -115,7 +116,7 @@ class Advection(AbstractLinearEquation):
         _check_for_each_axis("velocity", self.velocity, self.fft)
         _check_diffusivity(self.diffusivity, len(self.velocity))
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
         shift = _vector.total(_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
         decay = _decay(self, self.diffusivity, u)
@@ -142,7 +143,7 @@ class Dispersion(AbstractLinearEquation):
         _check_for_each_axis("dispersivity", self.dispersivity, self.fft)
         check_flag("isotropic", self.isotropic)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         coefficients = tuple(_vector.cast(c, u) for c in self.dispersivity)
         third = third_power(self.wavenumbers(u, nyquist=False), coefficients, self.isotropic)
         return lax.complex(jnp.zeros_like(third), -third)
@@ -162,11 +163,12 @@ class HyperDiffusion(AbstractLinearEquation):
     fft: AbstractTransform
     hyper_diffusivity: Number
     box: Box = Box()
+    walls: ClassVar[Walls] = "any"
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
 
     def __check_init__(self):
         check_number("hyper_diffusivity", self.hyper_diffusivity, least=0)
         check_flag("isotropic", self.isotropic)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.hyper_diffusivity, u) * fourth_power(self.wavenumbers(u), self.isotropic)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -53,15 +53,15 @@ class VorticityNavierStokes(AbstractEquation):
         check_number("viscosity", self.viscosity, least=0)
         check_number("drag", self.drag, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
         return -decay - _vector.cast(self.drag, u)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        stream = _vector.times(_vector.inverse(_vector.squared(k)), u)
-        a, b = _vector.components(self.to_grid(_vector.curl_of_axial(k, stream)), 2)
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        stream = _vector.times(_vector.inverse(_vector.squared(nabla.k)), u)
+        a, b = _vector.components(self.to_grid(nabla.curl_of_axial(stream)), 2)
         mixed, normal = _vector.components(self.from_grid(_vector.stack((a * b, b**2 - a**2), 2)), 2)
-        kx, ky = k
+        kx, ky = nabla.k
         rate = _vector.times(kx**2 - ky**2, mixed) + _vector.times(kx * ky, normal)
         return add_forcing(rate, self.forcing, t, u, args)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -37,24 +37,24 @@ class Wave(AbstractEquation):
     def __check_init__(self):
         check_number("speed", self.speed, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         frequency = self._frequency(u)
         both = _vector.stack((frequency, -frequency), self.fft.decomposition.ndim)
         return lax.complex(jnp.zeros_like(both), both)
 
-    def to_diagonal(self, u: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         ndim, frequency = self.fft.decomposition.ndim, self._frequency(u)
         height, rate = _vector.components(u, ndim)
-        turned = _vector.times_i(jnp.where(frequency == 0, 1, frequency), height)
+        turned = _vector.times_unit(1j, jnp.where(frequency == 0, 1, frequency), height)
         return _vector.stack((rate + turned, rate - turned), ndim)
 
-    def from_diagonal(self, w: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         ndim, frequency = self.fft.decomposition.ndim, self._frequency(w)
         plus, minus = _vector.components(w, ndim)
-        height = _vector.times_i(-1 / jnp.where(frequency == 0, 1, frequency), plus - minus) / 2
+        height = _vector.times_unit(1j, -1 / jnp.where(frequency == 0, 1, frequency), plus - minus) / 2
         return _vector.stack((height, (plus + minus) / 2), ndim)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         _, rate = _vector.components(u, ndim)
         return _vector.stack((jnp.where(self._frequency(u) == 0, rate, 0), jnp.zeros_like(rate)), ndim)

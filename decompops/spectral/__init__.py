@@ -1,5 +1,6 @@
-"""Operators of periodic fields that act on each Fourier mode by itself."""
+"""Operators that act on each mode of a spectrum by itself, of periodic fields and of fields between walls."""
 
+from ._cells import CellsHelmholtz as CellsHelmholtz, CellsPoisson as CellsPoisson
 from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
     Curl as Curl,
@@ -31,3 +32,4 @@ from ._statistics import (
     power_spectrum as power_spectrum,
     white_noise as white_noise,
 )
+from ._tridiagonal import tridiagonal_solve as tridiagonal_solve

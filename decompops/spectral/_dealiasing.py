@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box
 from .._operator.transform import AbstractTransform
@@ -32,8 +32,8 @@ class AbstractDealiasing(abc.ABC):
 
     @abc.abstractmethod
     def masked(
-        self, transform: AbstractTransform, spectrum: Complex[Array, "*spectrum"]
-    ) -> Complex[Array, "*spectrum"]:
+        self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
+    ) -> Inexact[Array, "*spectrum"]:
         """`spectrum` before it goes to the grid of products, and after it comes from there; `transform` is that of
         states."""
 
@@ -64,8 +64,8 @@ class Truncate(AbstractDealiasing):
         return self.of_states(fft)
 
     def masked(
-        self, transform: AbstractTransform, spectrum: Complex[Array, "*spectrum"]
-    ) -> Complex[Array, "*spectrum"]:
+        self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
+    ) -> Inexact[Array, "*spectrum"]:
         del transform
         return spectrum
 
@@ -99,8 +99,8 @@ class Pad(AbstractDealiasing):
         return fft.replace(shape=grid, modes=modes, norm="forward")
 
     def masked(
-        self, transform: AbstractTransform, spectrum: Complex[Array, "*spectrum"]
-    ) -> Complex[Array, "*spectrum"]:
+        self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
+    ) -> Inexact[Array, "*spectrum"]:
         del transform
         return spectrum
 
@@ -129,8 +129,8 @@ class Mask(AbstractDealiasing):
         return self.of_states(fft)
 
     def masked(
-        self, transform: AbstractTransform, spectrum: Complex[Array, "*spectrum"]
-    ) -> Complex[Array, "*spectrum"]:
+        self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
+    ) -> Inexact[Array, "*spectrum"]:
         numbers = transform.wavenumbers(box=Box(2 * math.pi), dtype=jnp.finfo(spectrum.dtype).dtype)
         limits = (self.fraction * (n // 2) - 1 for n in check_fft(transform))
         kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))

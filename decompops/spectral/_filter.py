@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
@@ -33,7 +33,7 @@ class IsotropicFilter(AbstractSpectralOperator):
         if not callable(self.function):
             raise TypeError(f"`function` must be a function of |k|; got {self.function!r}.")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return multiplied(spectrum, self.function(_vector.length(self.wavenumbers(spectrum))), "function")
 
 
@@ -47,7 +47,7 @@ class GaussianFilter(AbstractSpectralOperator):
     def __check_init__(self):
         check_number("width", self.width, least=0)
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(jnp.exp(squared * (-0.5 * jnp.asarray(self.width, squared.dtype) ** 2)), spectrum)
 
@@ -68,5 +68,5 @@ class Dealias(AbstractSpectralOperator):
     box: Box = Box()
     dealiasing: AbstractDealiasing = eqx.field(kw_only=True, default=Truncate(), static=True)
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return self.dealiasing.masked(self.transform, spectrum)

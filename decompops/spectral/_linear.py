@@ -3,10 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from .._operator.base import AbstractOperator
+from .._operator.transform import AbstractTransform
+from ._check import check_fft
 from ._derivative import Curl, Laplacian
 from ._filter import Dealias, GaussianFilter
+from ._modes import AbstractSpectral, wall_axes
 from ._solve import LerayProjection, Poisson
 
 
@@ -55,9 +59,15 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         LerayProjection: lx.positive_semidefinite_tag,
         Poisson: lx.negative_semidefinite_tag,
     }
-    if isinstance(operator, Curl) and operator.decomposition.ndim == 3:  # In two dimensions it is not square.
+    # In two dimensions a curl is not square, and between walls it maps fields of one kind to another.
+    if isinstance(operator, Curl) and operator.decomposition.ndim == 3 and not wall_axes(operator.fft):
         known[Curl] = lx.symmetric_tag
     given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)
-    if type(operator) in known:
+    if isinstance(operator, AbstractSpectral) and type(operator) in known and _has_equal_weights(operator.fft):
         given = (*given, known[type(operator)])
     return lx.FunctionLinearOperator(operator, jax.eval_shape(lambda x: x, x), frozenset(given))
+
+
+def _has_equal_weights(fft: AbstractTransform) -> bool:
+    """Whether all points count alike, so that a matrix which is symmetric between modes is so between points."""
+    return all(np.ptp(basis.weights(n)) == 0 for basis, n in zip(fft.bases, check_fft(fft)))

@@ -4,14 +4,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from equinox import AbstractVar
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact, Shaped
 
+from .._basis.slopes import slope_basis, slope_unit
 from .._blocks import axis_names
 from .._box import Box, check_box
+from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from .._remember import remembered
+from . import _vector
 from ._check import check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
@@ -38,7 +42,14 @@ class AbstractSpectral(eqx.Module):
     dealiasing: ClassVar[AbstractDealiasing | None] = None
 
     def __check_init__(self):
-        check_box(self.box, len(check_fft(self.fft)))
+        shape = check_fft(self.fft)
+        check_box(self.box, len(shape))
+        for basis, name in zip(self.fft.bases, axis_names(len(shape))):
+            if not basis.is_diagonal:
+                raise ValueError(
+                    f"`fft` must have bases whose derivatives act on each mode by itself for `{type(self).__name__}`; "
+                    f"got {basis} along {name}. For such walls there are solvers of their own (docs/solvers.md)."
+                )
 
     @property
     def transform(self) -> AbstractTransform:
@@ -48,17 +59,96 @@ class AbstractSpectral(eqx.Module):
         """
         return inner_transform(self.fft, self.dealiasing)
 
-    def wavenumbers(self, spectrum: Complex[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
+    def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
         """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `AbstractTransform.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
+
+    def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
+        """First derivatives of spectra like `spectrum`."""
+        return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform))
 
 
 @remembered
 def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = None) -> AbstractTransform:
     """The transform that operators use inside; see `AbstractSpectral.transform`."""
     fft = fft if dealiasing is None else dealiasing.of_states(fft)
+    if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
+        fft = fft.replace(norm="backward")  # Weights at walls would differ between fields and their slopes.
     return fft.replace(axis_contiguous=max(fft.decomposition.sizes, default=1) > 1)
+
+
+# For each component of a field, or once for all: the axes along which it is a first derivative.
+SlopeAxes = tuple[tuple[int, ...], ...]
+
+
+def slope_axes(components: Components, ndim: int) -> SlopeAxes:
+    """The axes along which each component of such a field is a slope."""
+    match components:
+        case "vector":
+            return tuple((axis,) for axis in range(ndim))
+        case "axial":
+            return _vector.planes(ndim)
+    return ((),)
+
+
+@remembered
+def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
+    """The unit of each axis in `Nabla`."""
+    return tuple(slope_unit(basis, n) if basis.is_transformed else 1j for basis, n in zip(fft.bases, check_fft(fft)))
+
+
+@remembered
+def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
+    """The axes along which slopes are expanded in another basis than fields."""
+    shape = check_fft(fft)
+    return tuple(axis for axis in fft.transformed if slope_basis(fft.bases[axis], shape[axis]) != fft.bases[axis])
+
+
+def transform_components(
+    fft: AbstractTransform, x: Shaped[Array | np.ndarray, "*x"], slopes: SlopeAxes, form: Form, *, local: bool = False
+) -> Shaped[Array, "*y"]:
+    """Apply a transform in `form` to a field or a spectrum whose components are slopes along different axes.
+
+    Components that are slopes along the same axes are transformed in one call.
+    """
+    walls = wall_axes(fft)
+    slopes = tuple(tuple(axis for axis in axes if axis in walls) for axes in slopes)
+    kinds = list(dict.fromkeys(slopes))
+    if len(kinds) == 1:
+        return _of_slopes(fft, kinds[0]).apply(x, form, local=local)
+    ndim = fft.decomposition.ndim
+    parts, found = _vector.components(jnp.asarray(x), ndim), {}
+    for kind in kinds:
+        members = [i for i, axes in enumerate(slopes) if axes == kind]
+        group = _vector.stack([parts[i] for i in members], ndim)
+        results = _vector.components(_of_slopes(fft, kind).apply(group, form, local=local), ndim)
+        found.update(zip(members, results))
+    return _vector.stack([found[i] for i in range(len(parts))], ndim)
+
+
+@remembered
+def _of_slopes(fft: AbstractTransform, axes: tuple[int, ...]) -> AbstractTransform:
+    """The transform of fields that are slopes along `axes`."""
+    if not axes:
+        return fft
+    bases, shape = list(fft.bases), check_fft(fft)
+    for axis in axes:
+        bases[axis] = slope_basis(bases[axis], shape[axis])
+    return fft.replace(bases=tuple(bases))
+
+
+def check_slopes(fft: AbstractTransform, components: Components) -> None:
+    """Raise `ValueError` where fields with such components have no expansion, because they have no points at walls."""
+    shape = check_fft(fft)
+    for axis in {axis for axes in slope_axes(components, len(shape)) for axis in axes} & set(wall_axes(fft)):
+        rule = fft.bases[axis].derivative(shape[axis], 1)
+        if rule.first < 0 or rule.first + rule.points > shape[axis]:
+            name = axis_names(len(shape))[axis]
+            raise ValueError(
+                f"`fft` must have a basis along {name} in which the {name} component of a vector is known at a wall "
+                f"where it is not zero; got {fft.bases[axis]}, which has no point there. Use cell centres, type 2 or 4."
+            )
 
 
 def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import PartitionSpec
-from jaxtyping import Complex, Float, Key, Shaped, UInt32
+from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
 from .. import _compat
 from .._blocks import axis_names, entry_names
@@ -211,7 +211,7 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
     return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume / cells**2, dtype), modes)
 
 
-def mean_square(fft: AbstractTransform, spectrum: Complex[Array, "*spectrum"]) -> Float[Array, "*batch"]:
+def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
     `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates,
@@ -225,17 +225,17 @@ def mean_square(fft: AbstractTransform, spectrum: Complex[Array, "*spectrum"]) -
     **Returns:** real numbers of shape `(*batch,)`.
     """
     shape, layout = check_fft(fft), fft.out_layout
-    if not jnp.iscomplexobj(spectrum):
+    if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     layout.check(spectrum, "spectrum")
     spectrum = pad(jnp.asarray(spectrum), layout.blocks)
     weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
     total = jnp.sum(
-        jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), tuple(range(-len(shape), 0))
+        jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
     )
-    cells = math.prod(of_transformed(fft, shape))
-    lines = math.prod(shape) // cells  # the points of the axes that are not transformed
-    return total / (float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] * lines)
+    inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
+    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))  # of the axes that are not transformed
+    return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 
 
 def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The integrators: their coefficients, orders, rollouts and derivatives."""
+"""Exponential integrators: their coefficients, orders and derivatives."""
 
 import math
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import FFT3D, Box, pde, spectral
+from decompops import FFT3D, pde, spectral
 from decompops.pde._etdrk import doubled, phi
 
 from helpers import assert_close, finite_difference, make_mesh, random_field
@@ -45,94 +45,6 @@ def test_error_falls_with_the_order(order):
         errors.append(float(jnp.linalg.norm(later - exact)))
     assert errors[0] > 1e-9
     assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.25)
-
-
-def test_rollout_is_step_after_step(capfd):
-    equation, u = flow((2, 4))
-    solver = pde.ETDRK(equation, 0.1, 2)
-    reports = []
-    last, (times, energies) = solver.rollout(
-        u,
-        6,
-        t=3.0,
-        every=2,
-        observe=lambda t, u: (t, spectral.mean_square(equation.transform, u).sum()),
-        progress=lambda done, steps: reports.append((int(done), int(steps))),
-    )
-    jax.effects_barrier()
-    step = jax.jit(solver.step)
-    expected = []
-    for i in range(6):
-        u = step(3.0 + 0.1 * i, u)
-        expected.append(
-            np.sum(np.mean(equation.fft.decomposition.gather(equation.transform.inverse(u)) ** 2, (1, 2, 3)))
-        )
-    assert_close(last, u)
-    assert_close(energies, expected[1::2])
-    assert_close(times, [3.2, 3.4, 3.6])
-    assert last.sharding.spec == u.sharding.spec
-    assert sorted(reports) == [(2, 6), (4, 6), (6, 6)]
-    solver.rollout(u, 1, progress=True)
-    jax.effects_barrier()
-    assert capfd.readouterr().err.endswith("1 of 1 steps\n")
-
-
-def chaos(sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
-    """A cheap nonlinear solver, and a state."""
-    fft = FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True, norm="forward")
-    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft, Box(12.0)), 0.1, 1)
-    fft = solver.equation.transform
-    return solver, fft(fft.decomposition.shard(random_field(shape)))
-
-
-@pytest.mark.parametrize(
-    ("steps", "every", "kind"), [(7, 1, "explicit"), (11, None, "auto"), (18, 9, "explicit"), (22, 2, "auto")]
-)
-def test_any_number_of_steps_is_step_after_step(steps, every, kind):
-    """Values, what is observed and reported, and gradients: with chunks that divide the steps and with others."""
-    solver, u = chaos((2, 1), kind)
-    reports = []
-
-    def loss(u, rollout):
-        last, seen = rollout(u)
-        weights = jnp.arange(1.0, seen.shape[0] + 1)[:, None, None, None]
-        return jnp.sum(jnp.abs(last) ** 2) + jnp.sum(weights * seen**2), (last, seen)
-
-    def at_once(u):
-        options = {"every": every, "observe": lambda t, u: solver.equation.transform.inverse(u) + t}
-        return solver.rollout(u, steps, progress=lambda done, steps: reports.append(int(done)), **options)
-
-    def one_by_one(u):
-        def step(u, i):
-            u = solver.step(0.1 * i, u)
-            return u, solver.equation.transform.inverse(u) + 0.1 * (i + 1)
-
-        last, seen = jax.lax.scan(step, u, jnp.arange(float(steps)))
-        return last, seen[(every or 1) - 1 :: every or 1]
-
-    with jax.set_mesh(u.sharding.mesh):
-        derivatives = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
-        (_, results), gradient = derivatives(u, at_once)
-        (_, expected), expected_gradient = derivatives(u, one_by_one)
-        jax.effects_barrier()
-    assert_close(results[0], expected[0])
-    assert_close(results[1], expected[1])
-    assert_close(gradient, expected_gradient)
-    assert set(reports) == set(range(every or 1, steps + 1, every or 1))
-
-
-@pytest.mark.parametrize(("steps", "every"), [(256, None), (257, None), (257, 1), (257, 257), (502, 251)])
-def test_a_gradient_keeps_about_twice_the_root_of_the_steps(steps, every):
-    solver, u = chaos(shape=(24, 24, 24))
-    observe = None if every is None else lambda t, u: jnp.sum(u.real**2)
-
-    def loss(u):
-        last, _ = solver.rollout(u, steps, every=every, observe=observe)
-        return jnp.sum(last.real**2)
-
-    memory = jax.jit(jax.grad(loss)).lower(u).compile().memory_analysis().temp_size_in_bytes
-    one = jax.jit(jax.grad(lambda u: jnp.sum(solver.step(0.0, u).real ** 2))).lower(u).compile().memory_analysis()
-    assert (memory - one.temp_size_in_bytes) / u.nbytes < 3 * math.sqrt(steps)
 
 
 def test_numbers_of_other_types_and_forcings_of_other_precisions():

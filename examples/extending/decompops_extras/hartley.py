@@ -23,6 +23,10 @@ class Hartley(AbstractBasis):
         return True
 
     @property
+    def is_diagonal(self):
+        return True  # The derivative of mode k is a multiple of mode -k.
+
+    @property
     def forward(self):
         return DHT()
 
@@ -37,6 +41,9 @@ class Hartley(AbstractBasis):
 
     def points(self, n):
         return np.arange(n) / n
+
+    def weights(self, n):
+        return np.full(n, 1 / n)
 
     def wavenumbers(self, n, *, nyquist=True):
         return Fourier().wavenumbers(n, nyquist=nyquist)

@@ -1,0 +1,122 @@
+"""Chebyshev polynomials: the basis of fields between two walls, whatever their values and slopes are there."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .base import AbstractBasis, DerivativeRule, Kind, Run
+from .cosine import RealToReal
+
+
+@dataclass(frozen=True)
+class Chebyshev(AbstractBasis):
+    """Chebyshev polynomials `T_k(1 - 2s) = cos(k θ)`, with `s = (1 - cos θ) / 2` on an axis of length one.
+
+    | `Chebyshev(type)` | points on an axis of length one | θ | factor of the coefficients |
+    |---|---|---|---|
+    | 1 | Gauss–Lobatto, walls included: `(1 - cos θ) / 2` | `π j / (n - 1)` | n - 1 |
+    | 2 | Gauss, inside of the walls: `(1 - cos θ) / 2` | `π (j + 1/2) / n` | n |
+
+    The spectrum holds the coefficients `c_k` of the field `sum_k c_k T_k(1 - 2s)`, each times the same factor. With
+    `norm="forward"` of a transform this factor is 1/2.
+
+    A derivative is not diagonal: that of one polynomial is a sum of others. So the wavenumbers are zero, and operators
+    that solve equations between walls need the axis whole on each device: make it the first axis of the grid.
+
+    **Arguments:**
+
+    - `type`: 1 or 2.
+
+    **Raises:** `ValueError` for another type, for type 1 with fewer than two points, and for `norm="ortho"` of a
+    transform: the coefficients of an orthogonal matrix are not those of the polynomials.
+
+    **Source:** Trefethen, Approximation Theory and Approximation Practice (2013), chapters 2 to 4.
+    """
+
+    type: Literal[1, 2] = 1
+
+    def __post_init__(self):
+        if self.type not in (1, 2):
+            raise ValueError(f"`type` must be 1 or 2; got {self.type!r}.")
+
+    @property
+    def kinds(self) -> tuple[Kind | None, Kind | None]:
+        return None, None
+
+    @property
+    def forward(self) -> RealToReal:
+        # The sums of a cosine transform count its end modes once and all others twice.
+        return RealToReal("dct", self.type, before=0, after=-2)
+
+    @property
+    def is_transformed(self) -> bool:
+        return True
+
+    @property
+    def is_diagonal(self) -> bool:
+        return False
+
+    def joined(self, last: AbstractBasis) -> RealToReal | None:
+        return self.forward if self == last else None
+
+    def orthogonalized(self) -> "Chebyshev":
+        raise ValueError(
+            f'`norm` must be "backward" or "forward" for the basis {self}, because the coefficients of an orthogonal '
+            'matrix are not those of Chebyshev polynomials; got "ortho".'
+        )
+
+    def stored(self, n: int) -> int:
+        if self.type == 1 and n < 2:
+            raise ValueError(f"`Chebyshev(1)` needs at least 2 points along its axis; got {n}. Use `Chebyshev(2)`.")
+        return n
+
+    def points(self, n: int) -> np.ndarray:
+        return np.sin(self._angles(n) / 2) ** 2  # (1 - cos θ) / 2, accurate near the wall at zero, too
+
+    def weights(self, n: int) -> np.ndarray:
+        # The mean of T_k is 1 / (1 - k²) for even k, and else zero. A weight is the mean of the polynomial that is one
+        # at its point and zero at all others, whose coefficients are cosines: one FFT sums them (Waldvogel 2006).
+        k = np.arange(self.stored(n))
+        means = np.where(k % 2 == 0, 1 / (1.0 - np.where(k % 2 == 0, k, 0) ** 2), 0)
+        if self.type == 1:
+            weights = 2 * np.fft.irfft(means, 2 * (n - 1))[:n]
+            weights[[0, -1]] /= 2
+            return weights
+        return 2 * np.fft.irfft(np.append(means * np.exp(0.5j * math.pi * k / n), 0), 2 * n)[:n]
+
+    def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
+        del nyquist
+        return np.zeros(self.stored(n))
+
+    def multiplicity(self, n: int, kept: int) -> np.ndarray:
+        """The weights in Parseval's theorem, for the mean square over the angle θ, not over the volume.
+
+        A coefficient, times `inverse_scale`, is half of that of the polynomial. The mean square of a polynomial at the
+        points is one half, and one for the first and, with type 1, for the last of `n`.
+        """
+        counts = np.full(self.stored(kept), 2.0)
+        counts[0] = 4
+        if self.type == 1 and kept == n:
+            counts[-1] = 4
+        return counts
+
+    def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        del n, nyquist
+        return (Run(0, 0, kept),)
+
+    def points_below(self, n: int, fraction: float) -> int:
+        return min(n, max(1, math.ceil(fraction * n)))
+
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        if order:
+            raise ValueError(
+                f"`order` must be 0 along an axis of {self}, where the derivative of one polynomial is a sum of others;"
+                f" got {order}. Use the operators of `decompops.spectral` that are made for walls."
+            )
+        return DerivativeRule(self, n, 1.0, (Run(0, 0, self.stored(n)),))
+
+    def _angles(self, n: int) -> np.ndarray:
+        j = np.arange(self.stored(n))
+        return math.pi * (j / (n - 1) if self.type == 1 else (j + 0.5) / n)

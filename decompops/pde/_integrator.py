@@ -1,0 +1,236 @@
+"""What integrators have in common: many steps in one program, and what a step asks of an equation."""
+
+import abc
+import functools
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from equinox import AbstractVar
+from jax import Array
+from jaxtyping import Inexact, Int
+
+from .._box import Number
+from .._check import check_count
+from .._structure import Structure
+from ..spectral._vector import cast, times
+from ._equation import AbstractSplitEquation, Time
+
+
+class History(eqx.Module):
+    """What a multi-step method carries from one step to the next, as a PyTree of arrays. `SBDF.start` makes one.
+
+    A history belongs to one equation, one order and one time step. Its steps must all be equally long.
+    """
+
+    state: Inexact[Array, "*spectrum"]
+    """The newest state."""
+    ahead: tuple[Inexact[Array, "*spectrum"], ...]
+    """For each of the next steps, the terms of its right-hand side that come from earlier states."""
+    known: Int[Array, ""]
+    """How many earlier states these terms come from. Too few of them call for a step of a one-step method."""
+
+
+State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
+
+
+class AbstractIntegrator(eqx.Module):
+    """An integrator with a fixed time step `dt`. A subclass declares the fields, `start` and `step`.
+
+    `step` takes and returns what the method carries along. In a one-step method this is the state, which `start`
+    returns as it is. In a multi-step method it is a `History`.
+    """
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+        equation: ClassVar[AbstractSplitEquation]
+        dt: ClassVar[Number]
+    else:
+        equation: AbstractVar[AbstractSplitEquation]
+        dt: AbstractVar[Number]
+
+    @property
+    def in_structure(self) -> Structure:
+        """The type of a state, as that of the equation."""
+        return self.equation.in_structure
+
+    @property
+    def out_structure(self) -> Structure:
+        """The type of a later state."""
+        return self.equation.out_structure
+
+    @abc.abstractmethod
+    def start(self, u: Any) -> Any:
+        """What the first `step` takes, for a state `u`. Raises an error for what is no state."""
+
+    @abc.abstractmethod
+    def step(self, t: Time, u: Any, args: Any = None) -> Any:
+        """What `u` is at the time t becomes at `t + dt`. `args` is handed on to the equation."""
+
+    def rollout(
+        self,
+        u: State,
+        steps: SupportsIndex,
+        *,
+        t: Time = 0.0,
+        args: Any = None,
+        every: SupportsIndex | None = None,
+        observe: Callable | None = None,
+        progress: Callable | bool = False,
+    ) -> tuple[State, Any]:
+        """Many steps in one program.
+
+        A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.
+
+        **Arguments:**
+
+        - `u`: the state at time `t`, or the `History` of a multi-step method.
+        - `steps`: how many.
+        - `t`, `args`: handed on to the equation.
+        - `every`: after how many steps to observe and report progress; must divide `steps`. By default the divisor of
+            `steps` that is nearest to its root, from below.
+        - `observe`: a function `(t, u)` of a state, whose results are returned. For another function the program is
+            compiled again, as it is for other `steps`.
+        - `progress`: a function `(done, steps)` to be called on each host, or `True` to print them.
+
+        **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length
+        `steps / every`; `None` without it. From a `History` the last `History` is returned in place of the state: a
+        rollout from there continues as if it had not been interrupted.
+        """
+        steps = check_count("steps", steps)
+        every = _near_root(steps) if every is None else check_count("every", every)
+        if steps % every:
+            raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
+        if not (observe is None or callable(observe)):
+            raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
+        report = _print_progress if progress is True else progress or None
+        if observe is None and report is None:
+            every = steps
+        if isinstance(t, float | int):  # Equinox compiles anew for another Python number, but not for another array.
+            t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
+        return self._rollout(u, steps, t, args, every, observe, report)
+
+    @eqx.filter_jit
+    def _rollout(
+        self,
+        u: Any,
+        steps: int,
+        t: Any,
+        args: Any,
+        every: int,
+        observe: Callable | None,
+        report: Callable | None,
+    ) -> tuple[Any, Any]:
+        first = self.start(u)
+        like = _state(first)
+
+        def time(done: Array) -> Array:
+            return cast(t, like) + cast(self.dt, like) * done.astype(like.real.dtype)
+
+        def advance(carried: Any, i: Array) -> Any:
+            @jax.checkpoint
+            def step(carried: Any, j: Array) -> Any:
+                return self.step(time(i * every + j), carried, args)
+
+            carried, _ = scan_in_chunks(step, carried, every, chunk)
+            if report is not None:
+                jax.debug.callback(report, (i + 1) * every, steps)
+            return carried
+
+        @jax.checkpoint
+        def result(carried: Any, i: Array) -> Any:
+            return None if observe is None else observe(time((i + 1) * every), _state(carried))
+
+        chunk = math.isqrt(steps)
+        last, results = scan_in_chunks(advance, first, steps // every, chunk // every, result)
+        return (last if isinstance(u, History) else _state(last)), results
+
+
+def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
+    """`u`, after a check that it is a state of the equation, which a `History` is not."""
+    if isinstance(u, History):
+        raise TypeError("`u` must be a state, as the method carries no history; got a `History`: pass its `state`.")
+    equation.check(u)
+    return u
+
+
+def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
+    """N(t, u), after a check that it is like the state."""
+    return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
+
+
+def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
+    """The solution v of `v - h L v = u`, after a check that it is like the state."""
+    return _like_state("resolvent", equation.resolvent(u, h), u)
+
+
+def scaled(factor: Array, u: Array) -> Array:
+    """`factor * u` for a real factor in the precision of `u`."""
+    return times(factor, u) if jnp.iscomplexobj(u) else factor * u
+
+
+def combination(weights: Iterable[float], arrays: Iterable[Array]) -> Array:
+    """The sum of arrays, each with its weight."""
+    return functools.reduce(operator.add, (weight * array for weight, array in zip(weights, arrays) if weight))
+
+
+def scan_in_chunks(
+    advance: Callable, state: Any, length: int, chunk: int, result: Callable = lambda state, i: None
+) -> tuple[Any, Any]:
+    """The state after `length` calls of `advance(state, i)`, and the `result(state, i)` of the state after each call.
+
+    The derivative keeps the first state of each chunk of about `chunk` calls, and all states of one chunk at a time. A
+    chunk of one call, or of all calls, is not worth computing again. Where chunks do not divide `length`, the last one
+    skips calls and repeats a result; a loop of its own would contain `advance` a second time, and take twice as long to
+    compile.
+    """
+
+    def call(state: Any, i: Array) -> tuple[Any, Any]:
+        state = advance(state, i)
+        return state, result(state, i)
+
+    if not 1 < chunk < length:
+        return jax.lax.scan(call, state, jnp.arange(length))
+
+    @jax.checkpoint  # else `cond` would keep what `advance` computes on its way
+    def advance_or_skip(state: Any, i: Array) -> Any:
+        return jax.lax.cond(i < length, advance, lambda state, _: state, state, i)
+
+    def call_or_skip(state: Any, i: Array) -> tuple[Any, Any]:
+        state = advance_or_skip(state, i)
+        return state, result(state, jnp.minimum(i, length - 1))
+
+    @jax.checkpoint
+    def calls(state: Any, first: Array) -> tuple[Any, Any]:
+        return jax.lax.scan(call_or_skip if length % chunk else call, state, first + jnp.arange(chunk))
+
+    near = [n for n in range(2 * chunk // 3, 3 * chunk // 2 + 1) if n > 1 and length % n == 0]
+    chunk = min(near, key=lambda n: abs(n - chunk), default=chunk)
+    state, results = jax.lax.scan(calls, state, jnp.arange(0, length, chunk))
+    return state, jax.tree.map(lambda parts: parts.reshape(-1, *parts.shape[2:])[:length], results)
+
+
+def _state(carried: Any) -> Any:
+    return carried.state if isinstance(carried, History) else carried
+
+
+def _like_state(name: str, result: Any, u: Array) -> Array:
+    if not isinstance(result, Array) or (result.shape, result.dtype) != (u.shape, u.dtype):
+        got = f"{result.dtype} {result.shape}" if isinstance(result, Array) else repr(result)
+        raise ValueError(f"`equation.{name}` must return an array like the state, {u.dtype} {u.shape}; got {got}.")
+    return result
+
+
+def _near_root(steps: int) -> int:
+    """The divisor of `steps` that is nearest to its root, from below."""
+    return max(n for n in range(1, math.isqrt(steps) + 1) if steps % n == 0)
+
+
+def _print_progress(done: Any, steps: Any) -> None:
+    if jax.process_index() == 0:
+        print(f"\r{int(done)} of {int(steps)} steps", end="\n" if done == steps else "", file=sys.stderr, flush=True)

@@ -1,0 +1,111 @@
+"""Semi-implicit backward differentiation: one evaluation of the nonlinear part in each step."""
+
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Inexact
+
+from .._box import Number
+from .._check import check_number
+from ..spectral._vector import cast
+from ._equation import AbstractSplitEquation, Time, check_split_equation
+from ._imexrk import runge_kutta_step
+from ._integrator import AbstractIntegrator, History, check_state, scaled, slope, solved
+
+
+Order = Literal[2, 3]
+# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: c, and the weights a and b
+# of the last states and of their slopes, the newest first.
+METHODS = {
+    2: (2 / 3, (4 / 3, -1 / 3), (2, -1)),
+    3: (6 / 11, (18 / 11, -9 / 11, 2 / 11), (3, -3, 1)),
+}
+
+
+class SBDF(AbstractIntegrator):
+    """Semi-implicit BDF of order 2 or 3 (Ascher, Ruuth & Wetton, SIAM J. Numer. Anal. 32, 1995).
+
+    A multi-step method for any equation with a `resolvent`, diagonal or not. A step evaluates `nonlinear` and
+    `resolvent` once each, a quarter of what a step of `IMEXRK` does. The first `order - 1` steps are steps of
+    `IMEXRK`. The implicit part damps what decays infinitely fast within a step. A steady state of the equation is one
+    of the method. Where the resolvent enforces a constraint, every new state satisfies it. Everything can be
+    differentiated by: the state, `dt`, and the parameters of the equation.
+
+    `step` takes and returns a `History`, which holds `order` arrays of the size of the state.
+
+    **Arguments:**
+
+    - `equation`: an `AbstractSplitEquation`, such as `NavierStokes`.
+    - `dt`: the time step, a number of at least zero.
+    - `order`: 2 or 3.
+
+    !!! example
+
+        ```python
+        solver = SBDF(NavierStokes(fft, viscosity=1e-3), dt=0.01, order=3)
+        u, _ = solver.rollout(u, 100)  # from a state to a state
+
+        history = solver.start(u)
+        history, _ = solver.rollout(history, 100)
+        history, _ = solver.rollout(history, 100, t=1.0)  # goes on as if it had not been interrupted
+        u = history.state
+        ```
+    """
+
+    equation: AbstractSplitEquation
+    dt: Number
+    order: Order = eqx.field(default=2, static=True)
+
+    def __check_init__(self):
+        if self.order not in get_args(Order):
+            raise ValueError(f"`order` must be one of {get_args(Order)}; got {self.order!r}.")
+        check_split_equation(self.equation)
+        check_number("dt", self.dt, least=0)
+
+    def start(self, u: Inexact[Array, "*spectrum"] | History) -> History:
+        """The history of a state `u` with nothing known before it. A history is returned as it is.
+
+        **Raises:** `ValueError` for a history of a method of another order.
+        """
+        if isinstance(u, History):
+            if len(u.ahead) != self.order - 1:
+                raise ValueError(
+                    f"`u` must be a `History` of an `SBDF` of order {self.order}; got one of order {len(u.ahead) + 1}."
+                )
+            check_state(self.equation, u.state)
+            return u
+        check_state(self.equation, u)
+        return History(u, (jnp.zeros_like(u),) * (self.order - 1), jnp.zeros((), jnp.int32))
+
+    def step(self, t: Time, u: History, args: Any = None) -> History:
+        """The history at `t + dt`, from the history `u` at `t`. `args` is handed on to the equation.
+
+        Call it inside a compiled program: outside of one, JAX compiles the choice between the two methods anew in each
+        call.
+
+        **Raises:** `TypeError` for what is no `History`; `ValueError` for one of a method of another order.
+        """
+        if not isinstance(u, History):
+            raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
+        state, ahead, known = self.start(u).state, u.ahead, u.known
+        h, t = cast(self.dt, state), cast(t, state)
+        first = slope(self.equation, t, state, args)
+        c, states, slopes = METHODS[self.order]
+        push = scaled(c * h, first)
+        # What this state adds to the right-hand sides of this step and the next ones. Sums of these take less memory
+        # than the earlier states and slopes, which are needed for nothing else.
+        now, *later = (a * state + b * push for a, b in zip(states, slopes))
+
+        @jax.checkpoint  # else a derivative keeps what all stages compute, for a branch that is hardly ever taken
+        def one_step() -> Array:
+            return runge_kutta_step(self.equation, t, h, state, first, args)
+
+        def multi_step() -> Array:
+            return solved(self.equation, now + ahead[0], c * h)
+
+        new = jax.lax.cond(known < self.order - 1, one_step, multi_step)
+        ahead = (*map(jnp.add, later, ahead[1:]), later[-1])
+        return History(new, ahead, jnp.minimum(known + 1, self.order - 1))

@@ -1,0 +1,294 @@
+"""Equations between walls by finite volumes: against matrices of NumPy, SciPy, and exact solutions."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from decompops import spectral
+from decompops._hlo import collectives
+
+from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+
+
+FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()
+NEUMANN, DIRICHLET, MIXED = ("neumann", "neumann"), ("dirichlet", "dirichlet"), ("dirichlet", "neumann")
+
+
+def matrix(cells: dops.Cells, walls, length: float) -> np.ndarray:
+    """The finite-volume Laplacian: the difference of the fluxes through the faces, over the width of the cell."""
+    faces = length * np.array(cells.faces)
+    n, centres = len(faces) - 1, (faces[1:] + faces[:-1]) / 2
+    flux = np.zeros((n + 1, n))
+    for face in range(1, n):
+        distance = centres[face] - centres[face - 1]
+        flux[face, face - 1 : face + 1] = -1 / distance, 1 / distance
+    if walls[0] == "dirichlet":
+        flux[0, 0] = 1 / centres[0]
+    if walls[1] == "dirichlet":
+        flux[n, n - 1] = -1 / (length - centres[-1])
+    return np.diff(flux, axis=0) / np.diff(faces)[:, None]
+
+
+def second_derivative(u: np.ndarray, axis: int, length: float) -> np.ndarray:
+    k = 2 * np.pi * np.fft.fftfreq(u.shape[axis], length / u.shape[axis])
+    line = (k**2).reshape(-1, *[1] * (-axis - 1))
+    return np.fft.ifft(-line * np.fft.fft(u, axis=axis), axis=axis)
+
+
+def laplacian(u: np.ndarray, cells: dops.Cells, walls, lengths) -> np.ndarray:
+    """Of a field that is periodic along y and z."""
+    across = np.moveaxis(np.tensordot(matrix(cells, walls, lengths[0]), u, (1, -3)), 0, -3)
+    along = second_derivative(u, -2, lengths[1]) + second_derivative(u, -1, lengths[2])
+    return across + (along if np.iscomplexobj(u) else along.real)
+
+
+LENGTHS = (2.0, 5.0, 3.0)
+CASES = [
+    ((1, 1), "auto", (8, 6, 4), (FULL, HALF), NEUMANN),
+    ((2, 4), "auto", (7, 9, 10), (FULL, HALF), DIRICHLET),
+    ((2, 4), "explicit", (9, 6, 7), (FULL, FULL), NEUMANN),
+    ((8,), "explicit", (16, 8, 5), (HALF, FULL), MIXED),
+]
+
+
+@pytest.mark.parametrize(("sizes", "kind", "shape", "others", "walls"), CASES)
+def test_the_discrete_inverse(sizes, kind, shape, others, walls):
+    """Of a batch of random fields, with its transposes, its derivatives, and what it communicates."""
+    cells = dops.Cells.clustered(shape[0], 1.7)
+    mesh, box = make_mesh(sizes, kind), dops.Box(LENGTHS)
+    transform = dops.Transform(mesh, shape=shape, bases=(cells, *others), pad=True)
+    layout = transform.in_layout
+    dtype = np.float64 if HALF in others else np.complex128
+    u, v = random_field((2, *shape), dtype), random_field((2, *shape), dtype, seed=1)
+    image, shift = laplacian(u, cells, walls, LENGTHS), 0.7
+    free = walls == NEUMANN
+    weights = cells.weights(shape[0])[:, None, None] / (shape[1] * shape[2])
+    mean = lambda u: np.sum(weights * u, axis=(-3, -2, -1), keepdims=True)
+    poisson = spectral.CellsPoisson(transform, walls, box)
+    helmholtz = lambda shift: spectral.CellsHelmholtz(transform, shift, walls, box)
+    loss = lambda shift, f: jnp.sum(jnp.abs(helmholtz(shift)(f)) ** 2)
+
+    @jax.jit
+    def everything(f, g, v):
+        slopes = jax.grad(loss, (0, 1))(shift, g)
+        zero = helmholtz(0.0)(f)
+        derived = [form(v) for operator in (poisson, helmholtz(shift)) for form in (operator.T, operator.H)]
+        return poisson(f), zero, helmholtz(shift)(g), poisson(v), helmholtz(shift)(v), derived, slopes
+
+    offset = 3.0 if free else 0.0  # the mean of a right-hand side for which there is no solution
+    with jax.set_mesh(mesh):
+        x = tuple(map(layout.shard, (image + offset, shift * u - image, v)))
+        results = everything(*x)
+        found, zero, screened, *images, derived, (by_shift, by_field) = jax.tree.map(
+            lambda x: layout.gather(x) if x.ndim else float(x), results
+        )
+        assert results[0].sharding.is_equivalent_to(x[0].sharding, 4)
+        values = jax.jit(loss)
+        expected = finite_difference(lambda s: values(s, x[1]), shift, 1.0, 1e-4)
+        slope = finite_difference(lambda f: values(shift, layout.shard(f)), layout.gather(x[1]), v, 1e-4)
+    assert_close(found, u - mean(u) if free else u, rtol=1e-10)
+    assert_close(zero, -found, rtol=1e-10)
+    assert_close(screened, u, rtol=1e-10)
+    assert by_shift == pytest.approx(expected, rel=1e-6)
+    assert np.sum(by_field * v).real == pytest.approx(slope, rel=1e-6)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results))
+    for (transposed, adjoint), image_of_v in zip((derived[:2], derived[2:]), images):
+        assert_transposed(lambda _, y=image_of_v: y, lambda _, y=transposed: y, v, v)
+        assert_adjoint(lambda _, y=image_of_v: y, lambda _, y=adjoint: y, v, v)
+    # Nothing is communicated but what the transforms communicate.
+    program = lambda function: sorted(
+        one.kind for one in collectives(jax.jit(function).lower(x[0]).compile().as_text())
+    )
+    with jax.set_mesh(mesh):
+        assert program(poisson) == program(lambda x: transform.inverse(transform(x)))
+
+
+def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The functions of a basis at its points, one in each column, and their wavenumbers."""
+    k = basis.wavenumbers(n)
+    return {"dct": np.cos, "dst": np.sin}[basis.kind](np.outer(basis.points(n), k)), k
+
+
+@pytest.mark.parametrize("series", [(dops.Cosine(1), dops.Sine(3)), (dops.Sine(2), dops.Cosine(4))], ids=repr)
+def test_series_along_the_walls(series):
+    """Cosines and sines, some weighted at their ends; with a spectrum that is asked for in another order."""
+    shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
+    options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
+    transform = dops.Transform(make_mesh((2, 4)), **options)
+    operator = spectral.CellsHelmholtz(transform, shift, MIXED, dops.Box(1.0))
+    (y, ky), (z, kz) = map(modes, series, shape[1:])
+    a, v = random_field(shape), random_field(shape, seed=1)
+    image = shift * a - np.tensordot(matrix(cells, MIXED, 1.0), a, (1, 0)) + (ky[:, None] ** 2 + kz**2) * a
+    u, f = (np.einsum("xkl,yk,zl->xyz", values, y, z) for values in (a, image))
+    layout = transform.in_layout
+    everything = jax.jit(lambda f, v: (operator(f), operator.T(v), operator(v)))
+    found, transposed, of_v = map(layout.gather, everything(layout.shard(f), layout.shard(v)))
+    assert_close(found, u, rtol=1e-10)
+    assert np.sum(v * of_v) == pytest.approx(np.sum(v * transposed))
+    assert np.sum(f * transposed) == pytest.approx(np.sum(v * found))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_scipy_solves_the_same_systems(dtype):
+    """Without modes along the other axis, in one dimension and in two, and inside a `shard_map`."""
+    cells = dops.Cells.clustered(64, 2.5)
+    f = random_field((64, 6), dtype)
+    for shape, bases in (((64,), (cells,)), ((64, 6), (cells, POINTS))):
+        mesh = make_mesh((1,) if len(shape) == 1 else (2,))
+        transform = dops.Transform(mesh, shape=shape, bases=bases)
+        own = f[:, 0] if len(shape) == 1 else f
+        for operator, walls, shift in (
+            (spectral.CellsPoisson(transform, MIXED, dops.Box(3.0)), MIXED, 0.0),
+            (spectral.CellsHelmholtz(transform, 2.0, "neumann", dops.Box(3.0)), NEUMANN, 2.0),
+        ):
+            system = shift * np.eye(64) - matrix(cells, walls, 3.0)
+            expected = scipy.sparse.linalg.spsolve(scipy.sparse.csc_array(system), own)
+            expected = -expected if shift == 0 else expected
+            assert_close(operator(own), expected, rtol=1e-4 if dtype == np.float32 else 1e-11)
+            if len(shape) == 2:
+                spec = operator.in_spec
+                local = jax.shard_map(operator.local, mesh=mesh, in_specs=spec, out_specs=spec)
+                assert_close(jax.jit(local)(own), np.asarray(operator(own)))
+
+
+def exact(x, y):
+    """A function, its slope across and its Laplacian; periodic along y."""
+    wave = np.cos(y)
+    return np.exp(x) * wave + x**2, np.exp(x) * wave + 2 * x, 2 + 0 * x * y
+
+
+def errors(n: int) -> list[float]:
+    """Of both equations, between walls of all kinds, with values and slopes there that are not zero."""
+    cells = dops.Cells.clustered(n, 2.0)
+    transform = dops.Transform(make_mesh((2,)), shape=(n, 8), bases=(cells, HALF))
+    box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(8) / 8
+    u, _, f = exact(1.5 * cells.points(n)[:, None], y)
+    ends = [exact(np.full(1, wall), y) for wall in (0.0, 1.5)]
+
+    @jax.jit
+    def solutions(u, f):
+        found = []
+        for walls in (DIRICHLET, NEUMANN, MIXED):
+            values = [end[0 if wall == "dirichlet" else 1] for wall, end in zip(walls, ends)]
+            poisson = spectral.CellsPoisson(transform, walls, box)
+            helmholtz = spectral.CellsHelmholtz(transform, 3.0, walls, box)
+            found.append(poisson(poisson.with_wall_values(f, *values)))
+            found.append(helmholtz(helmholtz.with_wall_values(3.0 * u - f, *values)))
+        return found
+
+    found = list(map(np.asarray, solutions(u, f)))
+    mean = lambda u: np.sum(cells.weights(n)[:, None] * u) / 8
+    found[2] = found[2] + mean(u - found[2])  # Poisson's equation between Neumann walls has solutions up to a constant.
+    return [np.sqrt(mean((v - u) ** 2)) for v in found]
+
+
+def test_errors_are_of_second_order():
+    for coarse, fine in zip(errors(32), errors(64)):
+        assert 1.9 < np.log2(coarse / fine) < 2.1
+        assert fine < 2e-3
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_values_at_the_walls_of_a_padded_field(kind):
+    cells, shape = dops.Cells.clustered(7, 1.5), (7, 6, 5)
+    mesh = make_mesh((2, 4), kind)
+    transform = dops.Transform(mesh, shape=shape, bases=(cells, FULL, HALF), pad=True)
+    operator = spectral.CellsHelmholtz(transform, 0.5, MIXED, dops.Box(2.0))
+    f, first = random_field((2, *shape)), random_field((2, *shape[1:]))
+    with jax.set_mesh(mesh):
+        add = jax.jit(lambda f, g: operator.with_wall_values(f, g, 3.0))
+        program = add.lower(transform.in_layout.shard(f), first).compile()
+        found = transform.in_layout.gather(program(transform.in_layout.shard(f), first))
+    widths = 2.0 * cells.weights(7)
+    f[:, 0] += 2 * first / widths[0] ** 2
+    f[:, -1] += 3.0 / widths[-1]
+    assert_close(found, f)
+    assert collectives(program.as_text()) == []
+
+
+def test_cells():
+    cells = dops.Cells([0, 0.25, 0.5, 1])
+    assert cells == dops.Cells(np.array([0, 0.25, 0.5, 1]))
+    assert hash(cells) == hash(dops.Cells((0, 0.25, 0.5, 1)))
+    assert repr(cells) == "Cells(3 of widths 0.25 to 0.5)"
+    assert (cells.kinds, cells.is_transformed, cells.is_diagonal) == ((None, None), False, False)
+    assert cells.orthogonalized() is cells
+    assert cells.joined(cells) is None
+    assert_close(cells.points(3), [0.125, 0.375, 0.75])
+    assert_close(cells.weights(3), [0.25, 0.25, 0.5])
+    assert_close(cells.wavenumbers(3), np.zeros(3))
+    assert_close(cells.multiplicity(3, 3), np.ones(3))
+    assert cells.truncation(3, 3, nyquist=True) == cells.derivative(3, 0).runs
+    clustered = dops.Cells.clustered(5, 2.0)
+    i = np.arange(6)
+    assert_close(np.array(clustered.faces), (1 + np.tanh(2 * (2 * i / 5 - 1)) / np.tanh(2)) / 2)
+    transform = dops.Transform(make_mesh((2, 4)), shape=(3, 8, 8), bases=(cells, FULL, FULL), pad=True)
+    u = random_field((3, 8, 8))
+    assert float(transform.mean(u)) == pytest.approx(np.einsum("xyz,x->", u, cells.weights(3)) / 64)
+
+
+def transform_of(package, *bases, shape=None, **options):
+    shape = shape or (8,) * len(bases)
+    return package.Transform(make_mesh((2, 4)), shape=shape, bases=bases, **options)
+
+
+def cells_of(package) -> dops.Cells:
+    return package.Cells.clustered(8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda d: d.Cells([0, 0.5, 0.4, 1]), ValueError, "`faces` must be two or more positions that increase from 0"),
+        (lambda d: d.Cells([0.1, 1]), ValueError, "`faces` must be .*; got "),
+        (lambda d: d.Cells("ab"), ValueError, "`faces` must be .*; got 'ab'"),
+        (lambda d: d.Cells.clustered(0, 1.0), ValueError, "`n` must be an integer of at least one; got 0"),
+        (lambda d: d.Cells.clustered(4, 0.0), ValueError, "`factor` must be positive; got 0.0"),
+        (lambda d: cells_of(d).derivative(8, 2), ValueError, "`order` must be 0 along an axis of `Cells`"),
+        (lambda d: cells_of(d).truncation(8, 4, nyquist=False), ValueError, "`modes` must be 8 along an axis of"),
+        (
+            lambda d: transform_of(d, cells_of(d), d.Fourier(), d.Fourier(), shape=(16, 8, 8)),
+            ValueError,
+            r"`shape` must be 8 along the axis of Cells\(8 of widths .*\), and be given to the transform; got 16",
+        ),
+        (
+            lambda d: d.spectral.CellsPoisson(transform_of(d, d.Fourier(), d.Fourier(), cells_of(d)), "neumann"),
+            ValueError,
+            "`transform` must have its `Cells` along x, .*; got .* along z. Put the walls along the first axis",
+        ),
+        (
+            lambda d: d.spectral.CellsPoisson(transform_of(d, cells_of(d), d.Fourier(), d.Chebyshev()), "neumann"),
+            ValueError,
+            "`transform` must have bases such as .* along all axes but x; got Chebyshev.* along z",
+        ),
+        (
+            lambda d: d.spectral.CellsPoisson(transform_of(d, d.Fourier(), d.Fourier(), d.Fourier()), "neumann"),
+            ValueError,
+            "`transform` must have the basis `Cells` along x; got Fourier",
+        ),
+        (lambda d: d.spectral.CellsPoisson(d.FFT3D(), "neumann"), TypeError, "`transform` must be a `Transform`; got"),
+        (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got \'robin\''),
+        (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),
+        (lambda d: of_shape(d, box=d.Box((1.0, 2.0))), ValueError, "`box` has 2 lengths, but the grid has 3 axes"),
+        (
+            lambda d: of_shape(d).with_wall_values(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
+            ValueError,
+            r"`first` must be a number, or values for the axes \(8, 8\); got shape \(9, 8\)",
+        ),
+        (
+            lambda d: of_shape(d).with_wall_values(jnp.ones((8, 8))),
+            ValueError,
+            r"`field` must have shape \(\*batch, 8, 8, 8\)",
+        ),
+    ],
+)
+def test_bad_input(wrong, error, message, plain):
+    with pytest.raises(error, match=message):
+        wrong(plain)
+
+
+def of_shape(package, shift=1.0, walls="neumann", box=None):
+    transform = transform_of(package, cells_of(package), package.Fourier(), package.Fourier())
+    return package.spectral.CellsHelmholtz(transform, shift, walls, box or package.Box())

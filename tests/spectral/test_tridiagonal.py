@@ -1,0 +1,116 @@
+"""Tridiagonal systems against dense ones: values, derivatives, batches, and no communication."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+from decompops.spectral import tridiagonal_solve
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_close, make_mesh, put, random_field
+
+
+def coefficients(shape: tuple[int, ...], axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The diagonal differs everywhere, the others along the axis only."""
+    line = [shape[axis] if i == axis % len(shape) else 1 for i in range(len(shape))]
+    lower, upper = random_field(tuple(line), seed=1), random_field(tuple(line), seed=2)
+    diagonal = 1 + np.abs(random_field(shape, seed=3)) + np.abs(lower) + np.abs(upper)
+    return lower, diagonal, upper
+
+
+def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
+    """By `numpy.linalg`, or `jax.numpy.linalg`."""
+    n, lines = b.shape[axis], (lower, diagonal, upper)
+    lines = [library.moveaxis(library.broadcast_to(values, b.shape), axis, -1)[..., None] for values in lines]
+    matrix = sum(values * np.eye(n, k=k) for values, k in zip(lines, (-1, 0, 1))).astype(b.dtype)
+    x = library.linalg.solve(matrix, library.moveaxis(b, axis, -1)[..., None])
+    return library.moveaxis(x[..., 0], -1, axis)
+
+
+def test_values():
+    """Real and complex, along each axis; and coefficients of fewer axes, or without the axis itself."""
+    shape, cases = (2, 5, 3, 4), []
+    for axis in (0, -3, -2, -1):
+        few = (np.ones(()), 3 + np.abs(random_field((3, 4) if axis == 0 else (3, 1))), -np.ones(1))
+        for own, dtype in ((coefficients(shape, axis), np.float32), (few, np.complex128)):
+            cases.append((axis, own, random_field(shape, dtype)))
+    cases += [(0, coefficients((n, 3), 0), random_field((n, 3))) for n in (1, 2)]
+    solve = lambda: [tridiagonal_solve(*own, jnp.asarray(b), axis=axis) for axis, own, b in cases]
+    for x, (axis, own, b) in zip(jax.jit(solve)(), cases):
+        assert x.dtype == b.dtype
+        assert_close(x, dense_solve(*own, b.astype(np.result_type(b.dtype, np.float64)), axis=axis))
+
+
+def test_derivatives():
+    """Of first and second order, in both modes, by the coefficients and the right-hand side; batches; transposes."""
+    shape = (4, 3)
+    arguments = (*coefficients(shape, 0), random_field(shape, np.complex128))
+    directions = tuple(random_field(x.shape, x.dtype, seed=i) for i, x in enumerate(arguments, start=5))
+    many = tuple(np.stack([x, 2 * x, 3 * x]) for x in arguments)
+    v = random_field(shape, np.complex128, seed=4)
+
+    def everything(solve):
+        loss = lambda *x: jnp.sum(jnp.abs(solve(*x) - v) ** 2)
+        slope = jax.grad(loss, (0, 1, 2, 3))
+        twice = jax.jvp(slope, arguments, directions)
+        again = jax.grad(lambda *x: sum(jnp.sum(jnp.abs(s) ** 2) for s in slope(*x)), (1, 3))(*arguments)
+        lower, diagonal, upper, b = arguments
+        batches = (
+            jax.vmap(solve)(*many),
+            jax.vmap(solve, (0, None, None, None))(many[0], diagonal, upper, b),
+            jax.vmap(solve, (None, None, None, 0), out_axes=1)(lower, diagonal, upper, many[3]),
+        )
+        transposed = jax.linear_transpose(functools.partial(solve, lower, diagonal, upper), b)(v)
+        return twice, again, batches, transposed
+
+    found, expected = (
+        jax.jit(functools.partial(everything, functools.partial(solve, axis=0)))()
+        for solve in (tridiagonal_solve, functools.partial(dense_solve, library=jnp))
+    )
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert_close(ours, theirs, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_nothing_is_communicated(kind):
+    """The other axes are sharded, or blocks of a `shard_map`: also in derivatives by what is sharded likewise."""
+    mesh, shape = make_mesh((2, 4), kind), (2, 5, 4, 8)
+    own, u = coefficients(shape[1:], 0), random_field(shape, np.complex128)
+    solve = functools.partial(tridiagonal_solve, axis=-3)
+    specs = (P(), P(None, "x", "y"), P(), P(None, None, "x", "y"))
+    on_blocks = jax.shard_map(solve, mesh=mesh, in_specs=specs, out_specs=specs[-1])
+    expected = dense_solve(*own, u, axis=-3)
+
+    def everything(*x):
+        results = []
+        for function in (solve, on_blocks):
+            loss = lambda *x, function=function: jnp.sum(jnp.abs(function(*x)) ** 2)
+            results.append((function(*x), jax.grad(loss, (1, 3))(*x)))
+        return results
+
+    with jax.set_mesh(mesh):
+        x = tuple(put(mesh, a, *spec) for a, spec in zip((*own, u), specs))
+        program = jax.jit(everything).lower(*x).compile()
+        (global_, slopes), (blocks, others) = program(*x)
+    assert collectives(program.as_text()) == []
+    for result in (global_, blocks):
+        assert_close(result, expected)
+        assert result.sharding.is_equivalent_to(x[-1].sharding, 4)
+    for one, other in zip(slopes, others):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("own", "axis", "message"),
+    [
+        ((np.ones(4), np.ones(4), np.ones(4)), 2, "`axis` must be an axis of `b`, from -2 to 1; got 2"),
+        ((np.ones(3), np.ones(4), np.ones(4)), 1, r"`lower` must broadcast against `b` of shape \(3, 4\); got shape"),
+        ((np.ones(1), np.ones((1, 1, 4)), np.ones(4)), 1, r"`diagonal` must broadcast against `b` .*; got"),
+    ],
+)
+def test_bad_input(own, axis, message, plain):
+    with pytest.raises(ValueError, match=message):
+        plain.spectral.tridiagonal_solve(*map(jnp.asarray, own), jnp.ones((3, 4)), axis=axis)
