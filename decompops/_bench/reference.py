@@ -79,7 +79,7 @@ class Flow:
         return -self.viscosity * np.sum(self.spectra.wavenumbers**2, axis=0)
 
     def nonlinear(self, u: np.ndarray) -> np.ndarray:
-        """In convective form, which differs from our rotational one by a gradient, projected out."""
+        """In convective form; ours is the divergence of the products, which is the same."""
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)
         advection = velocity[0] * inverse(1j * k[0] * u)

@@ -35,8 +35,8 @@ Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 
 
 def right_hand_side(ndim: int) -> Calls:
-    """Velocity and vorticity are transformed to the grid, and their product back."""
-    return ("inverse", (ndim + ndim * (ndim - 1) // 2,)), ("forward", (ndim,))
+    """The velocity is transformed to the grid, and all products of two components but one back."""
+    return ("inverse", (ndim,)), ("forward", (ndim * (ndim + 1) // 2 - 1,))
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
 from ._equation import AbstractEquation, Time, Walls
 from ._forcing import Forcing, add_forcing, check_forcing
-from ._products import velocity_and_vorticity
+from ._products import symmetric_from_grid
 
 
 class NavierStokes(AbstractEquation):
-    """The incompressible Navier–Stokes equations for the velocity, in rotational form.
+    """The incompressible Navier–Stokes equations for the velocity.
 
-    `∂u/∂t = P(u × ω + f) + ν ∇²u - γ u` with the vorticity `ω = ∇ × u` and the projection P onto divergence-free
-    fields, by which the pressure drops out (Canuto et al., Spectral Methods, 2007). Nine transforms in two batched
-    calls; in two dimensions, where ω is a scalar and u has two components, five. The state must be divergence-free, as
-    `decompops.spectral.LerayProjection` makes it, and stays so.
+    `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u` with the projection P onto divergence-free fields, by which the pressure
+    drops out (Canuto et al., Spectral Methods, 2007). The pressure also takes up the trace of `u u`, so that five of
+    its six components are enough (Basdevant, J. Comput. Phys. 50, 1983): eight transforms in two batched calls; in two
+    dimensions four. The state must be divergence-free, as `decompops.spectral.LerayProjection` makes it, and stays so.
 
     **Arguments:**
 
@@ -64,7 +64,15 @@ class NavierStokes(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         nabla = self.nabla(u)
-        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
-        product = _vector.stack(_vector.cross(velocity, vorticity), nabla.ndim)
-        force = self.from_grid(product, slope_axes("vector", nabla.ndim))
+        ndim = nabla.ndim
+        velocity = _vector.components(self.to_grid(u, slope_axes("vector", ndim)), ndim)
+        last = velocity[-1] ** 2
+
+        def flux(i: int, j: int) -> Array | None:
+            # Without the last entry of the diagonal on all of it: the pressure takes up the difference, a gradient.
+            if i != j:
+                return -velocity[i] * velocity[j]
+            return last - velocity[i] ** 2 if i < ndim - 1 else None
+
+        force = nabla.divergence_of_tensor(symmetric_from_grid(self, flux, ndim))
         return nabla.projection(add_forcing(force, self.forcing, t, u, args))

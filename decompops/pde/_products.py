@@ -67,9 +67,13 @@ def velocity_and_vorticity(
     return parts[:ndim], parts[ndim:]
 
 
-def symmetric_from_grid(term: AbstractProducts, entry: Callable[[int, int], Array], ndim: int) -> _vector.Tensor:
-    """The spectra of a symmetric tensor with the entries `entry(i, j)` on the grid, transformed in one batched call."""
-    pairs = tuple(itertools.combinations_with_replacement(range(ndim), 2))
-    slopes = tuple(() if i == j else (i, j) for i, j in pairs)
-    spectra = _vector.components(term.from_grid(_vector.stack(itertools.starmap(entry, pairs), ndim), slopes), ndim)
-    return dict(zip(pairs, spectra))
+def symmetric_from_grid(term: AbstractProducts, entry: Callable[[int, int], Array | None], ndim: int) -> _vector.Tensor:
+    """The spectra of a symmetric tensor with the entries `entry(i, j)` on the grid, transformed in one batched call.
+
+    An entry that is `None` is zero, and is left out.
+    """
+    pairs = itertools.combinations_with_replacement(range(ndim), 2)
+    entries = {pair: value for pair in pairs if (value := entry(*pair)) is not None}
+    slopes = tuple(() if i == j else (i, j) for i, j in entries)
+    spectra = _vector.components(term.from_grid(_vector.stack(entries.values(), ndim), slopes), ndim)
+    return dict(zip(entries, spectra))

@@ -133,13 +133,16 @@ class Nabla(NamedTuple):
         return total(map(self.fall, range(self.ndim), components(vector, self.ndim)))
 
     def divergence_of_tensor(self, tensor: Tensor) -> Array:
-        """The spectrum of the divergence of a symmetric tensor, whose entry (i, j) is a slope along both axes."""
+        """The spectrum of the divergence of a symmetric tensor, whose entry (i, j) is a slope along both axes.
 
-        def entry(i: int, j: int) -> Array:
-            part = tensor[min(i, j), max(i, j)]
-            return self.rise(j, part) if i == j else self.fall(j, part)
+        Entries that the tensor does not have are zero.
+        """
 
-        return stack((total(entry(i, j) for j in range(self.ndim)) for i in range(self.ndim)), self.ndim)
+        def row(i: int) -> Array:
+            parts = ((j, tensor.get((min(i, j), max(i, j)))) for j in range(self.ndim))
+            return total(self.rise(j, part) if i == j else self.fall(j, part) for j, part in parts if part is not None)
+
+        return stack(map(row, range(self.ndim)), self.ndim)
 
     def rotation(self, vector: Array) -> Parts:
         """The spectrum of the vorticity `∂v_j/∂x_i - ∂v_i/∂x_j`, for each of the `planes`."""
