@@ -98,7 +98,9 @@ class Structure:
         """
         what, dtype = self.space or "field", jnp.result_type(x)
         is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
-        if (self.kind == "real" and is_complex) or (self.space == "spectrum" and not is_complex):
+        if (self.kind == "real" and is_complex) or (
+            (self.kind, self.space) == ("complex", "spectrum") and not is_complex
+        ):
             raise TypeError(f"`{name}` must be a {what} {self}; got {dtype}.")
         shape, ndim = jnp.shape(x), self.layout.blocks.ndim
         if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:], stored=may_move)):

@@ -81,11 +81,12 @@ from ._registry import register_backend as register_backend
 from ._structure import Structure as Structure
 from .pde._equation import AbstractEquation as AbstractEquation, Time as Time
 from .spectral import _vector
+from .spectral._check import check_fft as check_fft
+from .spectral._dealiasing import AbstractDealiasing as AbstractDealiasing
 from .spectral._modes import (
     AbstractSpectral as AbstractSpectral,
     Components as Components,
     check_components as check_components,
-    check_fft as check_fft,
 )
 from .spectral._operator import AbstractSpectralOperator as AbstractSpectralOperator
 

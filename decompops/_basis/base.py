@@ -94,15 +94,17 @@ class AbstractLineTransform(abc.ABC):
 class DerivativeRule:
     """How the coefficients of a derivative follow from those of a field.
 
-    The derivative of order `m` is an expansion in `basis` on `points` points, which may be other points than those of
-    the field. Each coefficient of the field is multiplied by `factor * wavenumber**m`, then `runs` say where it goes.
-    For odd orders the wavenumbers are those with `nyquist=False`.
+    The derivative of order `m` is an expansion in `basis` on `points` points, of which the field's point number `first`
+    is the first one: they may be fewer points, or more on both sides. Each coefficient of the field is multiplied by
+    `factor * wavenumber**m`, then `runs` say where it goes. For odd orders the wavenumbers are those with
+    `nyquist=False`.
     """
 
     basis: "AbstractBasis"
     points: int
     factor: float | complex
     runs: tuple[Run, ...]
+    first: int = 0
 
 
 class AbstractBasis(abc.ABC):
@@ -145,6 +147,18 @@ class AbstractBasis(abc.ABC):
         Raises `ValueError` where there is none.
         """
 
+    def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
+        """How many points `forward` takes, and which of the `n` points of the grid they are: all, by default."""
+        return n, (Run(0, 0, n),)
+
+    def computed(self, n: int) -> int:
+        """How many coefficients `forward` computes; by default as many as are stored."""
+        return self.stored(n)
+
+    def inverse_scale(self, n: int) -> float:
+        """What the unnormalised inverse must be multiplied by, on a grid of `n` points."""
+        return self.forward.inverse_scale((n,))
+
     @abc.abstractmethod
     def stored(self, n: int) -> int:
         """How many coefficients are stored for `n` points. Raises `ValueError` for too few points."""
@@ -177,9 +191,16 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        """Which stored coefficients for `n` points become those for `kept` points, by increasing target.
+        """Which computed coefficients for `n` points become those stored for `kept` points, by increasing target.
 
         With `nyquist`, one that stands for two becomes their sum; else it is left out, and zero.
+        """
+
+    @abc.abstractmethod
+    def points_below(self, n: int, fraction: float) -> int:
+        """How many points to keep coefficients for, of `n`, so that only modes below a fraction of the highest remain.
+
+        The highest angular wavenumber of `n` points on an axis of length one is π n.
         """
 
     @abc.abstractmethod

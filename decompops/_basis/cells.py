@@ -116,6 +116,10 @@ class Cells(AbstractBasis):
             raise ValueError(f"`modes` must be {n} along an axis of `Cells`, which has no modes; got {kept}.")
         return (Run(0, 0, self.stored(n)),)
 
+    def points_below(self, n: int, fraction: float) -> int:
+        del fraction
+        return n
+
     def derivative(self, n: int, order: int) -> DerivativeRule:
         if order:
             raise ValueError(

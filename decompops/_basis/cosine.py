@@ -201,6 +201,12 @@ class AbstractSeries(AbstractBasis):
             runs += (Run(kept - 1, kept - 1, 1, math.sqrt(2) if self.orthogonal else 2.0),)
         return runs
 
+    def points_below(self, n: int, fraction: float) -> int:
+        highest = fraction * math.pi * _half_period(self.kind, self.type, n)
+        below = int(np.sum(self.wavenumbers(n) < highest))
+        # Of fewer points the last mode stands for two, and is left out.
+        return min(n, max(1, below) + (1 if -1 in self._ends[1] else 0))
+
     def _check_derivative(self, order: int) -> None:
         if self.orthogonal and order and self._ends[0]:
             raise ValueError(
@@ -244,8 +250,8 @@ class Cosine(AbstractSeries):
         points = n - 2 if self.type == 1 else self.stored(n)
         if points < 1:
             raise ValueError(f"an odd derivative in the basis {self} needs at least 3 points; got {n}.")
-        sign = (-1.0) ** ((order + 1) // 2)
-        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0))
+        sign, first = (-1.0) ** ((order + 1) // 2), 1 if self.type in (1, 3) else 0
+        return DerivativeRule(Sine(self.type), points, sign, _shared(self.type, n, points, 1, 0), first)
 
 
 @dataclass(frozen=True)
@@ -281,8 +287,8 @@ class Sine(AbstractSeries):
         sign = (-1.0) ** (order // 2)
         if order % 2 == 0:
             return DerivativeRule(self, n, sign, (Run(0, 0, n),))
-        points = n + 2 if self.type == 1 else n
-        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1))
+        points, first = n + 2 if self.type == 1 else n, -1 if self.type in (1, 3) else 0
+        return DerivativeRule(Cosine(self.type), points, sign, _shared(self.type, n, points, 0, 1), first)
 
 
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:

@@ -66,6 +66,8 @@ class Fourier(AbstractBasis):
         return np.where((modes == 0) | (2 * modes == kept), 1.0, 2.0)
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        if kept == n:
+            return (Run(0, 0, self.stored(n)),)
         runs = [Run(0, 0, (kept + 1) // 2)]
         if kept % 2 == 0 and nyquist and self.half:
             # Of the two modes ±kept/2 a half spectrum has one, and the other one is its complex conjugate.
@@ -76,6 +78,9 @@ class Fourier(AbstractBasis):
         if negative and not self.half:
             runs.append(Run(n - negative, kept - negative, negative))
         return tuple(runs)
+
+    def points_below(self, n: int, fraction: float) -> int:
+        return min(n, 2 * math.ceil(fraction * n / 2) - 1)
 
     def derivative(self, n: int, order: int) -> DerivativeRule:
         return DerivativeRule(self, n, (1.0, 1j, -1.0, -1j)[order % 4], (Run(0, 0, self.stored(n)),))

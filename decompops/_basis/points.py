@@ -57,6 +57,10 @@ class Points(AbstractBasis):
             raise ValueError(f"`modes` must be {n} along an axis of `Points()`, which has no modes; got {kept}.")
         return (Run(0, 0, n),)
 
+    def points_below(self, n: int, fraction: float) -> int:
+        del fraction
+        return n
+
     def derivative(self, n: int, order: int) -> DerivativeRule:
         if order:
             raise ValueError(f"`order` must be 0 along an axis of `Points()`, which is not transformed; got {order}.")

@@ -16,11 +16,12 @@ from .._check import check_shape
 from .._decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
+from .._operator.transform import AbstractTransform
 from .._plan.plan import Plan
 from ..nn._fno import FNOBlock
 from ..pde import ETDRK, NavierStokes
 from ..spectral import Gradient
-from ..spectral._modes import check_fft
+from ..spectral._check import check_fft
 from .program import Contestant, Operand, Problem, Program, compile_for
 from .reference import Flow, Spectra, random_layer
 
@@ -42,7 +43,7 @@ def right_hand_side(ndim: int) -> Calls:
 class SolverTransform:
     """A real transform inside a solver, for real fields of `dtype`."""
 
-    fft: FFT
+    fft: AbstractTransform
     dtype: np.dtype
 
     @property

@@ -105,7 +105,6 @@ class FFT(AbstractTransform):
         return {2: "FFT2D", 3: "FFT3D"}.get(self.decomposition.ndim, "FFT")
 
     def replace(self, **options: Any) -> "FFT":
-        """The same transform with other options, by the names that they have when it is built."""
         names = ("real", "transformed", "norm", "axis_contiguous", "modes", "nyquist")
         return FFT(self.decomposition, **({name: getattr(self, name) for name in names} | options))
 

@@ -1,5 +1,6 @@
 """Transforms along the axes of a grid, each in a basis of its own."""
 
+import abc
 import functools
 import math
 import operator
@@ -45,12 +46,14 @@ class AbstractTransform(AbstractPlanned):
         axis_contiguous: ClassVar[bool]
         modes: ClassVar[tuple[int, ...] | None]
         nyquist: ClassVar[bool]
+        transformed: ClassVar[tuple[int, ...]]  # the axes of the grid whose basis is not `Points()`
     else:
         bases: AbstractVar[tuple[AbstractBasis, ...]]
         norm: AbstractVar[Norm]
         axis_contiguous: AbstractVar[bool]
         modes: AbstractVar[tuple[int, ...] | None]
         nyquist: AbstractVar[bool]
+        transformed: AbstractVar[tuple[int, ...]]
 
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
@@ -60,9 +63,19 @@ class AbstractTransform(AbstractPlanned):
         for basis, n in zip(self.bases, kept or ()):
             basis.stored(n)
 
+    @abc.abstractmethod
+    def replace(self, **options: Any) -> "AbstractTransform":
+        """The same transform with other options, by the names that they have when it is built."""
+
+    @property
+    def takes_complex(self) -> bool:
+        """Whether fields may be complex, with complex coefficients."""
+        fields, coefficients = zip(*(basis.kinds for basis in self.bases))
+        return "real" not in fields and "complex" in coefficients
+
     def plan(self, shape: tuple[int, ...]) -> Plan:
         bases = self._normed_bases
-        inverse = math.prod(basis.forward.inverse_scale((n,)) for basis, n in zip(bases, shape))
+        inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(bases, shape))
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
         source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
@@ -230,6 +243,15 @@ class Transform(AbstractTransform):
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
         self.modes = check_modes(modes, self.decomposition.shape)
         self.nyquist = check_flag("nyquist", nyquist)
+
+    @property
+    def transformed(self) -> tuple[int, ...]:
+        """The axes of the grid that are transformed."""
+        return tuple(axis for axis, basis in enumerate(self.bases) if basis.is_transformed)
+
+    def replace(self, **options: Any) -> "Transform":
+        names = ("bases", "norm", "axis_contiguous", "modes", "nyquist")
+        return Transform(self.decomposition, **({name: getattr(self, name) for name in names} | options))
 
 
 def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:

@@ -128,25 +128,33 @@ def _transforms(
     lengths: tuple[int, ...],
 ) -> list[AbstractStage]:
     """Transform the axes of a group at once, and cut their coefficients; at last they have their `lengths`."""
-    fitted = _fitted(here, group, points)
-    here = fitted[-1].after if fitted else here
+    stages = _fitted(here, group, points)
+    here = stages[-1].after if stages else here
+    taken = {axis: bases[axis].transformed_points(points[axis]) for axis in group}
+    stages += _copied(here, taken)
+    here = stages[-1].after if stages else here
     basis = bases[group[-1]]
     transform = (bases[group[0]].joined(basis) if len(group) > 1 else None) or basis.forward
-    spectrum = _with_lengths(here, {axis: bases[axis].stored(points[axis]) for axis in group})
-    stages = [*fitted, LocalTransform(here, spectrum, group, transform)]
-    cut = tuple(axis for axis in group if kept[axis] != points[axis])
-    if cut:
-        shorter = _with_lengths(spectrum, {axis: bases[axis].stored(kept[axis]) for axis in cut})
-        runs = tuple(bases[axis].truncation(points[axis], kept[axis], nyquist=nyquist) for axis in cut)
-        stages.append(Resize(spectrum, shorter, cut, runs))
+    spectrum = _with_lengths(here, {axis: bases[axis].computed(points[axis]) for axis in group})
+    stages.append(LocalTransform(here, spectrum, group, transform))
+    cut = {}
+    for axis in group:
+        runs = bases[axis].truncation(points[axis], kept[axis], nyquist=nyquist)
+        cut[axis] = bases[axis].stored(kept[axis]), runs
+    stages += _copied(spectrum, cut)
     return [*stages, *_fitted(stages[-1].after, group, lengths)]
 
 
 def _fitted(here: Blocks, axes: tuple[int, ...], lengths: tuple[int, ...]) -> list[AbstractStage]:
-    """Crop or zero-pad those of `axes` at their end that do not have their length in `lengths`."""
-    cut = tuple(axis for axis in axes if here.lengths[axis] != lengths[axis])
-    runs = tuple((Run(0, 0, min(here.lengths[axis], lengths[axis])),) for axis in cut)
-    return [Resize(here, _with_lengths(here, {axis: lengths[axis] for axis in cut}), cut, runs)] if cut else []
+    """Crop or zero-pad `axes` at their ends to their `lengths`."""
+    return _copied(here, {axis: (lengths[axis], (Run(0, 0, min(here.lengths[axis], lengths[axis])),)) for axis in axes})
+
+
+def _copied(here: Blocks, copies: dict[int, tuple[int, tuple[Run, ...]]]) -> list[AbstractStage]:
+    """Copy cells along axes, for each of which `copies` has its new length and its runs; nothing for what stays."""
+    changed = {axis: copy for axis, copy in copies.items() if copy != (here.lengths[axis], (Run(0, 0, copy[0]),))}
+    after = _with_lengths(here, {axis: length for axis, (length, _) in changed.items()})
+    return [Resize(here, after, tuple(changed), tuple(runs for _, runs in changed.values()))] if changed else []
 
 
 def _with_lengths(blocks: Blocks, lengths: dict[int, int]) -> Blocks:

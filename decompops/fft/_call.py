@@ -218,7 +218,7 @@ def _call(
         function.name,
         tuple(bases),
         (points, points, shape) if function.inverse else (shape, points, stored),
-        scale=_scale(function, norm, math.prod(bases[axis].forward.inverse_scale((points[axis],)) for axis in numbers)),
+        scale=_scale(function, norm, math.prod(bases[axis].inverse_scale(points[axis]) for axis in numbers)),
         is_complex=is_complex,
     )
     if place is None:

@@ -8,7 +8,7 @@ from jax import Array
 from .._blocks import axis_names
 from .._operator.fft import FFT
 from .._sharding import whole_along
-from ..spectral._modes import check_fft
+from ..spectral._check import check_fft
 
 
 def check_channels(x: Any, channels: int, ndim: int) -> Array:

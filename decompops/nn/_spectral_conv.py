@@ -24,7 +24,7 @@ from .._operator.transform import real_dtype
 from .._remember import remembered
 from .._sharding import place
 from .._structure import Structure
-from ..spectral._modes import check_fft
+from ..spectral._check import check_fft
 from ._channels import check_channels, check_ndim, layer_title
 
 

@@ -2,15 +2,18 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
-from ._equation import AbstractEquation, Time, velocity_and_vorticity
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components, slope_axes
+from ._equation import AbstractEquation, Time, Walls, velocity_and_vorticity
 
 
 class Burgers(AbstractEquation):
@@ -26,26 +29,29 @@ class Burgers(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
     components: ClassVar[Components] = "vector"
-    dealiases: ClassVar[bool] = True
+    walls: ClassVar[Walls] = "even"
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
         half_square = _vector.total(part**2 for part in velocity) / 2
         if not vorticity:  # in one dimension
-            return -_vector.gradient(k, self.transform(half_square))
-        ndim = len(k)
-        products = self.transform(_vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim))
+            return -nabla.gradient(self.from_grid(half_square))
+        ndim = nabla.ndim
+        products = self.from_grid(
+            _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim), ((), *slope_axes("vector", ndim))
+        )
         grid = [slice(None)] * ndim
-        return products[(..., slice(1, None), *grid)] - _vector.gradient(k, products[(..., 0, *grid)])
+        return products[(..., slice(1, None), *grid)] - nabla.gradient(products[(..., 0, *grid)])

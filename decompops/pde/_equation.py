@@ -2,50 +2,50 @@
 
 import abc
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Complex, Inexact, Shaped
+from jaxtyping import Inexact, Shaped
 
+from .._blocks import axis_names
 from .._box import Number
-from .._operator.fft import FFT
-from .._operator.transform import Wavenumbers
+from .._operator.derived import UNCHANGED, Form
+from .._operator.transform import AbstractTransform
+from .._remember import remembered
 from .._structure import Structure
 from ..spectral import _vector
-from ..spectral._modes import AbstractSpectral, Components, check_fft, component_axes
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
+from ..spectral._modes import (
+    AbstractSpectral,
+    Components,
+    SlopeAxes,
+    check_slopes,
+    component_axes,
+    slope_axes,
+    transform_components,
+    wall_axes,
+)
 
 
 Time = Number
+# Which walls an equation may have: none; those between which products have an expansion, as with cosines; any.
+Walls = Literal["none", "even", "any"]
 
 
-class AbstractEquation(AbstractSpectral):
-    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L diagonal.
+class AbstractSplitEquation(eqx.Module):
+    """An equation `∂u/∂t = L u + N(t, u)`, split into a stiff linear part L, which is solved for, and the rest.
 
-    Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
-    integrators. The state is `equation.transform(field)`: of shape `(*batch, *modes)` or, for vectors, with a component
-    for each axis of the grid, such as `(*batch, 3, *modes)`. `RealSpace` is the same for fields, for diffrax.
-
-    A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
-    `nonlinear`. It may set `components` to "scalar" or "vector"; without it, each component of a state is treated by
-    itself. One that multiplies fields sets `dealiases = True`; then `transform` and the state hold only the modes that
-    products of two fields leave free of aliasing.
-
-    **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without shape and a `box` with another number of axes.
+    Implicit–explicit integrators need `nonlinear` and `resolvent`. Exponential ones need `AbstractEquation`.
     """
 
-    components: ClassVar[Components] = "any"
-
-    def __check_init__(self):
-        component_axes(self.components, len(check_fft(self.fft)))
-
     @property
+    @abc.abstractmethod
     def in_structure(self) -> Structure:
         """The type of a state."""
-        components = component_axes(self.components, self.fft.decomposition.ndim)
-        return replace(self.transform.out_structure, components=components, box=self.box)
 
     @property
     def out_structure(self) -> Structure:
@@ -53,21 +53,115 @@ class AbstractEquation(AbstractSpectral):
         return self.in_structure
 
     @abc.abstractmethod
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
+    def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        """The state of fields `(*batch, *components, nx, ny, nz)`."""
 
     @abc.abstractmethod
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """The fields of a state."""
+
+    @abc.abstractmethod
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """N(t, u)."""
 
-    def __call__(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        """∂u/∂t."""
-        self.check(u)
-        return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
+    @abc.abstractmethod
+    def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        """The solution v of `v - h L v = u`, for a time h of at least zero."""
 
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
         self.in_structure.check(u, "u")
+
+
+class AbstractEquation(AbstractSpectral, AbstractSplitEquation):
+    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L diagonal.
+
+    Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
+    integrators. The state is `equation.state(field)`: of shape `(*batch, *modes)` or, for vectors, with a component for
+    each axis of the grid, such as `(*batch, 3, *modes)`. It is the spectrum that `equation.transform` makes, where no
+    walls give the components of a vector bases of their own. `RealSpace` is the same for fields, for diffrax.
+
+    A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
+    `nonlinear`. It may set `components` to "scalar", "vector" or a number of fields; without it, each component of a
+    state is treated by itself. It may also set `walls`: "even" if it takes cosines, "any" if sines as well; else it
+    takes periodic axes only. One that multiplies fields declares a field `dealiasing`, which says how products stay
+    free of aliasing, and takes them between `to_grid` and `from_grid`.
+
+    **Raises:** `TypeError` for an `fft` that is no transform, a `box` that is not a `Box`, and a `dealiasing` that is
+    no rule; `ValueError` for an `fft` without shape and a `box` with another number of axes.
+    """
+
+    components: ClassVar[Components] = "any"
+    walls: ClassVar[Walls] = "none"
+
+    def __check_init__(self):
+        self._check_walls()
+        component_axes(self.components, len(check_fft(self.fft)))
+        check_slopes(self.fft, self.components)
+        check_dealiasing("dealiasing", self.dealiasing)
+
+    @property
+    def in_structure(self) -> Structure:
+        components = component_axes(self.components, self.fft.decomposition.ndim)
+        return replace(self.transform.out_structure, components=components, box=self.box)
+
+    @property
+    def slopes(self) -> SlopeAxes:
+        """Along which axes the components of a state are slopes."""
+        return slope_axes(self.components, self.fft.decomposition.ndim)
+
+    def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        return transform_components(self.transform, fields, self.slopes, UNCHANGED)
+
+    def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        return transform_components(self.transform, u, self.slopes, Form(inverted=True))
+
+    @abc.abstractmethod
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
+
+    def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        linear = jnp.asarray(self.linear(u))
+        return _vector.times(1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear), u)
+
+    def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        """∂u/∂t."""
+        self.check(u)
+        return _vector.times(jnp.asarray(self.linear(u)), u) + self.nonlinear(t, u, args)
+
+    def to_grid(self, u: Inexact[Array, "*spectrum"], slopes: SlopeAxes = ((),)) -> Shaped[Array, "*field"]:
+        """The fields of the spectra `u`, on the grid on which products are taken.
+
+        `slopes` says along which axes each component is a first derivative: `slope_axes("vector", 3)` of a vector.
+        """
+        transform = _of_products(self.transform, self.dealiasing)
+        return transform_components(transform, self._masked(u), slopes, Form(inverted=True))
+
+    def from_grid(self, product: Shaped[Array, "*field"], slopes: SlopeAxes = ((),)) -> Inexact[Array, "*spectrum"]:
+        """The modes that a state has, of products on that grid."""
+        transform = _of_products(self.transform, self.dealiasing)
+        return self._masked(transform_components(transform, product, slopes, UNCHANGED))
+
+    def _check_walls(self) -> None:
+        shape = check_fft(self.fft)
+        for axis in () if self.walls == "any" else wall_axes(self.fft):
+            basis, name = self.fft.bases[axis], axis_names(len(shape))[axis]
+            if self.walls == "none":
+                raise ValueError(f"`fft` must be periodic along {name} for `{type(self).__name__}`; got {basis}.")
+            if basis.wavenumbers(shape[axis])[0]:
+                raise ValueError(
+                    f"`fft` must have constants among the modes along {name}, so that products of fields are fields of "
+                    f"the same kind; got {basis}. Use `Cosine(2)`, or `Fourier()`."
+                )
+
+    def _masked(self, u: Array) -> Array:
+        return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
+
+
+@remembered
+def _of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
+    """The transform between states, which are spectra of `transform`, and the grid on which products are taken."""
+    return transform if dealiasing is None else dealiasing.of_products(transform)
 
 
 class RealSpace(eqx.Module):
@@ -94,8 +188,7 @@ class RealSpace(eqx.Module):
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
         self.in_structure.check(u, "u")
-        transform = self.equation.transform
-        return transform.inverse(self.equation(t, transform(u), args))
+        return self.equation.fields(self.equation(t, self.equation.state(u), args))
 
 
 def check_equation(equation: Any) -> AbstractEquation:
@@ -105,10 +198,13 @@ def check_equation(equation: Any) -> AbstractEquation:
     return equation
 
 
-def velocity_and_vorticity(transform: FFT, k: Wavenumbers, u: Array) -> tuple[_vector.Parts, _vector.Parts]:
-    """The components of u and of its vorticity on the grid, transformed in one batched call."""
-    ndim = len(k)
-    rotation = _vector.rotation(k, u)
+def velocity_and_vorticity(
+    equation: AbstractEquation, nabla: _vector.Nabla, u: Array
+) -> tuple[_vector.Parts, _vector.Parts]:
+    """The components of u and of its vorticity on the grid of products, transformed in one batched call."""
+    ndim = nabla.ndim
+    rotation = nabla.rotation(u)
     spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
-    parts = _vector.components(transform.inverse(spectra), ndim)
+    slopes = slope_axes("vector", ndim) + _vector.planes(ndim)
+    parts = _vector.components(equation.to_grid(spectra, slopes), ndim)
     return parts[:ndim], parts[ndim:]

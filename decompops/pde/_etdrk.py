@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_count, check_number
@@ -65,7 +65,7 @@ class ETDRK(eqx.Module):
         """The type of a later state."""
         return self.equation.out_structure
 
-    def step(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         self.equation.check(u)
         h, t = cast(self.dt, u), cast(t, u)
@@ -107,7 +107,7 @@ class ETDRK(eqx.Module):
 
     def rollout(
         self,
-        u: Complex[Array, "*spectrum"],
+        u: Inexact[Array, "*spectrum"],
         steps: SupportsIndex,
         *,
         t: Time = 0.0,
@@ -115,7 +115,7 @@ class ETDRK(eqx.Module):
         every: SupportsIndex | None = None,
         observe: Callable | None = None,
         progress: Callable | bool = False,
-    ) -> tuple[Complex[Array, "*spectrum"], Any]:
+    ) -> tuple[Inexact[Array, "*spectrum"], Any]:
         """Many steps in one program.
 
         A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.

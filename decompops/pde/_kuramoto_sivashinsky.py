@@ -2,14 +2,17 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
-from ._equation import AbstractEquation, Time
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components, slope_axes
+from ._equation import AbstractEquation, Time, Walls
 
 
 class KuramotoSivashinsky(AbstractEquation):
@@ -22,19 +25,21 @@ class KuramotoSivashinsky(AbstractEquation):
     - `box`: the periodic box. Beyond lengths of about 2π there is chaos.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box
     components: ClassVar[Components] = "scalar"
-    dealiases: ClassVar[bool] = True
+    walls: ClassVar[Walls] = "even"
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.squared(self.wavenumbers(u))
         return squared - squared**2
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        slope = _vector.components(self.transform.inverse(_vector.gradient(k, u)), len(k))
-        return self.transform(-_vector.total(part**2 for part in slope) / 2)
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        gradient = self.to_grid(nabla.gradient(u), slope_axes("vector", nabla.ndim))
+        slope = _vector.components(gradient, nabla.ndim)
+        return self.from_grid(-_vector.total(part**2 for part in slope) / 2)

@@ -6,14 +6,16 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import Components, check_fft
-from ._equation import AbstractEquation, Time, velocity_and_vorticity
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components, slope_axes
+from ._equation import AbstractEquation, Time, Walls, velocity_and_vorticity
 
 
 class NavierStokes(AbstractEquation):
@@ -37,12 +39,13 @@ class NavierStokes(AbstractEquation):
     out of range; `TypeError` for a `viscosity` that is not a number and a `forcing` that cannot be called.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
     forcing: Callable | None = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "vector"
-    dealiases: ClassVar[bool] = True
+    walls: ClassVar[Walls] = "even"
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
         if not (self.forcing is None or callable(self.forcing)):
@@ -51,16 +54,17 @@ class NavierStokes(AbstractEquation):
             raise ValueError(f"`fft` must transform a grid of at least two axes; got {self.fft!r}.")
         check_number("viscosity", self.viscosity, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
-        k = self.wavenumbers(u, nyquist=False)
-        velocity, vorticity = velocity_and_vorticity(self.transform, k, u)
-        force = self.transform(_vector.stack(_vector.cross(velocity, vorticity), len(k)))
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        nabla = self.nabla(u)
+        velocity, vorticity = velocity_and_vorticity(self, nabla, u)
+        product = _vector.stack(_vector.cross(velocity, vorticity), nabla.ndim)
+        force = self.from_grid(product, slope_axes("vector", nabla.ndim))
         if self.forcing is not None:
             push = jnp.asarray(self.forcing(t, u, args))
             if push.shape not in ((), u.shape):
                 raise ValueError(f"`forcing` must return a spectrum of the state's shape {u.shape}; got {push.shape}.")
             force = force + push.astype(u.dtype)
-        return _vector.projection(k, force)
+        return nabla.projection(force)

@@ -1,19 +1,19 @@
 """Linear transport."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Complex, Inexact
+from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._modes import check_fft
-from ._equation import AbstractEquation, Time
+from ..spectral._check import check_fft
+from ._equation import AbstractEquation, Time, Walls
 
 
 class Diffusion(AbstractEquation):
@@ -26,17 +26,18 @@ class Diffusion(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     diffusivity: Number
     box: Box = Box()
+    walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return jnp.zeros_like(u)
 
 
@@ -59,7 +60,7 @@ class Advection(AbstractEquation):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     velocity: tuple[Number, ...] = eqx.field(converter=_velocity)
     diffusivity: Number = 0.0
     box: Box = Box()
@@ -70,11 +71,11 @@ class Advection(AbstractEquation):
             raise ValueError(f"`velocity` must be one number along each of {', '.join(names)}; got {self.velocity!r}.")
         check_number("diffusivity", self.diffusivity, least=0)
 
-    def linear(self, u: Complex[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+    def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         k = self.wavenumbers(u, nyquist=False)
         shift = _vector.total(_vector.cast(c, u) * component for c, component in zip(self.velocity, k))
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         return lax.complex(decay, -shift)
 
-    def nonlinear(self, t: Time, u: Complex[Array, "*spectrum"], args: Any = None) -> Complex[Array, "*spectrum"]:
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return jnp.zeros_like(u)

@@ -1,6 +1,7 @@
 """Operators that act on each mode of a spectrum by itself, of periodic fields and of fields between walls."""
 
 from ._cells import CellsHelmholtz as CellsHelmholtz, CellsPoisson as CellsPoisson
+from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
     Curl as Curl,
     Derivative as Derivative,

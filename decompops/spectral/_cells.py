@@ -294,10 +294,7 @@ class CellsHelmholtz(AbstractCellsSolver):
 @remembered
 def _natural(transform: Transform) -> Transform:
     """`transform` with spectra in natural order, where planes across the first axis are contiguous."""
-    if not transform.axis_contiguous:
-        return transform
-    options = {name: getattr(transform, name) for name in ("bases", "norm", "modes", "nyquist")}
-    return Transform(transform.decomposition, **options)
+    return transform.replace(axis_contiguous=False) if transform.axis_contiguous else transform
 
 
 def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:

@@ -5,14 +5,16 @@ import operator
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from . import _vector
-from ._modes import Components, check_fft
+from ._check import check_fft
+from ._modes import Components, SlopeAxes
 from ._operator import AbstractSpectralOperator
 
 
@@ -41,7 +43,7 @@ class Derivative(AbstractSpectralOperator):
     order along an axis that `fft` does not transform.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
 
@@ -55,13 +57,19 @@ class Derivative(AbstractSpectralOperator):
                     f"`orders` must be zero along {names[axis]}, which `fft` does not transform; got {self.orders!r}."
                 )
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
         for order, k_even, k_odd in zip(self.orders, even, odd):
             if order:
                 spectrum = _vector.times((k_odd if order % 2 else k_even) ** order, spectrum)
         along = zip(self.fft.bases, check_fft(self.fft), self.orders)
-        return math.prod(basis.derivative(n, order).factor for basis, n, order in along) * spectrum
+        return _vector.times_unit(
+            math.prod(basis.derivative(n, order).factor for basis, n, order in along), jnp.ones(()), spectrum
+        )
+
+    @property
+    def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
+        return ((),), (tuple(axis for axis, order in enumerate(self.orders) if order % 2),)
 
 
 class Gradient(AbstractSpectralOperator):
@@ -70,12 +78,12 @@ class Gradient(AbstractSpectralOperator):
     On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
-        return _vector.gradient(self.wavenumbers(spectrum, nyquist=False), spectrum)
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        return self.nabla(spectrum).gradient(spectrum)
 
 
 class Divergence(AbstractSpectralOperator):
@@ -84,12 +92,12 @@ class Divergence(AbstractSpectralOperator):
     On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
-        return _vector.divergence(self.wavenumbers(spectrum, nyquist=False), spectrum)
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        return self.nabla(spectrum).divergence(spectrum)
 
 
 class Curl(AbstractSpectralOperator):
@@ -102,12 +110,12 @@ class Curl(AbstractSpectralOperator):
     **Raises:** `ValueError` for a grid of another number of axes.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
-        return _vector.curl(self.wavenumbers(spectrum, nyquist=False), spectrum)
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        return self.nabla(spectrum).curl(spectrum)
 
 
 class Laplacian(AbstractSpectralOperator):
@@ -116,8 +124,8 @@ class Laplacian(AbstractSpectralOperator):
     It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)

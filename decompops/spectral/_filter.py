@@ -1,16 +1,17 @@
 """Filters: operators that weaken or remove modes."""
 
 from collections.abc import Callable
-from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box, Number
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from . import _vector
+from ._dealiasing import AbstractDealiasing, Truncate
 from ._operator import AbstractSpectralOperator, multiplied
 
 
@@ -24,7 +25,7 @@ class IsotropicFilter(AbstractSpectralOperator):
     - `box`: the periodic box.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     function: Callable
     box: Box = Box()
 
@@ -32,21 +33,21 @@ class IsotropicFilter(AbstractSpectralOperator):
         if not callable(self.function):
             raise TypeError(f"`function` must be a function of |k|; got {self.function!r}.")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return multiplied(spectrum, self.function(_vector.length(self.wavenumbers(spectrum))), "function")
 
 
 class GaussianFilter(AbstractSpectralOperator):
     """Convolve with a normalised Gaussian of standard deviation `width`: multiply by `exp(-k² width² / 2)`."""
 
-    fft: FFT
+    fft: AbstractTransform
     width: Number
     box: Box = Box()
 
     def __check_init__(self):
         check_number("width", self.width, least=0)
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(jnp.exp(squared * (-0.5 * jnp.asarray(self.width, squared.dtype) ** 2)), spectrum)
 
@@ -55,11 +56,17 @@ class Dealias(AbstractSpectralOperator):
     """Remove the modes that products of two fields alias onto: the projection of the 2/3 rule (Orszag 1971).
 
     What it keeps is known in advance, so nothing else is communicated: see `dealiased`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+    - `dealiasing`: which modes to keep, such as `Truncate(2/3)`.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
-    dealiases: ClassVar[bool] = True
+    dealiasing: AbstractDealiasing = eqx.field(kw_only=True, default=Truncate(), static=True)
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
-        return spectrum
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        return self.dealiasing.masked(self.transform, spectrum)

@@ -1,87 +1,148 @@
 """What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
 
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from equinox import AbstractVar
 from jax import Array
-from jaxtyping import Complex
+from jaxtyping import Inexact, Shaped
 
+from .._basis.slopes import slope_basis, slope_unit
 from .._blocks import axis_names
 from .._box import Box, check_box
-from .._operator.fft import FFT
-from .._operator.transform import Wavenumbers
+from .._operator.derived import Form
+from .._operator.transform import AbstractTransform, Wavenumbers
 from .._remember import remembered
+from . import _vector
+from ._check import check_diagonal, check_fft
+from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
 # What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; the
-# components of a vector, as many as the grid has axes; or those of an axial vector, such as a curl: three in three
-# dimensions, while in two dimensions it is a scalar.
-Components = Literal["any", "scalar", "vector", "axial"]
-Rule = Literal["2/3", "3/2"]
-
-_T = TypeVar("_T")
+# components of a vector, as many as the grid has axes; those of an axial vector, such as a curl: three in three
+# dimensions, while in two dimensions it is a scalar; or a number of fields.
+Name = Literal["any", "scalar", "vector", "axial"]
+Components = Name | int
 
 
 class AbstractSpectral(eqx.Module):
     """Something that works on the spectra of periodic fields: a transform `fft` and a `box`, kept as they were given.
 
-    A subclass declares both as fields. Those whose transform must keep only the modes that products of two fields leave
-    free of aliasing set `dealiases = True`.
+    A subclass declares both as fields. One that multiplies fields also has a rule `dealiasing`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
-        fft: ClassVar[FFT]
+        fft: ClassVar[AbstractTransform]
         box: ClassVar[Box]
     else:
-        fft: AbstractVar[FFT]
+        fft: AbstractVar[AbstractTransform]
         box: AbstractVar[Box]
-    dealiases: ClassVar[bool] = False
+    dealiasing: ClassVar[AbstractDealiasing | None] = None
 
     def __check_init__(self):
         check_box(self.box, len(check_fft(self.fft)))
+        check_diagonal(self.fft)
 
     @property
-    def transform(self) -> FFT:
+    def transform(self) -> AbstractTransform:
         """The transform between fields and the spectra that are worked on.
 
-        It is `fft` with the faster storage order of spectra (docs/performance.md), and dealiased where `dealiases`.
+        It is `fft` with the faster storage order of spectra (docs/performance.md), and the modes of `dealiasing`.
         """
-        return inner_transform(self.fft, dealiases=self.dealiases)
+        return inner_transform(self.fft, self.dealiasing)
 
-    def wavenumbers(self, spectrum: Complex[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
-        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `FFT.wavenumbers`."""
+    def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
+        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `AbstractTransform.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
+    def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
+        """First derivatives of spectra like `spectrum`."""
+        return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform))
+
 
 @remembered
-def inner_transform(fft: FFT, *, dealiases: bool = False) -> FFT:
+def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = None) -> AbstractTransform:
     """The transform that operators use inside; see `AbstractSpectral.transform`."""
-    fft = dealiased(fft) if dealiases else fft
+    fft = fft if dealiasing is None else dealiasing.of_states(fft)
+    if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
+        fft = fft.replace(norm="backward")  # Weights at walls would differ between fields and their slopes.
     return fft.replace(axis_contiguous=max(fft.decomposition.sizes, default=1) > 1)
 
 
-def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
-    """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
+# For each component of a field, or once for all: the axes along which it is a first derivative.
+SlopeAxes = tuple[tuple[int, ...], ...]
 
-    With `real` it must be one of real fields.
+
+def slope_axes(components: Components, ndim: int) -> SlopeAxes:
+    """The axes along which each component of such a field is a slope."""
+    match components:
+        case "vector":
+            return tuple((axis,) for axis in range(ndim))
+        case "axial":
+            return _vector.planes(ndim)
+    return ((),)
+
+
+@remembered
+def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
+    """The unit of each axis in `Nabla`."""
+    return tuple(slope_unit(basis, n) if basis.is_transformed else 1j for basis, n in zip(fft.bases, check_fft(fft)))
+
+
+@remembered
+def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
+    """The axes along which slopes are expanded in another basis than fields."""
+    shape = check_fft(fft)
+    return tuple(axis for axis in fft.transformed if slope_basis(fft.bases[axis], shape[axis]) != fft.bases[axis])
+
+
+def transform_components(
+    fft: AbstractTransform, x: Shaped[Array | np.ndarray, "*x"], slopes: SlopeAxes, form: Form, *, local: bool = False
+) -> Shaped[Array, "*y"]:
+    """Apply a transform in `form` to a field or a spectrum whose components are slopes along different axes.
+
+    Components that are slopes along the same axes are transformed in one call.
     """
-    if not isinstance(fft, FFT):
-        raise TypeError(f"`fft` must be an `FFT`; got {fft!r}.")
-    if fft.decomposition.shape is None:
-        raise ValueError("`fft` must be built with a `shape`; got one without.")
-    if real and not fft.real:
-        raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
-    return fft.decomposition.shape
+    walls = wall_axes(fft)
+    slopes = tuple(tuple(axis for axis in axes if axis in walls) for axes in slopes)
+    kinds = list(dict.fromkeys(slopes))
+    if len(kinds) == 1:
+        return _of_slopes(fft, kinds[0]).apply(x, form, local=local)
+    ndim = fft.decomposition.ndim
+    parts, found = _vector.components(jnp.asarray(x), ndim), {}
+    for kind in kinds:
+        members = [i for i, axes in enumerate(slopes) if axes == kind]
+        group = _vector.stack([parts[i] for i in members], ndim)
+        results = _vector.components(_of_slopes(fft, kind).apply(group, form, local=local), ndim)
+        found.update(zip(members, results))
+    return _vector.stack([found[i] for i in range(len(parts))], ndim)
 
 
-def of_transformed(fft: FFT, values: Sequence[_T]) -> tuple[_T, ...]:
-    """Those of `values`, one for each axis of the grid, that belong to the axes which `fft` transforms."""
-    return tuple(values[axis] for axis in fft.transformed)
+@remembered
+def _of_slopes(fft: AbstractTransform, axes: tuple[int, ...]) -> AbstractTransform:
+    """The transform of fields that are slopes along `axes`."""
+    if not axes:
+        return fft
+    bases, shape = list(fft.bases), check_fft(fft)
+    for axis in axes:
+        bases[axis] = slope_basis(bases[axis], shape[axis])
+    return fft.replace(bases=tuple(bases))
+
+
+def check_slopes(fft: AbstractTransform, components: Components) -> None:
+    """Raise `ValueError` where fields with such components have no expansion, because they have no points at walls."""
+    shape = check_fft(fft)
+    for axis in {axis for axes in slope_axes(components, len(shape)) for axis in axes} & set(wall_axes(fft)):
+        rule = fft.bases[axis].derivative(shape[axis], 1)
+        if rule.first < 0 or rule.first + rule.points > shape[axis]:
+            name = axis_names(len(shape))[axis]
+            raise ValueError(
+                f"`fft` must have a basis along {name} in which the {name} component of a vector is known at a wall "
+                f"where it is not zero; got {fft.bases[axis]}, which has no point there. Use cell centres, type 2 or 4."
+            )
 
 
 def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
@@ -89,11 +150,14 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
 
     Raises `ValueError` for unknown `components`, and for axial vectors where there is no curl.
     """
-    if components not in get_args(Components):
-        raise ValueError(f"`components` must be one of {get_args(Components)}; got {components!r}.")
+    if isinstance(components, int) and components > 0 and not isinstance(components, bool):
+        return (components,)
+    if components not in get_args(Name):
+        raise ValueError(f"`components` must be a positive number or one of {get_args(Name)}; got {components!r}.")
     if components == "axial" and ndim not in (2, 3):
         raise ValueError(f"`fft` must transform a grid of two or three axes, where there is a curl; got {ndim}.")
-    return {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}[components]
+    named = {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}
+    return named[str(components)]
 
 
 def check_components(components: Components, x: Any, ndim: int) -> None:
@@ -104,31 +168,23 @@ def check_components(components: Components, x: Any, ndim: int) -> None:
         raise ValueError(f"`x` must be a vector field of shape (*batch, {ndim}, {lengths}); got {shape}.")
 
 
-def dealiased(fft: FFT, rule: Rule = "2/3") -> FFT:
-    """A transform between a grid and the modes for which products of two fields on that grid are free of aliasing.
+def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate()) -> AbstractTransform:
+    """A transform between a grid and the modes for which products of fields on that grid are free of aliasing.
 
     Products of modes below n/3 alias, on a grid of n points, only onto modes above n/3. So with
-    `padded = dealiased(fft, "3/2")` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact. Give `fft`
-    `norm="forward"` where spectra go from one grid to another: the scale of the others depends on the grid.
+    `padded = dealiased(fft, Pad(3/2))` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `rule`: "2/3" keeps the grid of `fft` and its modes below a third of it; "3/2" keeps the modes of `fft` and
-        takes a grid of 3/2 times as many points, or just more. Either leaves axes alone that `fft` does not transform.
+    - `rule`: `Truncate(2/3)` keeps the grid of `fft` and its modes below a third of it; `Pad(3/2)` keeps the modes of
+        `fft` and takes a finer grid, with `norm="forward"`. Either leaves axes alone that `fft` does not transform.
 
-    **Returns:** an `FFT` with `modes`. A transform that keeps few enough modes already is returned as it is.
+    **Returns:** a transform with `modes`. One that keeps few enough modes already is returned as it is.
 
-    **Raises:** `ValueError` for an `fft` without shape, another rule, and a finer grid that the mesh does not divide
-    where `fft` was built without `pad=True`.
+    **Raises:** `TypeError` for another rule; `ValueError` for an `fft` without shape, and a finer grid that the mesh
+    does not divide where `fft` was built without `pad=True`.
     """
-    if rule not in get_args(Rule):
-        raise ValueError(f"`rule` must be one of {get_args(Rule)}; got {rule!r}.")
-    shape = check_fft(fft)
-    modes, transformed = list(fft.modes or shape), fft.transformed
-    if rule == "2/3":
-        for axis in transformed:  # The highest mode below n / 3, on both sides of zero.
-            modes[axis] = min(modes[axis], 2 * math.ceil(shape[axis] / 3) - 1)
-        return fft.replace(modes=modes)
-    finer = [max(n, 3 * m // 2 + m % 2) if axis in transformed else n for axis, (m, n) in enumerate(zip(modes, shape))]
-    return fft.replace(shape=finer, modes=modes)
+    check_fft(fft)
+    checked = check_dealiasing("rule", rule)
+    return fft if checked is None else checked.of_products(fft)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Complex, Shaped
+from jaxtyping import Inexact, Shaped
 
 from .._blocks import axis_names
 from .._box import Box
@@ -18,10 +18,21 @@ from .._check import check_flag
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from .._structure import Structure
 from . import _vector
-from ._modes import AbstractSpectral, Components, check_components, check_fft, component_axes
+from ._check import check_fft
+from ._modes import (
+    AbstractSpectral,
+    Components,
+    SlopeAxes,
+    check_components,
+    check_slopes,
+    component_axes,
+    slope_axes,
+    transform_components,
+    wall_axes,
+)
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
@@ -33,7 +44,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     transformed in one batched call. The wavenumber along an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether its fields and its results are scalars or vectors, and `dealiases`. Without `components`, each component of
+    whether its fields and its results are scalars or vectors, and `dealiasing`. Without `components`, each component of
     a field is treated by itself. `fft` and `box` are kept as they are given; `transform` is the transform that is used
     inside.
 
@@ -42,7 +53,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
-    **Raises:** `TypeError` for an `fft` that is not an `FFT` and a `box` that is not a `Box`; `ValueError` for an
+    **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
     `fft` without shape and a `box` with another number of axes. Calls raise `ValueError` for a vector field
     without its components.
     """
@@ -58,21 +69,32 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
             )
         for components in pair:
             component_axes(components, ndim)
+        check_slopes(self.fft, pair[0])
 
     @abc.abstractmethod
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         """What happens to a spectrum as `self.transform` returns it, or to one block of it inside a `shard_map`."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         check_components(self.components[1 if form.transposed else 0], x, self.decomposition.ndim)
-        # The adjoint of a transform is its inverse, up to a scale that cancels. So the adjoint multiplies the spectrum
-        # by the adjoint factors, and the transpose is the complex conjugate of the adjoint.
-        forward, inverse = self.transform, self.transform.inverse
-        conjugated = form.transposed != form.conjugated
-        spectrum = forward.apply(jnp.conj(x) if conjugated else x, UNCHANGED, local=local)
-        spectrum = self._adjoint_multiply(spectrum) if form.transposed else self._multiplied(spectrum)
-        result = inverse.apply(spectrum, UNCHANGED, local=local)
-        return jnp.conj(result) if conjugated else result
+        source, target = self.slopes
+        x = jnp.conj(x) if form.conjugated else x
+        if form.transposed:
+            spectrum = self._transformed(x, target, _INVERSE_T, local)
+            result = self._transformed(self._transposed_multiply(spectrum), source, _TRANSPOSED, local)
+        else:
+            spectrum = self._transformed(x, source, UNCHANGED, local)
+            result = self._transformed(self._multiplied(spectrum), target, _INVERSE, local)
+        return jnp.conj(result) if form.conjugated else result
+
+    def _transformed(self, x: Any, slopes: SlopeAxes, form: Form, local: bool) -> Array:
+        return transform_components(self.transform, x, slopes, form, local=local)
+
+    @property
+    def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
+        """Along which axes the components of fields and of results are slopes."""
+        source, target = (slope_axes(components, self.decomposition.ndim) for components in self.components)
+        return source, target
 
     @property
     def decomposition(self) -> Decomposition:
@@ -109,14 +131,17 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
             raise ValueError(f"`{self.title}.multiply` must return a spectrum of shape {shape}; got {result.shape}.")
         return result
 
-    def _adjoint_multiply(self, spectrum: Array) -> Array:
+    def _transposed_multiply(self, spectrum: Array) -> Array:
         ndim = self.decomposition.ndim
         source, target = self._component_axes()
         # `linear_transpose` needs the shape, dtype and sharding of a spectrum before `multiply`, and no values.
         primal = _vector.components(spectrum, ndim)[0] if target else spectrum
         primal = _vector.stack([primal] * source[0], ndim) if source else primal
-        (result,) = jax.linear_transpose(self.multiply, primal)(jnp.conj(spectrum))
-        return jnp.conj(result)
+        (result,) = jax.linear_transpose(self.multiply, primal)(spectrum)
+        return result
+
+
+_INVERSE, _TRANSPOSED, _INVERSE_T = Form(inverted=True), Form(transposed=True), Form(inverted=True, transposed=True)
 
 
 class SpectralOperator(AbstractSpectralOperator):
@@ -146,7 +171,7 @@ class SpectralOperator(AbstractSpectralOperator):
     broadcast against the spectrum.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     symbol: Callable
     box: Box = Box()
     nyquist: bool = eqx.field(static=True, kw_only=True, default=True)
@@ -156,8 +181,13 @@ class SpectralOperator(AbstractSpectralOperator):
             names = ", ".join(f"k{axis}" for axis in axis_names(len(check_fft(self.fft))))
             raise TypeError(f"`symbol` must be a function of ({names}); got {self.symbol!r}.")
         check_flag("nyquist", self.nyquist)
+        if not self.nyquist and wall_axes(self.fft):
+            raise ValueError(
+                "`nyquist` must be True between walls, where a symbol must be even in each wavenumber; got False. "
+                "For odd derivatives use `Derivative`."
+            )
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         factors = self.symbol(*self.wavenumbers(spectrum, nyquist=self.nyquist))
         return multiplied(spectrum, factors, "symbol")
 

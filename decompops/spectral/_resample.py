@@ -13,7 +13,7 @@ from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
-from ._modes import check_fft, of_transformed
+from ._check import check_fft, of_transformed
 
 
 class Resample(AbstractPlanned):

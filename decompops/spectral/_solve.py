@@ -7,26 +7,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import Complex
+from jaxtyping import Inexact
 
 from .._box import Box, Number, check_box
 from .._check import check_number
-from .._operator.fft import FFT
+from .._operator.transform import AbstractTransform
 from . import _vector
-from ._modes import Components, check_fft
+from ._check import check_fft
+from ._modes import Components
 from ._operator import AbstractSpectralOperator
 
 
 class Poisson(AbstractSpectralOperator):
-    """The zero-mean solution u of Poisson's equation `∇²u = f` for a periodic right-hand side f.
+    """The solution u of Poisson's equation `∇²u = f`, with the boundary conditions of the bases of `fft`.
 
-    The mean of f, for which there is no solution, is ignored.
+    Where these are periodic or Neumann's along every axis, the mean of f, for which there is no solution, is ignored,
+    and the mean of u is zero. Means are those of the series: a point on a wall counts half.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
 
 
@@ -36,13 +38,13 @@ class InverseDivergence(AbstractSpectralOperator):
     A force from its source, a displacement from a density. The means of f and v are ignored and zero.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
-        k = self.wavenumbers(spectrum, nyquist=False)
-        return _vector.gradient(k, _vector.times(-_vector.inverse(_vector.squared(k)), spectrum))
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        nabla = self.nabla(spectrum)
+        return nabla.gradient(_vector.times(-_vector.inverse(_vector.squared(nabla.k)), spectrum))
 
 
 class InverseCurl(AbstractSpectralOperator):
@@ -54,17 +56,17 @@ class InverseCurl(AbstractSpectralOperator):
     **Raises:** `ValueError` for a grid of another number of axes than two or three.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*result"]:
-        k = self.wavenumbers(spectrum, nyquist=False)
-        return _vector.curl_of_axial(k, _vector.times(_vector.inverse(_vector.squared(k)), spectrum))
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        nabla = self.nabla(spectrum)
+        return nabla.curl_of_axial(_vector.times(_vector.inverse(_vector.squared(nabla.k)), spectrum))
 
 
 class Helmholtz(AbstractSpectralOperator):
-    """The solution u of `(shift - ∇²) u = f` for a periodic right-hand side f.
+    """The solution u of `(shift - ∇²) u = f`, with the boundary conditions of the bases of `fft`.
 
     With a positive `shift` this is the screened (modified) equation, such as that of an implicit step of diffusion;
     with `shift = -κ²`, Helmholtz' own `(∇² + κ²) u = -f`.
@@ -75,11 +77,11 @@ class Helmholtz(AbstractSpectralOperator):
     - `shift`: a real number, in inverse units of length squared. May be traced, to differentiate by.
     - `box`: the periodic box.
 
-    **Raises:** `ValueError` for a `shift` at a resonance, where `-shift` is the square of a wavenumber of the grid,
-    which zero always is.
+    **Raises:** `ValueError` for a `shift` at a resonance, where `-shift` is the square of a wavenumber of the grid, as
+    zero is where all axes are periodic or Neumann's.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     shift: Number
     box: Box = Box()
 
@@ -93,7 +95,7 @@ class Helmholtz(AbstractSpectralOperator):
                 f"operator has no inverse; got {self.shift!r}."
             )
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         squared = _vector.squared(self.wavenumbers(spectrum))
         return _vector.times(1 / (jnp.asarray(self.shift, squared.dtype) + squared), spectrum)
 
@@ -104,23 +106,20 @@ class LerayProjection(AbstractSpectralOperator):
     The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
     """
 
-    fft: FFT
+    fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
-    def multiply(self, spectrum: Complex[Array, "*spectrum"]) -> Complex[Array, "*spectrum"]:
-        return _vector.projection(self.wavenumbers(spectrum, nyquist=False), spectrum)
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        return self.nabla(spectrum).projection(spectrum)
 
 
-def _has_resonance(fft: FFT, shift: float, box: Box) -> bool:
-    if shift >= 0:
-        return shift == 0
+def _has_resonance(fft: AbstractTransform, shift: float, box: Box) -> bool:
+    if shift > 0:
+        return False
     shape = fft.modes or check_fft(fft)
     lengths: Any = check_box(box, len(shape)).lengths
-    squares = [
-        np.unique((2 * np.pi * np.arange(n // 2 + 1) / length) ** 2) if axis in fft.transformed else np.zeros(1)
-        for axis, (n, length) in enumerate(zip(shape, lengths))
-    ]
+    squares = [np.unique((basis.wavenumbers(n) / length) ** 2) for basis, n, length in zip(fft.bases, shape, lengths)]
     *others, last = squares
     sums = functools.reduce(lambda sums, more: np.unique(np.add.outer(sums, more)), others, np.zeros(1))
     needed = -shift - sums[sums <= -shift * (1 + 1e-12)]  # along the last axis

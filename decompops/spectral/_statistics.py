@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import PartitionSpec
-from jaxtyping import Complex, Float, Key, Shaped, UInt32
+from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
 from .. import _compat
 from .._blocks import axis_names, entry_names
@@ -22,7 +22,7 @@ from .._decomposition import Decomposition
 from .._layout import check_global
 from .._operator.fft import FFT
 from .._operator.planned import pad
-from .._operator.transform import real_dtype
+from .._operator.transform import AbstractTransform, real_dtype
 from .._sharding import (
     batch_in_type,
     manual_axes,
@@ -31,8 +31,9 @@ from .._sharding import (
     mesh_with_devices,
 )
 from . import _vector
+from ._check import check_fft, of_transformed
 from ._filter import IsotropicFilter
-from ._modes import check_fft, inner_transform, of_transformed
+from ._modes import inner_transform
 
 
 class GaussianRandomField(eqx.Module):
@@ -153,7 +154,7 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: FFT, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
+    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
     """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
@@ -175,12 +176,12 @@ def power_spectrum(
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "call this outside")
-    fft = inner_transform(fft).replace(norm="backward")
+    fft = inner_transform(fft.replace(norm="backward"))
     return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 
 
 @eqx.filter_jit
-def _power_spectrum(fft: FFT, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
+def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
     spectrum, shells, ndim = fft(u), len(bounds) - 1, fft.decomposition.ndim
     squared = spectrum.real**2 + spectrum.imag**2
     dtype = squared.dtype
@@ -210,7 +211,7 @@ def _power_spectrum(fft: FFT, u: Array, box: Box, bounds: tuple[float, ...]) -> 
     return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume / cells**2, dtype), modes)
 
 
-def mean_square(fft: FFT, spectrum: Complex[Array, "*spectrum"]) -> Float[Array, "*batch"]:
+def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
 
     `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates,
@@ -224,20 +225,20 @@ def mean_square(fft: FFT, spectrum: Complex[Array, "*spectrum"]) -> Float[Array,
     **Returns:** real numbers of shape `(*batch,)`.
     """
     shape, layout = check_fft(fft), fft.out_layout
-    if not jnp.iscomplexobj(spectrum):
+    if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     layout.check(spectrum, "spectrum")
     spectrum = pad(jnp.asarray(spectrum), layout.blocks)
     weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
     total = jnp.sum(
-        jnp.where(weights == 0, 0, weights * (spectrum.real**2 + spectrum.imag**2)), tuple(range(-len(shape), 0))
+        jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
     )
-    cells = math.prod(of_transformed(fft, shape))
-    lines = math.prod(shape) // cells  # the points of the axes that are not transformed
-    return total / (float(cells) ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] * lines)
+    inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
+    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))  # of the axes that are not transformed
+    return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 
 
-def _edges(fft: FFT, box: Box, edges: Any) -> tuple[float, ...]:
+def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         try:
             bounds = np.asarray(edges, float)
@@ -256,7 +257,7 @@ def _edges(fft: FFT, box: Box, edges: Any) -> tuple[float, ...]:
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
-def _transformed_box(fft: FFT, box: Box) -> Box:
+def _transformed_box(fft: AbstractTransform, box: Box) -> Box:
     """The box of the axes that `fft` transforms."""
     lengths: Any = check_box(box, len(check_fft(fft))).lengths
     return Box(of_transformed(fft, lengths))

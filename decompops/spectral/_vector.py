@@ -2,15 +2,19 @@
 
 `k` are wavenumbers, such as `(kx, ky, kz)`: as many as the grid has axes. The components of a vector stand right before
 these axes, as many. An *axial vector*, such as a vorticity, has a component for each of the `planes`.
+
+Between walls, where fields are cosines along an axis, slopes along that axis are sines: component i of a vector is a
+slope along axis i, and the component of an axial vector in a plane is one along both axes of the plane.
 """
 
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from .._operator.transform import Wavenumbers
@@ -40,24 +44,19 @@ def total(terms: Iterable[Array]) -> Array:
 def times(factor: Array, spectrum: Array) -> Array:
     """`factor * spectrum` in the spectrum's precision; a real factor costs no complex product."""
     if jnp.issubdtype(factor.dtype, jnp.complexfloating):
-        return factor.astype(spectrum.dtype) * spectrum
-    factor = factor.astype(spectrum.real.dtype)
+        return factor.astype(np.result_type(spectrum.dtype, np.complex64)) * spectrum
+    factor = factor.astype(jnp.finfo(spectrum.dtype).dtype)
+    if not jnp.iscomplexobj(spectrum):
+        return factor * spectrum
     return lax.complex(factor * spectrum.real, factor * spectrum.imag)
 
 
-def times_i(factor: Array, spectrum: Array) -> Array:
-    """`1j * factor * spectrum` for a real factor."""
+def times_unit(unit: complex | float, factor: Array, spectrum: Array) -> Array:
+    """`unit * factor * spectrum` for a real factor and a unit that is ±1 or ±i."""
+    if not complex(unit).imag:
+        return times(factor if unit == 1 else -factor, spectrum)
+    factor = factor.astype(jnp.finfo(spectrum.dtype).dtype) * complex(unit).imag
     return lax.complex(-factor * spectrum.imag, factor * spectrum.real)
-
-
-def gradient(k: Wavenumbers, scalar: Array) -> Array:
-    """The spectrum of the gradient, `i k s`. Take wavenumbers without Nyquist modes, as for all first derivatives."""
-    return stack((times_i(component, scalar) for component in k), len(k))
-
-
-def divergence(k: Wavenumbers, vector: Array) -> Array:
-    """The spectrum of the divergence, `i k·v`."""
-    return total(map(times_i, k, components(vector, len(k))))
 
 
 def planes(ndim: int) -> tuple[tuple[int, int], ...]:
@@ -65,13 +64,7 @@ def planes(ndim: int) -> tuple[tuple[int, int], ...]:
     return ((1, 2), (2, 0), (0, 1)) if ndim == 3 else tuple(itertools.combinations(range(ndim), 2))
 
 
-def rotation(k: Wavenumbers, vector: Array) -> Parts:
-    """The spectrum of the vorticity `∂v_j/∂x_i - ∂v_i/∂x_j`, for each of the `planes`."""
-    v = components(vector, len(k))
-    return tuple(times_i(k[i], v[j]) - times_i(k[j], v[i]) for i, j in planes(len(k)))
-
-
-def cross(a: Parts, axial: Parts, product: Callable[[Array, Array], Array] = operator.mul) -> Parts:
+def cross(a: Sequence[Any], axial: Parts, product: Callable[[Any, Array], Array] = operator.mul) -> Parts:
     """The cross product `a × w` of a vector and an axial vector, given by their components, in two or more dimensions.
 
     In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
@@ -84,18 +77,6 @@ def cross(a: Parts, axial: Parts, product: Callable[[Array, Array], Array] = ope
         return functools.reduce(operator.sub, minus, total(plus)) if plus else -total(minus)
 
     return tuple(map(component, range(len(a))))
-
-
-def curl(k: Wavenumbers, vector: Array) -> Array:
-    """The spectrum of the curl, `i k × v`: in three dimensions a vector, in two a scalar."""
-    parts = rotation(k, vector)
-    return stack(parts, len(k)) if len(k) == 3 else parts[0]
-
-
-def curl_of_axial(k: Wavenumbers, axial: Array) -> Array:
-    """The spectrum of the curl of what `curl` returns: a vector. In two dimensions `i (k_y s, -k_x s)` of a scalar."""
-    parts = components(axial, len(k)) if len(k) == 3 else (axial,)
-    return stack(cross(k, parts, times_i), len(k))
 
 
 def squared(k: Wavenumbers) -> Array:
@@ -114,13 +95,62 @@ def inverse(symbol: Array) -> Array:
     return jnp.where(symbol == 0, 0, 1 / jnp.where(symbol == 0, 1, symbol))
 
 
-def projection(k: Wavenumbers, vector: Array) -> Array:
-    """The divergence-free part, `v - k (k·v) / k²`."""
-    parts = components(vector, len(k))
-    longitudinal = times(inverse(squared(k)), total(map(times, k, parts)))
-    return stack((part - times(component, longitudinal) for component, part in zip(k, parts)), len(k))
-
-
 def cast(value: Any, like: Array) -> Array:
     """A real parameter, such as a viscosity, in the precision of the spectrum `like`."""
     return jnp.asarray(value, jnp.finfo(like.dtype).dtype)
+
+
+class Nabla(NamedTuple):
+    """First derivatives of spectra: wavenumbers without Nyquist modes, and a unit for each axis.
+
+    A derivative along an axis multiplies by `unit * k` what is no slope along it, and by `-k / unit` a slope: the unit
+    of Fourier modes is i, that of cosines -1, because their derivatives are `-k sin`.
+    """
+
+    k: Wavenumbers
+    units: tuple[complex, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.k)
+
+    def rise(self, axis: int, part: Array) -> Array:
+        """The derivative along an axis of what is no slope along it."""
+        return times_unit(self.units[axis], self.k[axis], part)
+
+    def fall(self, axis: int, part: Array) -> Array:
+        """The derivative along an axis of a slope along it."""
+        return times_unit(-1 / self.units[axis], self.k[axis], part)
+
+    def gradient(self, scalar: Array) -> Array:
+        """The spectrum of the gradient of a scalar."""
+        return stack((self.rise(axis, scalar) for axis in range(self.ndim)), self.ndim)
+
+    def divergence(self, vector: Array) -> Array:
+        """The spectrum of the divergence."""
+        return total(map(self.fall, range(self.ndim), components(vector, self.ndim)))
+
+    def rotation(self, vector: Array) -> Parts:
+        """The spectrum of the vorticity `∂v_j/∂x_i - ∂v_i/∂x_j`, for each of the `planes`."""
+        v = components(vector, self.ndim)
+        return tuple(self.rise(i, v[j]) - self.rise(j, v[i]) for i, j in planes(self.ndim))
+
+    def curl(self, vector: Array) -> Array:
+        """The spectrum of the curl: in three dimensions a vector, in two a scalar."""
+        parts = self.rotation(vector)
+        return stack(parts, self.ndim) if self.ndim == 3 else parts[0]
+
+    def curl_of_axial(self, axial: Array) -> Array:
+        """The spectrum of the curl of what `curl` returns: a vector. In two dimensions `(∂s/∂y, -∂s/∂x)`."""
+        parts = components(axial, self.ndim) if self.ndim == 3 else (axial,)
+        return stack(cross(range(self.ndim), parts, self.fall), self.ndim)
+
+    def projection(self, vector: Array) -> Array:
+        """The divergence-free part, `v - ∇ (∇²)⁻¹ ∇·v`."""
+        parts = components(vector, self.ndim)
+        units = [unit / self.units[0] for unit in self.units]  # so that of Fourier modes nothing is left
+        along = total(times_unit(1 / unit, k, part) for unit, k, part in zip(units, self.k, parts))
+        longitudinal = times(inverse(squared(self.k)), along)
+        return stack(
+            (part - times_unit(unit, k, longitudinal) for unit, k, part in zip(units, self.k, parts)), self.ndim
+        )

@@ -162,5 +162,5 @@ def test_bad_input(plain):
     unchecked = {"fft": plain.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)}
     with pytest.raises(TypeError, match="`activation` must be a function; got 'gelu'"):
         plain.nn.FNO3D(**usual | unchecked, activation="gelu", key=key)
-    with pytest.raises(TypeError, match="`fft` must be an `FFT`; got None"):
+    with pytest.raises(TypeError, match="`fft` must be an `FFT` or a `Transform`; got None"):
         plain.nn.FNO3D(**usual | {"fft": None}, key=key)

@@ -180,7 +180,7 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.KuramotoSivashinsky(fft, (1, 2, 3)), r"`box` must be a `Box`.*got \(1, 2, 3\)"),
         (lambda: plain.pde.NavierStokes(fft, 1.0, forcing=3), r"`forcing` must be a function.*got 3"),
         (lambda: plain.pde.NavierStokes(plain.FFT3D(make_mesh((1, 1))), 1.0), r"`fft` must be built with a `shape`"),
-        (lambda: plain.pde.NavierStokes(None, 1.0), r"`fft` must be an `FFT`; got None"),
+        (lambda: plain.pde.NavierStokes(None, 1.0), r"`fft` must be an `FFT` or a `Transform`; got None"),
         *(
             (
                 lambda make=make: make(plain.FFT3D(fft.decomposition)),

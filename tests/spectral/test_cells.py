@@ -270,6 +270,11 @@ def cells_of(package) -> dops.Cells:
             ValueError,
             "`transform` must have the basis `Cells` along x; got Fourier",
         ),
+        (
+            lambda d: d.spectral.Poisson(transform_of(d, cells_of(d), d.Fourier(), d.Fourier())),
+            ValueError,
+            "`fft` must have bases of which each mode has one wavenumber, .*; got Cells.* along x. Operators for",
+        ),
         (lambda d: d.spectral.CellsPoisson(d.FFT3D(), "neumann"), TypeError, "`transform` must be a `Transform`; got"),
         (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got \'robin\''),
         (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),

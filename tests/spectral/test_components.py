@@ -27,7 +27,7 @@ def scaling(of):
     [
         ("vector", r"`components` must be a pair, of fields and of results.*; got 'vector'"),
         (("any", "scalar"), r"`components` must be a pair.*; got \('any', 'scalar'\)"),
-        (("vektor", "scalar"), r"`components` must be one of .*; got 'vektor'"),
+        (("vektor", "scalar"), r"`components` must be a positive number or one of .*; got 'vektor'"),
     ],
 )
 def test_components_are_a_pair_of_known_names(components, text):

@@ -89,10 +89,10 @@ def test_products_are_free_of_aliasing(sizes, shape):
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=True, norm="forward")
 
     # 3/2: the modes of `fft`, on a finer grid.
-    padded = spectral.dealiased(fft, "3/2")
+    padded = spectral.dealiased(fft, spectral.Pad(3 / 2))
     grid = padded.decomposition.shape
     assert all(3 * m <= 2 * n < 3 * m + 4 for m, n in zip(shape, grid))
-    assert spectral.dealiased(padded, "3/2") == padded
+    assert spectral.dealiased(padded, spectral.Pad(3 / 2)) == padded
     a, b = coefficients(shape, 0), coefficients(shape, 1)
     multiply = jax.jit(lambda u, v: padded(padded.inverse(padded(u)) * padded.inverse(padded(v))))
     product = multiply(*(padded.decomposition.shard(field(c, grid)) for c in (a, b)))
@@ -125,9 +125,12 @@ BAD = [
     (lambda d, f: d.spectral.GaussianFilter(f, np.inf), "`width` must be .* at least 0; got inf"),
     (lambda d, f: d.spectral.GaussianFilter(f, np.ones(3)), r"`width` must be one real number; got array"),
     (lambda d, f: d.spectral.GaussianFilter(f, None), "`width` must be one real number; got None"),
-    (lambda d, f: d.spectral.dealiased(f, "1/2"), r"`rule` must be one of \('2/3', '3/2'\); got '1/2'"),
+    (lambda d, f: d.spectral.dealiased(f, "1/2"), r"`rule` must be `Truncate\(2/3\)`, .* or None; got '1/2'"),
+    (lambda d, f: d.spectral.Truncate(1.5), "`fraction` must be more than 0 and at most 1; got 1.5"),
+    (lambda d, f: d.spectral.Mask(0), "`fraction` must be more than 0 and at most 1; got 0"),
+    (lambda d, f: d.spectral.Pad(0.5), "`factor` must be a finite number of at least 1; got 0.5"),
     (lambda d, f: d.spectral.dealiased(d.FFT3D(f.decomposition.mesh)), "`fft` must be built with a `shape`"),
-    (lambda d, f: d.spectral.Dealias(f.decomposition), "`fft` must be an `FFT`; got Decomposition"),
+    (lambda d, f: d.spectral.Dealias(f.decomposition), "`fft` must be an `FFT` or a `Transform`; got Decomposition"),
 ]
 
 

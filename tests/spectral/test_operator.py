@@ -363,7 +363,7 @@ BAD = [
         lambda d, f: d.spectral.Laplacian(d.FFT3D(f.decomposition.mesh)),
         "`fft` must be built with a `shape`; got one without",
     ),
-    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT`; got FFT3D.inverse"),
+    (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT` or a `Transform`; got FFT3D.inverse"),
     (lambda d, f: d.spectral.Gradient(f, 1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
     (
         lambda d, f: d.spectral.Curl(f, d.Box((1.0, 2.0))),

@@ -302,7 +302,10 @@ BAD = [
         r"`spectrum` must have shape .*; got \(4, 4, 5\)",
     ),
     (lambda d, f: d.spectral.mean_square(f, np.ones((4, 4, 3))), "`spectrum` must be complex, .*; got float64"),
-    (lambda d, f: d.spectral.mean_square(f.inverse, np.ones((4, 4, 3), complex)), "`fft` must be an `FFT`; got"),
+    (
+        lambda d, f: d.spectral.mean_square(f.inverse, np.ones((4, 4, 3), complex)),
+        "`fft` must be an `FFT` or a `Transform`; got",
+    ),
 ]
 
 

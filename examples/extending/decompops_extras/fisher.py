@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import decompops as dops
+from decompops import spectral
 from decompops.extend import AbstractEquation, Number, check_number, vector
 
 
@@ -20,7 +21,7 @@ class Fisher(AbstractEquation):
     diffusivity: Number
     growth: Number
     box: dops.Box = dops.Box()
-    dealiases: ClassVar = True  # because it multiplies two fields
+    dealiasing: ClassVar = spectral.Truncate(2 / 3)  # because it multiplies two fields
 
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)
@@ -31,5 +32,5 @@ class Fisher(AbstractEquation):
         return vector.cast(self.growth, u) - vector.cast(self.diffusivity, u) * squared
 
     def nonlinear(self, t, u, args=None):
-        field = self.transform.inverse(u)
-        return vector.times(-vector.cast(self.growth, u), self.transform(field**2))
+        field = self.to_grid(u)
+        return vector.times(-vector.cast(self.growth, u), self.from_grid(field**2))

@@ -54,6 +54,9 @@ class Hartley(AbstractBasis):
     def truncation(self, n, kept, *, nyquist):
         return Fourier().truncation(n, kept, nyquist=nyquist)
 
+    def points_below(self, n, fraction):
+        return Fourier().points_below(n, fraction)
+
     def derivative(self, n, order):
         # The slope of cos φ + sin φ is cos(-φ) + sin(-φ): the coefficients of k and -k change places.
         runs = tuple(Run(k, -k % n, 1) for k in range(n)) if order % 2 else (Run(0, 0, n),)

@@ -17,5 +17,5 @@ class Potential(AbstractSpectralOperator):
     components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
 
     def multiply(self, spectrum):
-        k = self.wavenumbers(spectrum, nyquist=False)  # as for all odd derivatives
-        return vector.times(-vector.inverse(vector.squared(k)), vector.divergence(k, spectrum))
+        nabla = self.nabla(spectrum)
+        return vector.times(-vector.inverse(vector.squared(nabla.k)), nabla.divergence(spectrum))

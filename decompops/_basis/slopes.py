@@ -1,0 +1,113 @@
+"""Slopes: the basis of first derivatives, with each mode where the field's own basis has it."""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
+
+
+@dataclass(frozen=True)
+class Slopes(AbstractBasis):
+    """First derivatives, along one axis, of fields in another basis: sines where that has cosines.
+
+    The coefficient of a mode stands where `base` has that mode, so that a derivative multiplies coefficients and moves
+    none. Modes that `base` does not have are left out, and so are points at which slopes are zero.
+
+    - `base`: the basis of the fields.
+    - `slope`: the basis that their first derivatives are expanded in.
+    """
+
+    base: AbstractBasis
+    slope: AbstractBasis
+
+    @property
+    def kinds(self) -> tuple[Kind | None, Kind | None]:
+        return self.slope.kinds
+
+    @property
+    def forward(self) -> AbstractLineTransform:
+        return self.slope.forward
+
+    @property
+    def is_transformed(self) -> bool:
+        return True
+
+    @property
+    def is_diagonal(self) -> bool:
+        return self.base.is_diagonal
+
+    def joined(self, last: AbstractBasis) -> AbstractLineTransform | None:
+        return self.slope.joined(last.slope if isinstance(last, Slopes) else last)
+
+    def orthogonalized(self) -> "Slopes":
+        raise ValueError(f'`norm` must be "backward" or "forward" for slopes of fields in the basis {self.base}.')
+
+    def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
+        rule = self.base.derivative(n, 1)
+        first, past = max(rule.first, 0), min(rule.first + rule.points, n)
+        return rule.points, (Run(first, first - rule.first, past - first),)
+
+    def computed(self, n: int) -> int:
+        return self.slope.stored(self.base.derivative(n, 1).points)
+
+    def inverse_scale(self, n: int) -> float:
+        return self.base.inverse_scale(n)
+
+    def stored(self, n: int) -> int:
+        return self.base.stored(n)
+
+    def points(self, n: int) -> np.ndarray:
+        return self.base.points(n)
+
+    def weights(self, n: int) -> np.ndarray:
+        return self.base.weights(n)
+
+    def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
+        return self.base.wavenumbers(n, nyquist=nyquist)
+
+    def multiplicity(self, n: int, kept: int) -> np.ndarray:
+        return self.base.multiplicity(n, kept)
+
+    def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
+        places = np.full(self.base.stored(n), -1)  # Of each mode of the base, where the slope's transform has it.
+        for run in self.base.derivative(n, 1).runs:
+            places[run.source : run.source + run.length] = np.arange(run.target, run.target + run.length)
+        pairs = [
+            (int(places[run.source + i]), run.target + i)
+            for run in self.base.truncation(n, kept, nyquist=False)
+            for i in range(run.length)
+        ]
+        found = sorted((pair for pair in pairs if pair[0] >= 0), key=lambda pair: pair[1])
+        del nyquist  # The slope of a Nyquist mode is not known.
+        return _runs(found)
+
+    def points_below(self, n: int, fraction: float) -> int:
+        return self.base.points_below(n, fraction)
+
+    def derivative(self, n: int, order: int) -> DerivativeRule:
+        first, both = self.base.derivative(n, 1), self.base.derivative(n, order + 1)
+        basis = self.base if order % 2 else self
+        return DerivativeRule(basis, n, both.factor / first.factor, (Run(0, 0, self.stored(n)),))
+
+
+def slope_basis(base: AbstractBasis, n: int) -> AbstractBasis:
+    """The basis of first derivatives of fields on `n` points: `base` itself where it has them in the same places."""
+    rule = base.derivative(n, 1)
+    same = rule.basis == base and rule.points == n and rule.runs == (Run(0, 0, base.stored(n)),)
+    return base if same else Slopes(base, rule.basis)
+
+
+def slope_unit(base: AbstractBasis, n: int) -> complex:
+    """What a first derivative multiplies coefficients by, besides the wavenumber: ±1 or ±i."""
+    return complex(base.derivative(n, 1).factor)
+
+
+def _runs(pairs: list[tuple[int, int]]) -> tuple[Run, ...]:
+    """Pairs of a source and a target, by increasing target, as runs of consecutive ones."""
+    runs = []
+    for _, group in groupby(enumerate(pairs), lambda item: (item[1][0] - item[0], item[1][1] - item[0])):
+        members = [pair for _, pair in group]
+        runs.append(Run(*members[0], len(members)))
+    return tuple(runs)
