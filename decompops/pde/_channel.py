@@ -39,8 +39,8 @@ class Channel(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, half
-        along one of them.
+    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
+        which the last one is halved.
     - `viscosity`: ν, a number of more than zero. May be traced, to differentiate by.
     - `box`: the lengths; along x the distance of the walls.
     - `drive`: G, a number.

@@ -46,8 +46,8 @@ class RayleighBenard(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, half
-        along one of them.
+    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
+        which the last one is halved.
     - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. May be traced, to differentiate by.
     - `box`: the lengths; that along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1: a number, or an array for the axes along the
@@ -122,7 +122,7 @@ class RayleighBenard(AbstractWallFlow):
         return jnp.sqrt(prandtl / rayleigh), 1 / jnp.sqrt(rayleigh * prandtl)
 
     def _wall_sums(self, like: Array) -> Array:
-        """Half the sum and half the difference of the temperatures of both walls, for each mode along them, in pairs."""
+        """Half the sum and half the difference of both walls' temperatures, for each mode along them, in pairs."""
         bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
         if bottom.ndim == top.ndim == 0:
             halves = jnp.stack([bottom + top, bottom - top]) / 2

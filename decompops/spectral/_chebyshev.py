@@ -87,12 +87,12 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The matrix of two integrations with respect to ξ: from T_{k-2}, T_k and T_{k+2} to T_k, for k of at least 2."""
+        """The matrix of two integrations with respect to ξ: from T_{k-2}, T_k and T_{k+2} to T_k, for k ≥ 2."""
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))
         upper = np.where(self._numbers + 2 < self.modes, 1 / (4 * k * (k + 1)), 0)
-        return tuple(np.where(rows, values, 0) for values in (lower, -1 / (2 * (k**2 - 1)), upper))
+        return np.where(rows, lower, 0), np.where(rows, -1 / (2 * (k**2 - 1)), 0), np.where(rows, upper, 0)
 
     def double_integral(self, pairs: Array) -> Array:
         """`integral` twice, without the coefficients of T_0 and T_1 after both."""
