@@ -57,6 +57,7 @@ SUBPACKAGES = {
     },
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
+        *("Channel", "RayleighBenard"),
         *("CahnHilliard", "Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "History"),
         *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "RealSpace", "SBDF", "Smagorinsky"),
@@ -213,8 +214,8 @@ def test_plain_data_knows_nothing_of_jax():
 
 
 def test_equations_and_layers_stand_on_the_same_few_files():
-    """`pde` and `nn` do not know of each other, and share four files of `spectral`."""
-    shared = {f"spectral.{name}" for name in ("_check", "_dealiasing", "_modes", "_vector")}
+    """`pde` and `nn` do not know of each other, and share a few files of `spectral`."""
+    shared = {f"spectral.{name}" for name in ("_chebyshev", "_check", "_dealiasing", "_modes", "_vector")}
     for package, other in (("pde", "nn"), ("nn", "pde")):
         for path in PACKAGE.joinpath(package).glob("*.py"):
             found = {name for name in imports(path) if name.split(".")[0] in ("spectral", other)} - {"spectral"}

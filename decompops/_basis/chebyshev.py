@@ -107,7 +107,8 @@ class Chebyshev(AbstractBasis):
         return (Run(0, 0, kept),)
 
     def points_below(self, n: int, fraction: float) -> int:
-        return min(n, max(1, math.ceil(fraction * n)))
+        below = math.ceil(fraction * (n - 1 if self.type == 1 else n))  # Products of cosines alias as those of θ do.
+        return min(n, max(2 if self.type == 1 else 1, below))
 
     def derivative(self, n: int, order: int) -> DerivativeRule:
         if order:

@@ -36,7 +36,7 @@ class Slopes(AbstractBasis):
 
     @property
     def is_diagonal(self) -> bool:
-        return True
+        return self.base.is_diagonal
 
     def joined(self, last: AbstractBasis) -> AbstractLineTransform | None:
         return self.slope.joined(last.slope if isinstance(last, Slopes) else last)

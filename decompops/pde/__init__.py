@@ -1,6 +1,7 @@
 """Partial differential equations on periodic grids, and integrators for stiff ones."""
 
 from ._burgers import Burgers as Burgers
+from ._channel import Channel as Channel
 from ._equation import (
     AbstractEquation as AbstractEquation,
     AbstractSplitEquation as AbstractSplitEquation,
@@ -23,6 +24,7 @@ from ._phase_field import (
     CahnHilliard as CahnHilliard,
     SwiftHohenberg as SwiftHohenberg,
 )
+from ._rayleigh_benard import RayleighBenard as RayleighBenard
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
 from ._sbdf import SBDF as SBDF
 from ._smagorinsky import Smagorinsky as Smagorinsky

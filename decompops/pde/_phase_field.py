@@ -14,7 +14,7 @@ from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
-from ._equation import AbstractEquation, Time
+from ._equation import AbstractEquation, Time, Walls
 
 
 class AllenCahn(AbstractEquation):
@@ -38,6 +38,7 @@ class AllenCahn(AbstractEquation):
     linear_rate: Number = eqx.field(kw_only=True, default=1.0)
     cubic_rate: Number = eqx.field(kw_only=True, default=-1.0)
     components: ClassVar[Components] = "scalar"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)
 
     def __check_init__(self):
@@ -77,6 +78,7 @@ class CahnHilliard(AbstractEquation):
     linear_potential: Number = eqx.field(kw_only=True, default=-1.0)
     cubic_potential: Number = eqx.field(kw_only=True, default=1.0)
     components: ClassVar[Components] = "scalar"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)
 
     def __check_init__(self):
@@ -129,6 +131,7 @@ class SwiftHohenberg(AbstractEquation):
     critical: Number = eqx.field(kw_only=True, default=1.0)
     polynomial: tuple[Number, ...] = eqx.field(kw_only=True, default=(0.0, 0.0, 1.0, -1.0), converter=_polynomial)
     components: ClassVar[Components] = "scalar"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)
 
     def __check_init__(self):

@@ -13,7 +13,7 @@ from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
-from ._equation import AbstractEquation, Time
+from ._equation import AbstractEquation, Time, Walls
 from ._symbols import constant
 
 
@@ -35,6 +35,7 @@ class FisherKPP(AbstractEquation):
     rate: Number
     box: Box = Box()
     components: ClassVar[Components] = "scalar"
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
@@ -70,6 +71,7 @@ class GrayScott(AbstractEquation):
     kill: Number
     box: Box = Box()
     components: ClassVar[Components] = 2
+    walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)
 
     def __check_init__(self):

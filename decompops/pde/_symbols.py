@@ -7,7 +7,7 @@ from jax import Array
 
 from .._operator.transform import AbstractTransform, Wavenumbers
 from ..spectral import _vector
-from ..spectral._check import check_fft, of_transformed
+from ..spectral._check import check_fft
 
 
 def fourth_power(k: Wavenumbers, isotropic: bool) -> Array:
@@ -24,7 +24,8 @@ def third_power(k: Wavenumbers, coefficients: tuple[Array, ...], isotropic: bool
 
 def size_of_constant(transform: AbstractTransform) -> float:
     """The only coefficient of the spectrum of the field 1, which is at the mean."""
-    points = float(math.prod(of_transformed(transform, check_fft(transform))))
+    shape = check_fft(transform)
+    points = 1 / math.prod(transform.bases[axis].inverse_scale(shape[axis]) for axis in transform.transformed)
     return {"backward": points, "ortho": math.sqrt(points), "forward": 1.0}[transform.norm]
 
 

@@ -1,6 +1,7 @@
 """Poisson's and Helmholtz' equations between two walls: finite volumes across, modes along the walls."""
 
 import abc
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -106,19 +107,20 @@ class AbstractCellsSolver(AbstractDerivable):
         """
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
-        mesh, names, ndim = self.decomposition.mesh, self.in_layout.blocks.names, self.decomposition.ndim
-        dtype, n = jnp.finfo(field.dtype).dtype, len(self._widths)
-        for name, row, wall, values in (("first", 0, *self.walls[:1], first), ("last", n - 1, *self.walls[1:], last)):
+        layout, ndim, dtype = self.in_layout, self.decomposition.ndim, jnp.finfo(field.dtype).dtype
+        names = layout.blocks.names if field.shape[-ndim:] == layout.shape else (None,) * ndim
+        spec = lambda *entries: NamedSharding(self.decomposition.mesh, PartitionSpec(*entries))
+        for name, side, wall, values in zip(("first", "last"), (-1, 1), self.walls, (first, last)):
+            row = 0 if side == -1 else len(self._widths) - 1
             width, line = self._widths[row], np.zeros((field.shape[-ndim], *[1] * (ndim - 1)))
             # A value stands half a cell from the centre; the slope at the first wall is minus that out of the cell.
-            line[row] = self.sign * (2 / width**2 if wall == "dirichlet" else (1 if row else -1) / width)
+            line[row] = self.sign * (2 / width**2 if wall == "dirichlet" else side / width)
             factor = jnp.asarray(line, dtype) / jnp.asarray(self._length, dtype) ** (2 if wall == "dirichlet" else 1)
             values = _padded(name, jnp.asarray(values, field.dtype), field.shape, ndim)
             # Both factors are sharded, so that no device makes the whole product.
-            factor = place(factor, NamedSharding(mesh, PartitionSpec(*names[:1], *[None] * (ndim - 1))))
+            factor = place(factor, spec(*names[:1], *[None] * (ndim - 1)))
             if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
-                lead = [None] * (values.ndim - ndim + 1)
-                values = place(values, NamedSharding(mesh, PartitionSpec(*lead, *names[1:])))
+                values = place(values, spec(*[None] * (values.ndim - ndim + 1), *names[1:]))
             field = field + factor.astype(field.dtype) * values
         return field
 
@@ -127,23 +129,23 @@ class AbstractCellsSolver(AbstractDerivable):
         dtype = jnp.finfo(spectrum.dtype).dtype
         k = _natural(self.transform).wavenumbers(box=self.box, dtype=dtype)
         ndim = len(k)
-        lower, diagonal, upper = (values.reshape(-1, *[1] * (ndim - 1)) for values in self._laplacian(dtype))
+        lower, sums, upper = (values.reshape(-1, *[1] * (ndim - 1)) for values in self._laplacian(dtype))
         added = jnp.asarray(self.constant, dtype) + sum((along**2 for along in k[1:]), start=jnp.zeros((), dtype))
-        diagonal = diagonal + added
+        solve = functools.partial(tridiagonal_solve, axis=-ndim, row_sums=True)
         if not self._may_be_singular:
-            return self.sign * tridiagonal_solve(lower, diagonal, upper, spectrum, axis=-ndim)
-        # Where a constant may be added to the solution, the first cell of a solvable system is made zero by an entry
-        # that is added to the matrix; then the mean is removed.
+            return self.sign * solve(lower, sums + added, upper, spectrum)
+        # Where a constant may be added to the solution, an entry in the first row makes the matrix regular. A solution
+        # w of that system is one of f without its mean, plus w in the first cell times the known solution for a
+        # constant right-hand side.
         free = added == 0
-        first = jnp.arange(len(self._widths), dtype=np.int32).reshape(lower.shape) == 0
-        diagonal = diagonal + jnp.where(first & free, diagonal, 0)
-        weights = jnp.asarray(self._widths, dtype).reshape(lower.shape)
-
-        def without_mean(x: Array) -> Array:
-            mean = jnp.sum(times(weights, x), -ndim, keepdims=True)
-            return x - jnp.where(free, mean, jnp.zeros((), x.dtype))
-
-        return self.sign * without_mean(tridiagonal_solve(lower, diagonal, upper, without_mean(spectrum), axis=-ndim))
+        widths = jnp.asarray(self._widths, dtype).reshape(lower.shape)
+        first = jnp.arange(len(lower)).reshape(lower.shape) == 0
+        entry = jnp.where(first, 1 / jnp.asarray(self._length * self._widths[0], dtype) ** 2, jnp.zeros((), dtype))
+        w = solve(lower, sums + added + jnp.where(free, entry, jnp.zeros((), dtype)), upper, spectrum)
+        mean = jnp.sum(times(widths, w), -ndim, keepdims=True)
+        of_constant = jnp.asarray(self._solution_for_a_constant(), dtype).reshape(lower.shape)
+        excess = mean + times(of_constant, jax.lax.slice_in_dim(w, 0, 1, axis=-ndim))
+        return self.sign * (w - jnp.where(free, excess, jnp.zeros((), w.dtype)))
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         transform = _natural(self.transform)
@@ -192,17 +194,27 @@ class AbstractCellsSolver(AbstractDerivable):
         return has_mean or bool(self.transform.out_layout.blocks.padded_axes)
 
     def _laplacian(self, dtype: np.dtype) -> tuple[Array, Array, Array]:
-        """The lower, main and upper diagonal of `-∇²` along the first axis, one entry for each cell."""
+        """The coefficients of `-∇²` along the first axis, one for each cell: lower, the sum of each row, upper."""
         widths = self._widths
         between = (widths[1:] + widths[:-1]) / 2  # the distances of the centres
         lower = np.append(0, -1 / (widths[1:] * between))
         upper = np.append(-1 / (widths[:-1] * between), 0)
-        diagonal = -(lower + upper)
+        sums = np.zeros(len(widths))
         for row, wall in zip((0, -1), self.walls):
             if wall == "dirichlet":
-                diagonal[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre.
+                sums[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre.
         scale = 1 / jnp.asarray(self._length, dtype) ** 2
-        return tuple(jnp.asarray(values, dtype) * scale for values in (lower, diagonal, upper))
+        return jnp.asarray(lower, dtype) * scale, jnp.asarray(sums, dtype) * scale, jnp.asarray(upper, dtype) * scale
+
+    def _solution_for_a_constant(self) -> np.ndarray:
+        """The solution of the system of `solve` with the entry in its first row, one in its first cell, less its mean.
+
+        Fluxes decrease linearly from the first wall to zero at the last one.
+        """
+        widths = self._widths
+        faces, between = np.cumsum(widths)[:-1], (widths[1:] + widths[:-1]) / 2
+        values = np.append(1, 1 + np.cumsum(between * (1 - faces)) / widths[0])
+        return values - widths @ values
 
 
 class CellsPoisson(AbstractCellsSolver):
@@ -282,10 +294,7 @@ class CellsHelmholtz(AbstractCellsSolver):
 @remembered
 def _natural(transform: Transform) -> Transform:
     """`transform` with spectra in natural order, where planes across the first axis are contiguous."""
-    if not transform.axis_contiguous:
-        return transform
-    options = {name: getattr(transform, name) for name in ("bases", "norm", "modes", "nyquist")}
-    return Transform(transform.decomposition, **options)
+    return transform.replace(axis_contiguous=False) if transform.axis_contiguous else transform
 
 
 def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from .._blocks import axis_names
 from .._operator.transform import AbstractTransform
 
 
@@ -21,6 +22,16 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     return fft.decomposition.shape
+
+
+def check_diagonal(fft: AbstractTransform) -> None:
+    """Raise `ValueError` for a transform with a basis of which a derivative maps one mode to several."""
+    for basis, name in zip(fft.bases, axis_names(fft.decomposition.ndim)):
+        if not basis.is_diagonal:
+            raise ValueError(
+                f"`fft` must have bases of which each mode has one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
+                f"got {basis} along {name}. Operators for `Cells` are `CellsPoisson` and `CellsHelmholtz`."
+            )
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:

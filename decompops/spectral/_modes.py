@@ -16,7 +16,7 @@ from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from .._remember import remembered
 from . import _vector
-from ._check import check_fft
+from ._check import check_diagonal, check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
@@ -42,14 +42,8 @@ class AbstractSpectral(eqx.Module):
     dealiasing: ClassVar[AbstractDealiasing | None] = None
 
     def __check_init__(self):
-        shape = check_fft(self.fft)
-        check_box(self.box, len(shape))
-        for basis, name in zip(self.fft.bases, axis_names(len(shape))):
-            if not basis.is_diagonal:
-                raise ValueError(
-                    f"`fft` must have bases whose derivatives act on each mode by itself for `{type(self).__name__}`; "
-                    f"got {basis} along {name}. For such walls there are solvers of their own (docs/solvers.md)."
-                )
+        check_box(self.box, len(check_fft(self.fft)))
+        check_diagonal(self.fft)
 
     @property
     def transform(self) -> AbstractTransform:

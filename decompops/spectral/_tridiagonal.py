@@ -1,18 +1,20 @@
 """Tridiagonal systems along one axis of an array, one for each index of the other axes.
 
 Elimination and substitution go along the axis, one plane of the array after the other, in place: the Thomas algorithm,
-vectorised over all systems. `jax.lax.linalg.tridiagonal_solve` wants the axis last, and calls LAPACK for one system
-after the other on CPUs. Times on one CPU, over that of `irfftn(rfftn(u))` of a grid of n³ points, for its spectrum:
+vectorised over all systems. `jax.lax.linalg.tridiagonal_solve` wants the axis last, and on CPUs calls LAPACK for one
+system after the other. Times in single precision, over that of `irfftn(rfftn(u))` of n³ points, for the spectrum (two
+cores of a busy machine, least to most of several runs):
 
 | | n = 64 | n = 128 | n = 256 |
 |---|---|---|---|
-| along the first axis | 0.3 | 0.2 | 0.3 to 0.4 |
-| along the last axis | 0.4 to 0.5 | 0.3 to 0.4 | 0.5 to 0.8 |
-| the same by `lax.scan`, along the first axis | 0.2 to 0.4 | 0.3 | 0.5 |
-| the same by `jax.lax.linalg.tridiagonal_solve` | 1.5 to 2.3 | 1.0 to 2.2 | 1.7 to 3.0 |
-| by parallel cyclic reduction | 9 | 21 | 17 |
+| this, along the first axis | 0.2 to 0.5 | 0.1 to 0.2 | 0.3 to 0.5 |
+| this, along the last axis | 0.2 to 0.5 | 0.2 to 0.5 | 0.5 to 0.9 |
+| the same by `lax.scan`, first axis | 0.2 to 0.4 | 0.2 to 0.3 | 0.5 to 0.8 |
+| `jax.lax.linalg.tridiagonal_solve` | 1.3 to 2.3 | 1.0 to 2.2 | 1.7 to 3.0 |
+| parallel cyclic reduction | 9 | 21 | 17 |
 
-On GPUs the loop launches two kernels for each plane, and nothing was measured there.
+On GPUs, where nothing was measured yet, the loops launch a few kernels for each plane; JAX calls a batched routine of
+cuSPARSE there (jax-ml/jax#28544).
 """
 
 import functools
@@ -33,6 +35,7 @@ def tridiagonal_solve(
     b: Inexact[Array | np.ndarray, "*b"],
     *,
     axis: int,
+    row_sums: bool = False,
 ) -> Inexact[Array, "*b"]:
     """Solve `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]` along one axis of `b`.
 
@@ -48,48 +51,59 @@ def tridiagonal_solve(
     - `b`: the right-hand side, real or complex. The coefficients are cast to its precision.
     - `axis`: the axis of the systems. All other axes are batch axes. The first axis of a grid takes half of the time of
         the last one.
+    - `row_sums`: `diagonal` holds the sum of each row, `lower[i] + diagonal[i] + upper[i]`, in place of the diagonal.
+        If sums are at least zero and the other coefficients at most zero, as in equations of diffusion, nothing cancels
+        then, and rounding errors do not grow with the condition number of the matrix.
 
     **Returns:** the solution, of the shape and dtype of `b`.
 
     **Raises:** `ValueError` for an axis that `b` does not have, and coefficients that do not broadcast against `b`.
 
-    **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6.
+    **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; with row sums Alfa, Xue and Ye, Math.
+    Comp. 71 (2002).
     """
     b, ndim = jnp.asarray(b), b.ndim
     if not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must be an axis of `b`, from {-ndim} to {ndim - 1}; got {axis}.")
-    dtype = jnp.finfo(b.dtype).dtype
+    axis, dtype = axis % ndim - ndim, jnp.finfo(b.dtype).dtype  # counted from the end, where `vmap` adds no axes
     coefficients = []
     for name, values in (("lower", lower), ("diagonal", diagonal), ("upper", upper)):
         if values.ndim > ndim or any(n not in (1, m) for n, m in zip(values.shape[::-1], b.shape[::-1])):
             raise ValueError(f"`{name}` must broadcast against `b` of shape {b.shape}; got shape {values.shape}.")
         coefficients.append(jnp.expand_dims(jnp.asarray(values, dtype), tuple(range(ndim - values.ndim))))
-    if axis % ndim == ndim - 1 and ndim > 1:  # Planes across the last axis are not contiguous.
-        coefficients = [jnp.moveaxis(values, -1, 0) for values in coefficients]
-        return jnp.moveaxis(_solved(*coefficients, jnp.moveaxis(b, -1, 0), axis=-ndim), 0, -1)
-    return _solved(*coefficients, b, axis=axis % ndim - ndim)  # counted from the end, where `vmap` adds no axes
-
-
-def tridiagonal_product(lower: Array, diagonal: Array, upper: Array, x: Array, *, axis: int) -> Array:
-    """What `tridiagonal_solve` inverts: real coefficients with as many axes as `x`, in its precision."""
-    neighbours = times(lower, moved(x, 1, axis)) + times(upper, moved(x, -1, axis))
-    return times(diagonal, x) + neighbours
+    lower, sums, upper = coefficients
+    cell = jnp.arange(b.shape[axis], dtype=np.int32).reshape(-1, *[1] * (-axis - 1))
+    lower = jnp.where(cell == 0, jnp.zeros((), dtype), lower)
+    upper = jnp.where(cell == b.shape[axis] - 1, jnp.zeros((), dtype), upper)
+    sums = sums if row_sums else lower + sums + upper
+    if axis == -1:  # Planes across the last axis are not contiguous.
+        first = (jnp.moveaxis(values, -1, 0) for values in (lower, sums, upper, b))
+        return jnp.moveaxis(_solved(*first, axis=-ndim), 0, -1)
+    return _solved(lower, sums, upper, b, axis=axis)
 
 
 @functools.partial(jax.jit, static_argnames="axis")  # Else an eager call compiles its loops each time.
-def _solved(lower: Array, diagonal: Array, upper: Array, b: Array, *, axis: int) -> Array:
+def _solved(lower: Array, sums: Array, upper: Array, b: Array, *, axis: int) -> Array:
     # Else JAX cannot differentiate `custom_linear_solve` inside a `shard_map`.
-    lower, diagonal, upper, b = equally_varying(lower, diagonal, upper, b)
+    lower, sums, upper, b = equally_varying(lower, sums, upper, b)
+
+    def product(x: Array) -> Array:
+        before, after = moved(x, 1, axis) - x, moved(x, -1, axis) - x
+        return times(sums, x) + times(lower, before) + times(upper, after)
+
     return lax.custom_linear_solve(
-        lambda x: tridiagonal_product(lower, diagonal, upper, x, axis=axis),
+        product,
         b,
-        lambda _, b: _thomas(lower, diagonal, upper, b, axis),
-        lambda _, b: _thomas(_neighbours(upper, 1, axis), diagonal, _neighbours(lower, -1, axis), b, axis),
+        lambda _, b: _thomas(lower, sums, upper, b, axis, transposed=False),
+        lambda _, b: _thomas(lower, sums, upper, b, axis, transposed=True),
     )
 
 
-def _thomas(lower: Array, diagonal: Array, upper: Array, b: Array, axis: int) -> Array:
-    """Each step overwrites one plane of the right-hand side, and one of the diagonal by what elimination leaves."""
+def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, transposed: bool) -> Array:
+    """Factorise each matrix into L U, with ones on the diagonal of U, and solve `L U x = b`, or `Uᵀ Lᵀ x = b`.
+
+    Each step overwrites one plane of `b`, and one of the row sums by the inverse pivots, the diagonal of L.
+    """
     n = b.shape[axis]
 
     def plane(x: Array, i: Array | int) -> Array:
@@ -98,37 +112,46 @@ def _thomas(lower: Array, diagonal: Array, upper: Array, b: Array, axis: int) ->
     def with_plane(x: Array, new: Array, i: Array | int) -> Array:
         return lax.dynamic_update_index_in_dim(x, new, i, axis)
 
-    shape = list(jnp.broadcast_shapes(lower.shape, diagonal.shape, upper.shape))
-    shape[axis] = n
-    # `ratios` are the diagonal where elimination is still to come, and the upper coefficients where it has been.
-    inverse = 1 / plane(diagonal, 0)
-    ratio, last = plane(upper, 0) * inverse, times(inverse, plane(b, 0))
-    ratios, x = with_plane(jnp.broadcast_to(diagonal, shape), jnp.broadcast_to(ratio, _one(shape, axis)), 0), b
-    x = with_plane(x, last, 0)
+    def factorised(i: Array | int, sums: Array, rest: Array) -> tuple[Array, Array]:
+        """The inverse pivot of a row, and the sum of the row of U, from `rest`, that of the row before."""
+        total = plane(sums, i) - plane(lower, i) * rest
+        inverse = 1 / (total - plane(upper, i))
+        return inverse, total * inverse
+
+    def eliminated(i: Array | int, x: Array, inverse: Array, last: Array) -> tuple[Array, Array]:
+        """The solution of the first triangular system in this row, and what the next row needs of it."""
+        if transposed:
+            here = plane(x, i) - last
+            return here, times(plane(upper, i) * inverse, here)
+        here = times(inverse, plane(x, i) - times(plane(lower, i), last))
+        return here, here
+
+    if sums.shape != jnp.broadcast_shapes(lower.shape, sums.shape, upper.shape):
+        sums = sums + 0 * (lower + upper)
+    inverse, rest = factorised(0, sums, jnp.zeros((), sums.dtype))
+    here, last = eliminated(0, b, inverse, jnp.zeros((), b.dtype))
+    inverses, x = with_plane(sums, inverse, 0), with_plane(b, here, 0)
 
     def eliminate(i: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        ratios, x, ratio, last = state
-        below = plane(lower, i)
-        inverse = 1 / (plane(ratios, i) - below * ratio)
-        ratio = plane(upper, i) * inverse
-        last = times(inverse, plane(x, i) - times(below, last))
-        return with_plane(ratios, ratio, i), with_plane(x, last, i), ratio, last
+        inverses, x, rest, last = state
+        inverse, rest = factorised(i, inverses, rest)
+        here, last = eliminated(i, x, inverse, last)
+        return with_plane(inverses, inverse, i), with_plane(x, here, i), rest, last
 
     def substitute(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         x, last = state
-        i = n - 2 - step
-        last = plane(x, i) - times(plane(ratios, i), last)
-        return with_plane(x, last, i), last
+        i = n - 1 - step
+        inverse, here = plane(inverses, i), plane(x, i)
+        if transposed:
+            here = times(inverse, here - last)
+            last = times(plane(lower, i), here)
+        else:
+            here = last = here - times(plane(upper, i) * inverse, last)
+        return with_plane(x, here, i), last
 
-    ratios, x, _, last = lax.fori_loop(1, n, eliminate, (ratios, x, plane(ratios, 0), last))
-    x, _ = lax.fori_loop(0, n - 1, substitute, (x, last))
+    inverses, x, _, _ = lax.fori_loop(1, n, eliminate, (inverses, x, rest, last))
+    x, _ = lax.fori_loop(0, n, substitute, (x, jnp.zeros_like(last)))
     return x
-
-
-def _one(shape: list[int], axis: int) -> list[int]:
-    shape = list(shape)
-    shape[axis] = 1
-    return shape
 
 
 def times(factor: Array, x: Array) -> Array:
@@ -141,8 +164,3 @@ def moved(x: Array, by: int, axis: int) -> Array:
     n, widths = x.shape[axis], [(0, 0)] * x.ndim
     widths[axis] = (max(by, 0), max(-by, 0))
     return jnp.pad(lax.slice_in_dim(x, max(-by, 0), n - max(by, 0), axis=axis), widths)
-
-
-def _neighbours(values: Array, by: int, axis: int) -> Array:
-    """Coefficients of the cells next to each one; of one that stands for all cells, itself."""
-    return values if values.shape[axis] == 1 else moved(values, by, axis)

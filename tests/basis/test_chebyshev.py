@@ -59,6 +59,18 @@ def test_truncation_keeps_polynomials(basis, nyquist):
 
 
 @of_bases
+@pytest.mark.parametrize("n", [3, 6, 7, 16])
+def test_modes_that_stay_free_of_aliasing(basis, n):
+    """Products of two kept polynomials alias onto none of them."""
+    kept = basis.points_below(n, 2 / 3)
+    pair = random_field((2, kept))
+    exact = chebyshev.chebmul(*pair)[:kept]
+    product = np.prod([chebyshev.chebval(1 - 2 * basis.points(n), one) for one in pair], axis=0)
+    if n > 3:  # Of three points at the walls and between at least two polynomials are kept.
+        assert_close((real_to_real(basis.forward, n) @ product / factor(basis, n))[:kept], exact, rtol=1e-12)
+
+
+@of_bases
 def test_what_a_basis_says(basis):
     assert (basis.kinds, basis.is_transformed, basis.is_diagonal) == ((None, None), True, False)
     assert basis.joined(basis) == basis.forward

@@ -44,6 +44,21 @@ def test_values():
         assert_close(x, dense_solve(*own, b.astype(np.result_type(b.dtype, np.float64)), axis=axis))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_row_sums(axis):
+    """The same system in other terms. In single precision, errors do not grow with the condition number."""
+    widths = np.diff((1 + np.tanh(3 * np.linspace(-1, 1, 257)) / np.tanh(3)) / 2)
+    own = -1 / (widths * np.roll(widths, 1)), np.zeros(256), -1 / (widths * np.roll(widths, -1))
+    own[1][[0, 100]] = 1e5, 1e-3
+    lower, sums, upper = (np.expand_dims(values, 1 - axis) for values in own)
+    matrix = np.diag(own[0][1:], -1) + np.diag(own[2][:-1], 1)
+    matrix += np.diag(own[1] - matrix.sum(1))
+    b = np.moveaxis(np.stack([np.ones(256), random_field((256,))]), 1, axis)
+    x = tridiagonal_solve(lower, sums, upper, b.astype(np.float32), axis=axis, row_sums=True)
+    assert np.linalg.cond(matrix) > 1e7
+    assert_close(x, np.moveaxis(np.linalg.solve(matrix, np.moveaxis(b, axis, 0)), 0, axis), rtol=1e-5)
+
+
 def test_derivatives():
     """Of first and second order, in both modes, by the coefficients and the right-hand side; batches; transposes."""
     shape = (4, 3)

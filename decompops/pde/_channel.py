@@ -1,0 +1,74 @@
+"""The plane channel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Inexact
+
+from .._box import Box, Number
+from .._check import check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ._equation import Time
+from ._forcing import Forcing, add_forcing, check_forcing
+from ._stokes import stokes
+from ._wall_flow import AbstractWallFlow
+
+
+class Channel(AbstractWallFlow):
+    """Incompressible flow between two no-slip walls across x, periodic along the other axes.
+
+    `∂u/∂t = u × ω - ∇p + ν ∇²u + G e_y + f`, with `u = 0` at both walls, the vorticity `ω = ∇ × u`, and a constant
+    driving force G along y, minus the mean pressure gradient. With the walls at a distance of `2h`, Poiseuille's flow
+    has the centreline velocity `G h² / (2ν)`. Viscosity is implicit: take `IMEXRK` or `SBDF`. The velocity's divergence
+    is zero to rounding.
+
+    !!! example
+
+        ```python
+        bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
+        fft = dops.Transform(mesh, shape=(65, 64, 64), bases=bases, pad=True)
+        equation = pde.Channel(fft, 1 / 3000, dops.Box((2.0, 4 * jnp.pi, 2 * jnp.pi)), drive=2 / 3000)
+        solver = pde.SBDF(equation, dt=0.01)
+        u, _ = solver.rollout(equation.state(velocity), 1000)
+        velocity = equation.fields(u)
+        ```
+
+    **Arguments:**
+
+    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
+        which the last one is halved.
+    - `viscosity`: ν, a number of more than zero. May be traced, to differentiate by.
+    - `box`: the lengths; along x the distance of the walls.
+    - `drive`: G, a number.
+    - `forcing`: a function `(t, u, args)` of the state u, or several, which return spectra of f like the state.
+    - `dealiasing`: see `decompops.spectral.Truncate`.
+
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for bases other than these, and walls
+    across another axis than the first one, the only one that is whole on each device in spectra.
+    """
+
+    fft: AbstractTransform
+    viscosity: Number
+    box: Box
+    drive: Number = 0.0
+    forcing: Forcing = eqx.field(kw_only=True, default=None)
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+
+    def __check_init__(self):
+        check_number("viscosity", self.viscosity, least=0)
+        check_number("drive", self.drive)
+        check_forcing(self.forcing)
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        modes, ndim = self.modes(u), self.ndim
+        vorticity = self.vorticity(modes, _vector.components(u, ndim))
+        fields = _vector.components(self.to_grid(jnp.concatenate([u, _vector.stack(vorticity, ndim)], -ndim - 1)), ndim)
+        force = self.from_grid(_vector.stack(_vector.cross(fields[:ndim], fields[ndim:]), ndim))
+        return add_forcing(force + self.driving(u, self.drive), self.forcing, t, u, args)
+
+    def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        return stokes(self.modes(u), u, _vector.cast(h, u) * _vector.cast(self.viscosity, u))

@@ -1,0 +1,134 @@
+"""Rayleigh–Bénard convection."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Inexact, Real
+
+from .._box import Box, Number, check_box
+from .._check import check_number
+from .._operator.transform import AbstractTransform
+from ..spectral import _vector
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ._equation import Time
+from ._forcing import Forcing, add_forcing, check_forcing
+from ._stokes import diffuse, stokes
+from ._wall_flow import AbstractWallFlow
+
+
+# A temperature: one number, or one for each point of a wall.
+WallTemperature = Number | Real[Array | np.ndarray, "*wall"]
+
+
+class RayleighBenard(AbstractWallFlow):
+    """Rayleigh–Bénard convection between two no-slip walls across x, where gravity points to negative x.
+
+    `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`, and at the walls `u = 0` and given
+    temperatures. Lengths are in units of the height, temperatures in units of the difference that defines the Rayleigh
+    number Ra, times in units of free fall over the height: `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The state holds the
+    spectra of the velocity's components and then that of T. Diffusion is implicit: take `IMEXRK` or `SBDF`. The
+    velocity's divergence is zero to rounding.
+
+    !!! example
+
+        ```python
+        bases = (dops.Chebyshev(), dops.Fourier(half=True))
+        fft = dops.Transform(mesh, shape=(64, 128), axes="x", bases=bases, pad=True)
+        equation = pde.RayleighBenard(fft, 1e5, 1.0, dops.Box((1.0, 4.0)))
+        u, nusselt = pde.SBDF(equation, dt=0.02).rollout(
+            equation.state(fields), 1000, every=10, observe=lambda t, u: equation.nusselt(u)
+        )
+        ```
+
+    **Arguments:**
+
+    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
+        which the last one is halved.
+    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. May be traced, to differentiate by.
+    - `box`: the lengths; that along x is the height, 1.
+    - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1: a number, or an array for the axes along the
+        walls, `(ny, nz)` or `(ny,)`. May be traced, to differentiate by.
+    - `forcing`: a function `(t, u, args)` of the state u, or several, which return spectra of further terms.
+    - `dealiasing`: see `decompops.spectral.Truncate`.
+
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for bases other than these, walls across
+    another axis than the first one, the only one that is whole on each device in spectra, and a height other than 1.
+    """
+
+    fft: AbstractTransform
+    rayleigh: Number
+    prandtl: Number
+    box: Box
+    bottom: WallTemperature = eqx.field(kw_only=True, default=1.0)
+    top: WallTemperature = eqx.field(kw_only=True, default=0.0)
+    forcing: Forcing = eqx.field(kw_only=True, default=None)
+    dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+    scalars: ClassVar[int] = 1
+
+    def __check_init__(self):
+        check_number("rayleigh", self.rayleigh, least=0)
+        check_number("prandtl", self.prandtl, least=0)
+        check_forcing(self.forcing)
+        shape = check_fft(self.fft)[1:]
+        lengths: Any = check_box(self.box, self.ndim).lengths
+        if isinstance(lengths[0], float) and lengths[0] != 1:
+            raise ValueError(f"`box` must have the height 1 along x, in units of which lengths are; got {self.box}.")
+        for name, value in (("bottom", self.bottom), ("top", self.top)):
+            if jnp.shape(value) not in ((), shape):
+                raise ValueError(f"`{name}` must be a number or an array of shape {shape}; got {jnp.shape(value)}.")
+
+    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        modes, ndim = self.modes(u), self.ndim
+        *velocity, temperature = _vector.components(u, ndim)
+        slopes = (modes.across(temperature), *(modes.along(axis, temperature) for axis in range(1, ndim)))
+        spectra = (*velocity, *slopes, *self.vorticity(modes, tuple(velocity)))
+        fields = _vector.components(self.to_grid(_vector.stack(spectra, ndim)), ndim)
+        speed, gradient, vorticity = fields[:ndim], fields[ndim : 2 * ndim], fields[2 * ndim :]
+        carried = _vector.total(a * b for a, b in zip(speed, gradient))
+        products = self.from_grid(_vector.stack((*_vector.cross(speed, vorticity), -carried), ndim))
+        across, *others = _vector.components(products, ndim)
+        return add_forcing(_vector.stack((across + temperature, *others), ndim), self.forcing, t, u, args)
+
+    def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        modes, ndim = self.modes(u), self.ndim
+        *velocity, temperature = _vector.components(u, ndim)
+        h, viscosity, diffusivity = _vector.cast(h, u), *self._diffusivities(u)
+        flow = stokes(modes, _vector.stack(velocity, ndim), h * viscosity)
+        heat = diffuse(modes, temperature, h * diffusivity, self._wall_sums(temperature))
+        return _vector.stack((*_vector.components(flow, ndim), heat), ndim)
+
+    def nusselt(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*batch"]:
+        """The heat that flows into the fluid at x = 0, over `κ` times the difference of the mean wall temperatures.
+
+        In a steady or statistically steady state it is the same at both walls.
+        """
+        modes, ndim = self.modes(u), self.ndim
+        temperature = _vector.components(u, ndim)[-1]
+        lines = modes.lines
+        slopes = modes.slope * jnp.sum(lines.wall_slopes(lines.pairs(temperature)), axis=lines.axis + 1)
+        mean = jnp.sum(
+            jnp.real(slopes * jnp.where(self.one(u) == 0, 0, 1 / jnp.where(self.one(u) == 0, 1, self.one(u)))),
+            axis=tuple(range(-ndim, 0)),
+        )
+        return -mean / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
+
+    def _diffusivities(self, like: Array) -> tuple[Array, Array]:
+        """ν and κ."""
+        rayleigh, prandtl = _vector.cast(self.rayleigh, like), _vector.cast(self.prandtl, like)
+        return jnp.sqrt(prandtl / rayleigh), 1 / jnp.sqrt(rayleigh * prandtl)
+
+    def _wall_sums(self, like: Array) -> Array:
+        """Half the sum and half the difference of both walls' temperatures, for each mode along them, in pairs."""
+        bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
+        if bottom.ndim == top.ndim == 0:
+            halves = jnp.stack([bottom + top, bottom - top]) / 2
+            return halves.astype(like.dtype).reshape(1, 2, *[1] * (self.ndim - 1)) * self.one(like)
+        shape = check_fft(self.fft)
+        points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
+        position = jnp.asarray(points, bottom.dtype)
+        spectrum = self.transform(bottom * (1 - position) + top * position)  # T_0 and T_1 alone make a linear profile.
+        return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)

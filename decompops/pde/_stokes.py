@@ -1,0 +1,125 @@
+"""Implicit steps of flows and of heat between two walls, for each Fourier mode along the walls by itself.
+
+Pressure is eliminated, as Kim, Moin and Moser do (J. Fluid Mech. 177, 1987): unknown are the velocity across the
+channel and the vorticity about that axis, from which the velocity along the walls follows. Its divergence is then zero
+to rounding. Both conditions that each wall sets for the velocity across are met by adding a solution of the homogeneous
+equations (the influence matrix of Kleiser and Schumann, 1980).
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from .._box import Number
+from ..spectral import _vector
+from ..spectral._chebyshev import Lines
+
+
+class WallModes(NamedTuple):
+    """The modes of a spectrum between two walls.
+
+    - `lines`: the Chebyshev coefficients of each mode along the first axis.
+    - `k`: the wavenumbers along the other axes, broadcastable against coefficients and pairs.
+    - `slope`: `dξ/dx`, by which a derivative with respect to ξ is multiplied.
+    """
+
+    lines: Lines
+    k: tuple[Array, ...]
+    slope: Array
+
+    @property
+    def squared(self) -> Array:
+        """The square of the wavenumbers along the walls."""
+        return _vector.squared(self.k)
+
+    @property
+    def is_mean(self) -> Array:
+        """Where the wavenumbers along the walls are zero."""
+        return self.squared == 0
+
+    def across(self, u: Array) -> Array:
+        """The derivative across, of coefficients."""
+        lines = self.lines
+        return lines.coefficients(self.slope * lines.derivative(lines.pairs(u)))
+
+    def along(self, axis: int, u: Array) -> Array:
+        """The derivative along axis 1, 2, ... of the grid."""
+        return _vector.times_unit(1j, self.k[axis - 1], u)
+
+
+class Implicit(NamedTuple):
+    """The equation `u - time * ∇²u = f` of each mode, where `time` is a time step times a diffusivity, in pairs."""
+
+    modes: WallModes
+    coefficient: Array
+    free: Array
+    factor: Array
+
+    def solve(self, integrated: Array, walls: Array | None = None) -> Array:
+        """The u with the sums `walls` at the walls, or zero there, from `lines.double_integral(f)`."""
+        u = self.modes.lines.solve(self.coefficient, self.factor * integrated)
+        return with_walls(self.modes.lines, u, self.free, walls)
+
+
+def with_walls(lines: Lines, u: Array, free: Array, walls: Array | None = None) -> Array:
+    """`u` with as much of `free` added to it as gives it the sums `walls` at the walls."""
+    missing = -lines.wall_sums(u) if walls is None else walls - lines.wall_sums(u)
+    return u + _vector.times(free, _vector.times(1 / lines.wall_sums(free), missing))
+
+
+def implicit(modes: WallModes, time: Number) -> Implicit:
+    """The equation of an implicit step of diffusion."""
+    scale = modes.slope**2
+    time = jnp.asarray(time, scale.dtype)
+    coefficient = (1 / time + modes.squared) / scale
+    return Implicit(modes, coefficient, modes.lines.free(coefficient), 1 / (time * scale))
+
+
+def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
+    """The solution of `v - time * ∇²v = u` with given values at the walls, in coefficients."""
+    lines = modes.lines
+    return lines.coefficients(implicit(modes, time).solve(lines.double_integral(lines.pairs(u)), walls))
+
+
+def stokes(modes: WallModes, u: Array, time: Number) -> Array:
+    """The divergence-free v, zero at the walls, with `v - time * ∇²v + ∇p = u` for some p, in coefficients.
+
+    Vectors have their components in the axis before the grid.
+    """
+    lines, ndim, mean = modes.lines, modes.lines.ndim, modes.is_mean
+    across, *along = map(lines.pairs, _vector.components(u, ndim))
+    step = implicit(modes, time)
+    # The Laplacian of the velocity across, of which two integrals are known without a derivative.
+    divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
+    laplacian = -_vector.times(modes.squared, lines.double_integral(across)) - modes.slope * lines.integral(divergence)
+    # Mean flows along the walls take the places of what has no mean.
+    unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
+    if ndim == 3:
+        vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
+        unknown.append(lines.double_integral(jnp.where(mean, along[0], vorticity)))
+    solved = step.solve(jnp.stack(unknown))
+    v = _velocity_across(modes, step, solved[0])
+    v = jnp.where(mean, jnp.zeros((), v.dtype), v)
+    slope = modes.slope * lines.derivative(v)
+    inverse = _vector.inverse(modes.squared)
+    along = [_vector.times(inverse, modes.along(axis, slope)) for axis in range(1, ndim)]
+    if ndim == 3:
+        turn = _vector.times(inverse, modes.along(2, solved[1])), -_vector.times(inverse, modes.along(1, solved[1]))
+        along = [part + other for part, other in zip(along, turn)]
+        along[0] = jnp.where(mean, solved[1], along[0])
+    along[-1] = jnp.where(mean, solved[0], along[-1])
+    return _vector.stack(map(lines.coefficients, (v, *along)), ndim)
+
+
+def _velocity_across(modes: WallModes, step: Implicit, laplacian: Array) -> Array:
+    """The velocity across that is zero at the walls with its derivative, from a Laplacian that is zero there."""
+    lines, scale = modes.lines, modes.slope**2
+    coefficient = modes.squared / scale
+    free = lines.free(coefficient)
+
+    def velocity(laplacian: Array) -> Array:
+        return with_walls(lines, lines.solve(coefficient, -lines.double_integral(laplacian) / scale), free)
+
+    v, added = velocity(laplacian), velocity(step.free)
+    return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

@@ -1,0 +1,145 @@
+"""What flows between two no-slip walls have in common."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from equinox import AbstractVar
+from jax import Array, lax
+from jaxtyping import Inexact, Shaped
+
+from .._basis.chebyshev import Chebyshev
+from .._basis.fourier import Fourier
+from .._blocks import axis_names
+from .._box import Box, Number, check_box
+from .._operator.transform import AbstractTransform
+from .._remember import remembered
+from .._structure import Structure
+from ..spectral import _vector
+from ..spectral._chebyshev import Lines
+from ..spectral._check import check_fft
+from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
+from ._equation import AbstractSplitEquation
+from ._products import of_products
+from ._stokes import WallModes
+
+
+class AbstractWallFlow(AbstractSplitEquation):
+    """A flow between two no-slip walls across the first axis of the grid, periodic along the other axes.
+
+    A state holds, in the axis before the grid, the spectra of the velocity's components, and then those of `scalars`
+    other fields. Its Chebyshev coefficients along the first axis are whole on each device, so that only transforms
+    communicate.
+    """
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+        fft: ClassVar[AbstractTransform]
+        box: ClassVar[Box]
+        dealiasing: ClassVar[AbstractDealiasing | None]
+    else:
+        fft: AbstractVar[AbstractTransform]
+        box: AbstractVar[Box]
+        dealiasing: AbstractVar[AbstractDealiasing | None]
+    scalars: ClassVar[int] = 0
+
+    def __check_init__(self):
+        shape = check_fft(self.fft, real=True)
+        check_box(self.box, len(shape))
+        check_dealiasing("dealiasing", self.dealiasing)
+        if len(shape) not in (2, 3):
+            raise ValueError(f"`fft` must transform a grid of two or three axes; got {len(shape)}.")
+        first, *others = zip(self.fft.bases, axis_names(len(shape)))
+        for basis, name in others:
+            if isinstance(basis, Chebyshev):
+                raise ValueError(
+                    f"`fft` must have its walls across {first[1]}, the only axis that is whole on each device in "
+                    f"spectra; got {basis} along {name}. Put the walls across the first axis of the grid."
+                )
+            if not isinstance(basis, Fourier):
+                raise ValueError(f"`fft` must be periodic along {name}; got {basis}. Use `Fourier()` there.")
+        if not isinstance(first[0], Chebyshev):
+            raise ValueError(f"`fft` must have the basis `Chebyshev()` along {first[1]}; got {first[0]}.")
+        if self.transform.out_layout.blocks.shape[0] < 5:
+            raise ValueError(f"`fft` must keep at least 5 modes along {first[1]}; got {self.transform.modes or shape}.")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the grid, and of components of the velocity."""
+        return self.fft.decomposition.ndim
+
+    @property
+    def transform(self) -> AbstractTransform:
+        """The transform between fields and states: `fft` with the modes of `dealiasing`, in natural order."""
+        return _state_transform(self.fft, self.dealiasing)
+
+    @property
+    def in_structure(self) -> Structure:
+        return replace(self.transform.out_structure, components=(self.ndim + self.scalars,), box=self.box)
+
+    def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        return self.transform(fields)
+
+    def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        return self.transform.inverse(u)
+
+    @property
+    def products(self) -> AbstractTransform:
+        """The transform between states and the grid on which products are taken."""
+        return of_products(self.transform, self.dealiasing)
+
+    def to_grid(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*field"]:
+        """The fields of the spectra `u`, on the grid on which products are taken."""
+        return self.products.inverse(self._masked(u))
+
+    def from_grid(self, product: Shaped[Array, "*field"]) -> Inexact[Array, "*spectrum"]:
+        """The modes that a state has, of products on that grid."""
+        return self._masked(self.products(product))
+
+    def _masked(self, u: Array) -> Array:
+        return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
+
+    def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
+        """The modes of spectra like `u`."""
+        dtype = jnp.finfo(u.dtype).dtype
+        _, *along = self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=False)
+        lengths: Any = check_box(self.box, self.ndim).lengths
+        return WallModes(Lines(u.shape[-self.ndim], self.ndim), tuple(along), -2 / jnp.asarray(lengths[0], dtype))
+
+    def vorticity(self, modes: WallModes, velocity: _vector.Parts) -> _vector.Parts:
+        """The spectra of the vorticity's components: three, or in two dimensions one."""
+        if self.ndim == 2:
+            across, along = velocity
+            return (modes.across(along) - modes.along(1, across),)
+        u, v, w = velocity
+        v_x, w_x = _vector.components(modes.across(_vector.stack((v, w), 3)), 3)
+        return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
+
+    def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The spectrum of the velocity's divergence, which is zero to rounding in states that are computed."""
+        modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
+        return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
+
+    def driving(self, u: Inexact[Array, "*spectrum"], force: Number) -> Inexact[Array, "*#spectrum"]:
+        """The spectrum, for states like `u`, of a constant force along the second axis of the grid."""
+        shape = u.shape[-self.ndim - 1 :]
+        first = np.zeros((shape[0], shape[1], *[1] * (self.ndim - 1)))
+        first[1, 0] = 1
+        return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u))
+
+    def one(self, like: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
+        """The coefficient of T_0, for each mode along the walls, of a field that is one everywhere."""
+        transform = self.transform
+        inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(transform.bases, check_fft(transform)))
+        value = 0.5 if transform.norm == "forward" else 0.5 / inverse
+        dtype = jnp.finfo(like.dtype).dtype
+        _, *along = transform.wavenumbers(dtype=dtype)
+        stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # Zero in padding.
+        return jnp.where((_vector.squared(tuple(along)) == 0) & (stored > 0), jnp.asarray(value, like.dtype), 0)
+
+
+@remembered
+def _state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
+    fft = fft if dealiasing is None else dealiasing.of_states(fft)
+    return fft.replace(axis_contiguous=False)
