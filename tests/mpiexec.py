@@ -11,6 +11,8 @@ from pathlib import Path
 import decompops as dops
 import pytest
 
+from compiling import FLAGS
+
 
 TESTS = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
@@ -26,7 +28,7 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     """A Python program on every rank."""
     start = ["mpiexec", "-n", str(ranks)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **variables}
+    environment |= {"PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", "XLA_FLAGS": FLAGS, **variables}
     if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
         start.append("--oversubscribe")
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

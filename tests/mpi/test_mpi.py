@@ -131,7 +131,7 @@ def test_documented_script(tmp_path):
     (script,) = re.findall(r"```python title=.*?\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
     path = tmp_path / "power.py"
     path.write_text(script)
-    done = mpiexec.run(path, ranks=4)
+    done = mpiexec.run(path, ranks=4, XLA_FLAGS="")
     assert done.returncode == 0, done.stdout
     u = np.random.default_rng(0).standard_normal((64, 64, 64))
     (printed,) = re.findall(r"^\d\.\d+e\+\d+$", done.stdout, flags=re.MULTILINE)
@@ -140,7 +140,7 @@ def test_documented_script(tmp_path):
 
 def test_example():
     options = ("--backend", "mpi", "--n", "24", "--dt", "0.05", "--t-end", "0.2", "--dtype", "float64", "--no-plot")
-    done = mpiexec.run(EXAMPLE, *options, ranks=2)
+    done = mpiexec.run(EXAMPLE, *options, ranks=2, XLA_FLAGS="")
     assert done.returncode == 0, done.stdout
     (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # printed once, not by every rank
     assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # the published solution
