@@ -1,10 +1,17 @@
 """Eight virtual CPU devices, float64 available, strict dtype promotion, and annotations checked at run time."""
 
 import atexit
+import gc
 import os
 import shutil
 import sys
 import tempfile
+
+from compiling import FLAGS
+
+
+# XLA reads its flags once, when JAX starts.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 import jax
 
@@ -36,3 +43,10 @@ with install_import_hook("decompops", "beartype.beartype"):
 def plain():
     """decompops as its users import it, without type checking: for what it says of bad input itself."""
     return unchecked
+
+
+def pytest_collection_finish():
+    """Collect garbage less often: what is imported by now stays, and JAX makes millions of short-lived objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)

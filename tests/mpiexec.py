@@ -1,6 +1,7 @@
 """Runs programs under `mpiexec`, for the tests of compiled kernels."""
 
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import decompops as dops
 import pytest
+
+from compiling import FLAGS
 
 
 TESTS = Path(__file__).parent
@@ -22,19 +25,23 @@ MARKS = [
 ]
 
 
+@functools.cache
+def launcher() -> list[str]:
+    """`mpiexec` and the options that it needs here."""
+    version = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout
+    return ["mpiexec", *(["--oversubscribe"] if "Open MPI" in version else [])]
+
+
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
     """A Python program on every rank."""
-    start = ["mpiexec", "-n", str(ranks)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **variables}
-    if "Open MPI" in subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout:
-        start.append("--oversubscribe")
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment |= {"PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", "XLA_FLAGS": FLAGS, **variables}
+    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     # One after the other, also without `--dist loadgroup`: ranks poll, and need their cores.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return subprocess.run(
-            [*start, sys.executable, *map(str, command)],
+            [*launcher(), "-n", str(ranks), sys.executable, *map(str, command)],
             env=environment,
             timeout=limit,
             stdout=subprocess.PIPE,

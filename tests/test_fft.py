@@ -39,8 +39,11 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
     return np.asarray(layout.shard(random_field(layout.true_shape, np.complex128, seed)))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("sizes", MESHES)
+@pytest.mark.parametrize(
+    ("sizes", "shape"),  # every other one, and a real transform on each mesh
+    [(sizes, shape) for i, sizes in enumerate(MESHES) for j, shape in enumerate(SHAPES) if (i + j) % 2 == 0]
+    + [((1, 8), (13, 17, 19))],
+)
 def test_forward_and_round_trip(sizes, shape):
     number = sum(sizes) + sum(shape)
     real, axis_contiguous = number % 2 == 0, number // 2 % 2 == 0  # spread over the matrix
@@ -64,9 +67,9 @@ def test_forward_and_round_trip(sizes, shape):
     ("sizes", "axis_contiguous", "shape", "kind"),
     [
         ((8, 1), True, (232, 152, 136), "auto"),
-        ((2, 4), False, (232, 152, 136), "explicit"),
-        ((8, 1), True, (64, 32, 16), "explicit"),
-        ((2, 4), False, (64, 32, 16), "auto"),
+        ((2, 4), False, (88, 56, 40), "explicit"),
+        ((8, 1), True, (56, 40, 24), "explicit"),
+        ((2, 4), False, (56, 40, 24), "auto"),
     ],
 )
 def test_primes_times_eight_in_float32(sizes, axis_contiguous, shape, kind):
@@ -83,9 +86,11 @@ def test_primes_times_eight_in_float32(sizes, axis_contiguous, shape, kind):
         assert_close(g, 2 * u.size * np.conj(u), rtol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
-@pytest.mark.parametrize("real", [False, True])
-@pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("sizes", "real", "norm"),
+    [((2, 4), real, norm) for real in (False, True) for norm in ("backward", "ortho", "forward")]
+    + [((8, 1), False, "ortho"), ((8, 1), True, "forward"), ((1, 1), False, "forward"), ((1, 1), True, "ortho")],
+)
 def test_norms(sizes, real, norm):
     shape = (6, 7, 9)
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm)
@@ -181,7 +186,8 @@ def test_gradient_of_power(real, sizes, axis_contiguous):
             weights = weights[:, None] if axis_contiguous else weights
         loss = lambda v: jnp.sum(weights * jnp.abs(fft(v)) ** 2)
         x = fft.decomposition.shard(u)
-        for gradient in (jax.grad(loss), jax.jit(jax.grad(loss))):
+        op_by_op = [jax.grad(loss)] if sizes == (2, 4) else []
+        for gradient in (*op_by_op, jax.jit(jax.grad(loss))):
             g = gradient(x)
             assert_close(g, 2 * u.size * u)
             assert g.sharding.is_equivalent_to(x.sharding, 3)

@@ -80,25 +80,26 @@ def test_first_and_second_derivatives(mesh, name):
 
     # JAX's gradient g of a real loss pairs with a direction as Re(sum(g * v)).
     pair = lambda g, v: jnp.sum((g * v).real)
-    gradient = jax.jit(jax.grad(loss))
-    g = gradient(x)
-    assert g.sharding.is_equivalent_to(x.sharding, 3)
-    assert_close(jax.grad(loss)(x), g)
-    slope = float(pair(g, v))
-    assert slope == pytest.approx(finite_difference(jax.jit(loss), x, v, 1e-5), rel=1e-6, abs=1e-6)
-    value, tangent = jax.jit(lambda x, v: jax.jvp(loss, (x,), (v,)))(x, v)
-    assert float(tangent) == pytest.approx(slope, rel=1e-10)
-    assert float(value) == pytest.approx(float(loss(x)), rel=1e-12)
-
-    # Hessian-vector products: forward over reverse, reverse over forward, reverse over reverse.
     along = lambda x: pair(jax.grad(loss)(x), v)
-    curvature = finite_difference(jax.jit(along), x, v, 1e-5)
-    forward_over_reverse = jax.jit(lambda x, v: jax.jvp(jax.grad(loss), (x,), (v,))[1])(x, v)
-    reverse_over_forward = jax.jit(jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1]))(x)
-    reverse_over_reverse = jax.jit(jax.grad(along))(x)
-    for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse):
+    forward_over_reverse = lambda x: jax.jvp(jax.grad(loss), (x,), (v,))[1]
+    reverse_over_forward = jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])
+    reverse_over_reverse = jax.grad(along)
+
+    @jax.jit  # one program: most of the time goes into compiling
+    def derivatives(x):
+        products = [product(x) for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse)]
+        return (loss(x), along(x)), jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), products
+
+    (plain, _), (value, tangent), g, products = derivatives(x)
+    # The loss and its derivative along `v`, differentiated by differences.
+    slope, curvature = (finite_difference(lambda x, i=i: derivatives(x)[0][i], x, v, 1e-5) for i in (0, 1))
+    assert g.sharding.is_equivalent_to(x.sharding, 3)
+    assert float(pair(g, v)) == pytest.approx(slope, rel=1e-6, abs=1e-6)
+    assert float(tangent) == pytest.approx(float(pair(g, v)), rel=1e-10)
+    assert float(value) == pytest.approx(float(plain), rel=1e-12)
+    for product in products:
         assert float(pair(product, v)) == pytest.approx(curvature, rel=1e-5, abs=1e-5)
-        assert_close(product, forward_over_reverse)
+        assert_close(product, products[0])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "stencil"])
@@ -139,12 +140,19 @@ def test_vmap_nested_and_of_gradients(mesh, name):
     stack = jnp.stack([x, 2 * x, -x])
     expected = np.stack([np.asarray(operator(s)) for s in (x, 2 * x, -x)])
     assert_close(jax.vmap(operator)(stack), expected)
-    assert_close(jax.jit(jax.vmap(jax.vmap(operator)))(stack[None])[0], expected)
-    last = jax.vmap(operator, in_axes=-1, out_axes=1)(jnp.moveaxis(stack, 0, -1))
-    assert_close(jnp.moveaxis(last, 1, 0), expected)
-    gradients = jax.vmap(jax.grad(real_loss(operator)))(stack)
+    gradient = jax.grad(real_loss(operator))
+
+    @jax.jit
+    def programs(stack):
+        last = jax.vmap(operator, in_axes=-1, out_axes=1)(jnp.moveaxis(stack, 0, -1))
+        return jax.vmap(jax.vmap(operator))(stack[None])[0], jnp.moveaxis(last, 1, 0), jax.vmap(gradient)(stack)
+
+    nested, last, gradients = programs(stack)
+    assert_close(nested, expected)
+    assert_close(last, expected)
+    one = jax.jit(gradient)
     for g, s in zip(gradients, (x, 2 * x, -x)):
-        assert_close(g, jax.grad(real_loss(operator))(s))
+        assert_close(g, one(s))
 
 
 @ALTERNATING
@@ -152,10 +160,16 @@ def test_scan_and_checkpoint(mesh, name):
     operator = operators(mesh)[name]
     x = input_for(operator)
     stack = jnp.stack([x, 2 * x, -x])
-    _, scanned = jax.jit(lambda stack: jax.lax.scan(lambda carry, x: (carry, operator(x)), 0, stack))(stack)
-    assert_close(scanned, np.stack([np.asarray(operator(s)) for s in stack]))
     loss = real_loss(operator)
-    assert_close(jax.jit(jax.grad(jax.checkpoint(loss)))(x), jax.jit(jax.grad(loss))(x))
+
+    @jax.jit
+    def programs(stack, x):
+        _, scanned = jax.lax.scan(lambda carry, x: (carry, operator(x)), 0, stack)
+        return scanned, jax.grad(jax.checkpoint(loss))(x), jax.grad(loss)(x)
+
+    scanned, checkpointed, gradient = programs(stack, x)
+    assert_close(scanned, np.stack([np.asarray(operator(s)) for s in stack]))
+    assert_close(checkpointed, gradient)
 
 
 def test_time_steps_in_a_checkpointed_scan(mesh):
@@ -247,9 +261,10 @@ def test_local_equals_the_global_call(mesh, name):
     mapped = jax.shard_map(
         operator.local, mesh=mesh, in_specs=operator.in_spec, out_specs=operator.out_spec, check_vma=True
     )
-    assert_close(jax.jit(mapped)(x), operator(x))
     loss = lambda f: lambda x: jnp.sum(jnp.abs(f(x)) ** 2)
-    assert_close(jax.jit(jax.grad(loss(mapped)))(x), jax.grad(loss(operator))(x))
+    value, gradient = jax.jit(lambda x: (mapped(x), jax.grad(loss(mapped))(x)))(x)
+    assert_close(value, operator(x))
+    assert_close(gradient, jax.grad(loss(operator))(x))  # outside of `jit`, op by op
 
 
 def test_the_global_call_inside_shard_map_says_what_to_do(mesh, plain):

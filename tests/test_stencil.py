@@ -32,10 +32,18 @@ def whole_laplacian(u, periodic=True):
     return sum(np.roll(h, s, a) for s in (1, -1) for a in (-1, -2, -3))[MIDDLE] - 6 * u
 
 
-@pytest.mark.parametrize("shape", [(8, 16, 8), (9, 10, 11), (13, 2, 5)])
-@pytest.mark.parametrize("sizes", [(2, 4), (8, 1), (4,), (1, 1)])
-def test_laplacian(sizes, shape):
-    periodic = (len(sizes) + shape[0] + sizes[0]) % 2 == 0  # spread over the matrix
+@pytest.mark.parametrize(
+    ("sizes", "shape", "periodic"),
+    [  # What the blocks see on other meshes is tested in test_halo.py.
+        ((2, 4), (8, 16, 8), True),
+        ((2, 4), (9, 10, 11), False),
+        ((8, 1), (13, 2, 5), False),
+        ((8, 1), (9, 10, 11), True),
+        ((4,), (13, 2, 5), True),
+        ((1, 1), (9, 10, 11), False),
+    ],
+)
+def test_laplacian(sizes, shape, periodic):
     operator = dops.Stencil(make_mesh(sizes), laplacian, periodic=periodic, shape=shape, pad=True)
     u = random_field((2, *shape))
     result = operator(u)
@@ -55,12 +63,14 @@ def test_transposes(shape):
     dec = operator.decomposition
     x, y = (np.asarray(dec.shard(random_field(shape, np.complex128, s))) for s in (0, 1))
     assert_transposed(operator, operator.T, x, y)
+    assert operator.T.T is operator
+    assert operator.H.H is operator
+    if shape == dec.padded_shape():
+        return  # The conjugate knows nothing of padding: one shape is enough.
     imaginary = dops.Stencil(operator.decomposition, lambda h: 1j * advect(h), operator.exchange.halo, periodic=False)
     assert_transposed(imaginary, imaginary.T, x, y)
     assert_adjoint(imaginary, imaginary.H, x, y)
     assert_adjoint(imaginary.T, imaginary.T.H, y, x)
-    assert operator.T.T is operator
-    assert operator.H.H is operator
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
@@ -119,15 +129,15 @@ def test_fn_never_sees_padding(sizes, shape, periodic, kind):
         stencil = dops.Stencil(mesh, ratio, halo, periodic=periodic, shape=shape, pad=True)
         x = stencil.decomposition.shard(u)
         expected = ratio(np.pad(u, halo, mode="wrap" if periodic else "constant"))
-        assert_close(stencil.decomposition.gather(stencil(x)), expected)
         mapped = jax.shard_map(stencil.local, in_specs=stencil.in_spec, out_specs=stencil.out_spec, mesh=mesh)
-        assert_close(jax.jit(mapped)(x), jax.jit(stencil)(x))
-
         weights = random_field(shape, seed=1)
         padded = stencil.decomposition.shard(weights)
         loss = lambda f: lambda v: jnp.sum(padded * f(v))
-        g = jax.jit(jax.grad(loss(stencil)))(x)
-        assert_close(jax.jit(jax.grad(loss(mapped)))(x), g)
+        both = jax.jit(lambda x: [(f(x), jax.grad(loss(f))(x)) for f in (stencil, mapped)])
+        (value, g), (local, by_local) = both(x)
+        assert_close(stencil.decomposition.gather(value), expected)
+        assert_close(local, value)
+        assert_close(by_local, g)
         direction = random_field(shape, seed=2)
         numeric = finite_difference(
             lambda v: np.sum(weights * ratio(np.pad(v, halo, mode="wrap" if periodic else "constant"))),

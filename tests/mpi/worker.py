@@ -1,6 +1,6 @@
 """One rank of a run under `mpiexec`. test_mpi.py starts several of them and reads what they print.
 
-mpiexec -n N python worker.py TASK
+mpiexec -n N python worker.py TASK[,TASK...]
 """
 
 import os
@@ -130,9 +130,10 @@ def main() -> None:
     dops.MPI.initialize()  # does nothing
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
-    start = time.perf_counter()
-    TASKS[sys.argv[1]]()
-    print(f"{sys.argv[1]} passed in {time.perf_counter() - start:.1f} s", flush=True)
+    for task in sys.argv[1].split(","):
+        start = time.perf_counter()
+        TASKS[task]()
+        print(f"{task} passed in {time.perf_counter() - start:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

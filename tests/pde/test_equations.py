@@ -54,9 +54,7 @@ def test_diffusion_and_advection_are_solved_exactly_in_one_step():
         assert_close(after(diffusion, np.stack([wave(0)] * 2), 0.5, 1, order), np.stack([decayed] * 2), 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "kind"), [((2, 4), "auto"), ((2, 4), "explicit"), ((8, 1), "auto"), ((1, 1), "explicit")]
-)
+@pytest.mark.parametrize(("sizes", "kind"), [((2, 4), "auto"), ((2, 4), "explicit"), ((1, 1), "explicit")])
 def test_vortices_that_only_decay(sizes, kind):
     """The 2-D Taylor–Green vortex by exp(-2νt), an ABC flow by exp(-νt): their nonlinear terms are gradients."""
     x, y, z = grid((9, 10, 11))
