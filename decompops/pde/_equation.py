@@ -15,7 +15,7 @@ from .._box import Number
 from .._operator.derived import UNCHANGED, Form
 from .._structure import Structure
 from ..spectral import _vector
-from ..spectral._check import check_fft
+from ..spectral._check import check_diagonal, check_fft
 from ..spectral._modes import (
     Components,
     SlopeAxes,
@@ -95,6 +95,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     walls: ClassVar[Walls] = "none"
 
     def __check_init__(self):
+        check_diagonal(self.fft)
         self._check_walls()
         component_axes(self.components, len(check_fft(self.fft)))
         check_slopes(self.fft, self.components)

@@ -109,11 +109,9 @@ class RayleighBenard(AbstractWallFlow):
         modes, ndim = self.modes(u), self.ndim
         temperature = _vector.components(u, ndim)[-1]
         lines = modes.lines
-        slopes = modes.slope * jnp.sum(lines.wall_slopes(lines.pairs(temperature)), axis=lines.axis + 1)
-        mean = jnp.sum(
-            jnp.real(slopes * jnp.where(self.one(u) == 0, 0, 1 / jnp.where(self.one(u) == 0, 1, self.one(u)))),
-            axis=tuple(range(-ndim, 0)),
-        )
+        one = jnp.real(self.one(u))
+        slopes = jnp.real(jnp.sum(lines.wall_slopes(lines.pairs(temperature)), axis=lines.axis + 1))
+        mean = modes.slope * jnp.sum(slopes * _vector.inverse(one), axis=tuple(range(-ndim, 0)))
         return -mean / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
 
     def _diffusivities(self, like: Array) -> tuple[Array, Array]:

@@ -116,7 +116,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         v_x, w_x = _vector.components(modes.across(_vector.stack((v, w), 3)), 3)
         return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
 
-    def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+    def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*scalar"]:
         """The spectrum of the velocity's divergence, which is zero to rounding in states that are computed."""
         modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))

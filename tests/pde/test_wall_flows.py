@@ -1,0 +1,268 @@
+"""Flows between no-slip walls: exact solutions, known growth rates and critical numbers, budgets, derivatives."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from decompops import pde, spectral
+
+from helpers import assert_close, make_mesh, random_field
+
+
+CHANNEL = dops.Box((2.0, 4.0, 3.0))
+BASES = dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True)
+# The wavenumber at which convection between rigid walls begins first, and its Rayleigh number (Chandrasekhar 1961).
+CRITICAL_WAVENUMBER, CRITICAL_RAYLEIGH = 3.11632, 1707.762
+
+
+def transform(shape, sizes, kind="auto", **options) -> dops.Transform:
+    bases = BASES if len(shape) == 3 else (BASES[0], BASES[2])
+    axes = None if len(shape) == 3 else "x"
+    return dops.Transform(make_mesh(sizes, kind), bases=bases, shape=shape, axes=axes, pad=True, **options)
+
+
+def heights(n: int, ndim: int) -> np.ndarray:
+    return dops.Chebyshev().points(n).reshape(-1, *[1] * (ndim - 1))
+
+
+def on_grid(equation, u) -> np.ndarray:
+    return equation.transform.decomposition.gather(equation.fields(u))
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "kind"),
+    [((18, 6, 10), (2, 2), "auto"), ((17, 12), (4,), "explicit")],
+)
+def test_every_flow_becomes_that_of_poiseuille(shape, sizes, kind):
+    """It meets the walls and is free of divergence after one step; Poiseuille's flow itself does not change."""
+    ndim, viscosity = len(shape), 0.1
+    fft = transform(shape, sizes, kind)
+    box = dops.Box(CHANNEL.lengths[:ndim])
+    equation = pde.Channel(fft, viscosity, box, drive=2 * viscosity)
+    x = 2 * heights(shape[0], ndim)
+    poiseuille = np.zeros((ndim, *shape))
+    poiseuille[1] = 1 - (x - 1) ** 2
+    noise = 0.3 * random_field((ndim, *shape)) * (1 - (x - 1) ** 2) ** 2
+
+    @jax.jit
+    def run(u):
+        first = pde.IMEXRK(equation, 0.005).step(0.0, u)
+        steady = pde.SBDF(equation, 0.1, 3).rollout(u, 300)[0]
+        return first, steady, equation.divergence(first), equation.divergence(steady)
+
+    with jax.set_mesh(fft.decomposition.mesh):
+        still = pde.SBDF(equation, 0.1, 2).rollout(equation.state(fft.decomposition.shard(poiseuille)), 3)[0]
+        assert_close(on_grid(equation, still), poiseuille, 1e-13)
+        first, steady, *divergences = run(equation.state(fft.decomposition.shard(poiseuille + noise)))
+        assert abs(on_grid(equation, first)[:, [0, -1]]).max() < 1e-13
+        assert max(float(abs(d).max()) for d in divergences) < 1e-13 * float(abs(first).max())
+        assert_close(on_grid(equation, steady), poiseuille, 1e-4)
+
+
+def test_a_mode_of_stokes_decays_as_its_equation_says():
+    """Between walls at x = ±1 a shear `cos(π x / 2)` along the walls decays by `exp(-ν (π/2)² t)`."""
+    fft, viscosity = transform((24, 4, 4), (1, 1)), 0.3
+    equation = pde.Channel(fft, viscosity, CHANNEL)
+    x = 2 * heights(24, 3)
+    shear = np.zeros((3, 24, 4, 4))
+    shear[1], shear[2] = np.sin(np.pi * x / 2), 0.5 * np.sin(np.pi * x)
+    rates = viscosity * np.array([0, np.pi / 2, np.pi]) ** 2
+    later = np.exp(-rates)[:, None, None, None] * shear
+    u, _ = pde.SBDF(equation, 0.01, 3).rollout(equation.state(shear), 100)
+    assert_close(on_grid(equation, u), later, 3e-6)
+
+
+def test_growth_of_the_orr_sommerfeld_mode():
+    """At Re = 7500 and wavenumber 1 it has the phase speed c = 0.24989154 + 0.00223498i.
+
+    The discrete eigenvalues are those of a generalised problem: with the resolvent R of the linear part, and the
+    Jacobian J of the rest, `(L + J) u = λ u` is `R (1 + J) u - u = λ R u` for a step of one.
+    """
+    n, viscosity = 64, 1 / 7500
+    fft = transform((n, 4), (1,))
+    equation = pde.Channel(fft, viscosity, dops.Box((2.0, 2 * np.pi)), drive=2 * viscosity, dealiasing=None)
+    base = np.zeros((2, n, 4))
+    base[1] = 1 - (2 * heights(n, 2) - 1) ** 2
+    start = equation.state(base)
+
+    def column(j):
+        w = jnp.zeros_like(start).reshape(2 * n, -1).at[j, 1].set(1).reshape(start.shape)
+        pushed = jax.jvp(lambda u: equation.nonlinear(0.0, u), (start,), (w,))[1]
+        images = equation.resolvent(w + pushed, 1.0), equation.resolvent(w, 1.0)
+        return [image.reshape(2 * n, -1)[:, 1] for image in images]
+
+    a, b = (np.asarray(columns).T for columns in jax.jit(jax.vmap(column))(jnp.arange(2 * n)))
+    values = scipy.linalg.eigvals(a - np.eye(2 * n), b)  # Infinite for gradients, which R maps to zero.
+    values = 1j * values[np.isfinite(values)]
+    nearest = values[np.argmin(abs(values - (0.25 + 0.002j)))]
+    assert abs(nearest - (0.24989154 + 0.00223498j)) < 1e-8
+
+
+def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """The state without motion, and a perturbation of the temperature."""
+    s = heights(n, 2)
+    base, perturbation = np.zeros((2, 3, n, along))
+    base[2] = 1 - s
+    perturbation[2] = np.sin(np.pi * s) * np.cos(2 * np.pi * np.arange(along) / along)
+    return base, perturbation
+
+
+def test_convection_begins_at_the_critical_rayleigh_number():
+    """Found by bisection of the growth rate of a small perturbation, and by Newton's method with its derivative."""
+    n = 20
+    fft, box = transform((n, 4), (1,)), dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER))
+    base, perturbation = conduction(n)
+
+    @jax.jit
+    @jax.value_and_grad
+    def growth(rayleigh):
+        equation = pde.RayleighBenard(fft, rayleigh, 1.0, box, dealiasing=None)
+        step = lambda u: pde.IMEXRK(equation, 1.0).step(0.0, u)
+        start = equation.state(base)
+
+        def grow(w, _):
+            w = jax.jvp(step, (start,), (w,))[1]
+            norm = jnp.sqrt(jnp.sum(jnp.abs(w) ** 2))
+            return w * (1 / norm).astype(w.dtype), jnp.log(norm)
+
+        return jax.lax.scan(grow, equation.state(perturbation), length=40)[1][-1]
+
+    low, high = 1600.0, 1800.0
+    for _ in range(14):
+        middle = (low + high) / 2
+        low, high = (low, middle) if growth(middle)[0] > 0 else (middle, high)
+    assert low == pytest.approx(CRITICAL_RAYLEIGH, rel=1e-5)
+    rayleigh = 1650.0
+    for _ in range(4):
+        value, slope = growth(rayleigh)
+        rayleigh = rayleigh - float(value / slope)
+    assert rayleigh == pytest.approx(CRITICAL_RAYLEIGH, rel=1e-6)
+    difference = (growth(1700.0 + 0.1)[0] - growth(1700.0 - 0.1)[0]) / 0.2
+    assert growth(1700.0)[1] == pytest.approx(float(difference), rel=1e-5)
+
+
+def test_steady_rolls_carry_the_heat_that_clever_and_busse_found():
+    """At Ra = 3000 and Pr = 0.71 the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974); the budgets of energy close."""
+    n, along, rayleigh, prandtl = 24, 16, 3e3, 0.71
+    fft, box = transform((n, along), (2,), "explicit"), dops.Box((1.0, 2.0155))
+    equation = pde.RayleighBenard(fft, rayleigh, prandtl, box)
+    base, perturbation = conduction(n, along)
+    dec = fft.decomposition
+    with jax.set_mesh(dec.mesh):
+        start = equation.state(dec.shard(base + 0.2 * perturbation))
+        u, nusselt = pde.SBDF(equation, 0.15, 2).rollout(
+            start, 600, every=300, observe=lambda t, u: equation.nusselt(u)
+        )
+        before, nusselt = map(float, nusselt)
+        assert nusselt == pytest.approx(1.66, abs=3e-3)
+        assert nusselt == pytest.approx(before, rel=1e-4)
+        fields = equation.fields(u)
+        carried = fft.mean(dec.shard(dec.gather(fields[0] * fields[2])))
+    diffusivity = 1 / np.sqrt(rayleigh * prandtl)
+    assert 1 + float(carried) / diffusivity == pytest.approx(nusselt, rel=1e-4)
+
+
+def test_wall_temperatures_that_vary():
+    """Without motion, heat is conducted: a wave on the lower wall decays upwards as `sinh` says."""
+    n, along = 24, 8
+    fft, box = transform((n, along), (2,)), dops.Box((1.0, 4.0))
+    q, s = 2 * np.pi / 4.0, heights(n, 2)
+    wave = np.cos(2 * np.pi * np.arange(along) / along)
+    equation = pde.RayleighBenard(fft, 1e-6, 1.0, box, bottom=jnp.asarray(1 + 0.3 * wave), top=0.0)
+    conducted = 1 - s + 0.3 * np.sinh(q * (1 - s)) / np.sinh(q) * wave
+    u, _ = pde.SBDF(equation, 1e-3).rollout(equation.state(np.zeros((3, n, along))), 60)
+    assert_close(on_grid(equation, u)[2], conducted, 1e-6)
+    assert float(equation.nusselt(u)) == pytest.approx(1.0, rel=1e-6)
+
+
+def stage(equation, u, h):
+    """What implicit–explicit methods are made of."""
+    return equation.resolvent(u + h * equation.nonlinear(0.0, u), h)
+
+
+def test_derivatives():
+    """By the state, the numbers and the wall temperatures, in both modes, beside finite differences."""
+    n, along = 9, 6
+    fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
+    base, perturbation = conduction(n, along)
+    start, direction = base + perturbation, random_field((3, n, along), seed=3)
+    wave = np.cos(2 * np.pi * np.arange(along) / along)
+    dec = fft.decomposition
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(parts):
+        fields, rayleigh, bottom = parts
+        equation = pde.RayleighBenard(fft, rayleigh, 0.7, box, bottom=bottom)
+        return jnp.sum(equation.fields(stage(equation, equation.state(fields), 0.1)) ** 2)
+
+    point = dec.shard(start), jnp.asarray(2e4), jnp.ones(along)
+    directions = dec.shard(direction), jnp.asarray(1.0), jnp.asarray(wave)
+    _, gradients = loss(point)
+    for i, step in enumerate((1e-5, 1.0, 1e-5)):
+
+        def moved(by, i=i):
+            return tuple(x + by * d if j == i else x for j, (x, d) in enumerate(zip(point, directions)))
+
+        difference = (float(loss(moved(step))[0]) - float(loss(moved(-step))[0])) / (2 * step)
+        assert float(jnp.sum(gradients[i] * directions[i])) == pytest.approx(difference, rel=1e-6)
+    _, (_, _, second) = jax.jvp(loss, (point,), (directions,))[1]
+    ends = (jax.tree.map(lambda x, d, by=by: x + by * d, point, directions) for by in (1e-5, -1e-5))
+    forward, backward = (loss(end)[1][2] for end in ends)
+    assert_close(second, (forward - backward) / 2e-5, 1e-6)
+
+
+def test_batches_precision_and_every_rule_of_products():
+    n, along = 12, 8
+    fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
+    base, perturbation = conduction(n, along)
+    both = fft.decomposition.shard(np.stack([base, base + 0.1 * perturbation]))
+    rules = (None, spectral.Truncate(), spectral.Pad(1.5), spectral.Mask())
+    equations = [pde.RayleighBenard(fft, 2e3, 1.0, box, dealiasing=rule) for rule in rules]
+
+    @jax.jit
+    def run(both):
+        states = [equation.state(both) for equation in equations]
+        fields = [equation.fields(stage(equation, u, 0.05)) for equation, u in zip(equations, states)]
+        return fields, jax.vmap(lambda u: equations[0].fields(stage(equations[0], u, 0.05)))(states[0])
+
+    fields, mapped = run(both)
+    assert_close(mapped, fields[0], 1e-12)
+    for later in fields[1:]:  # All rules resolve it.
+        assert_close(later, fields[0], 1e-3)
+    u = jax.eval_shape(equations[0].state, jax.ShapeDtypeStruct((3, n, along), np.float32))
+    assert jax.eval_shape(lambda u: stage(equations[0], u, 0.1), u).dtype == np.complex64
+
+
+def test_bad_input_is_refused(plain):
+    chebyshev, f, h = plain.Chebyshev(), plain.Fourier(), plain.Fourier(half=True)
+
+    def fft(*bases, sizes=(1, 1), shape=(8, 8, 8)):
+        return plain.Transform(make_mesh(sizes), bases=bases, shape=shape)
+
+    box = plain.Box((1.0, 2.0, 2.0))
+    for make, message in (
+        (lambda: plain.pde.Channel(fft(f, h, chebyshev), 0.1, box), "must have its walls across x.*first axis"),
+        (lambda: plain.pde.Channel(fft(f, f, h), 0.1, box), r"must have the basis `Chebyshev\(\)` along x"),
+        (lambda: plain.pde.Channel(fft(chebyshev, h, plain.Cosine(2)), 0.1, box), "must be periodic along z"),
+        (lambda: plain.pde.Channel(fft(chebyshev, f, f), 0.1, box), "must be built with `real=True`|real fields"),
+        (lambda: plain.pde.Channel(None, 0.1, box), "`fft` must be an `FFT` or a `Transform`; got None"),
+        (lambda: plain.pde.Channel(fft(chebyshev, f, h), -1.0, box), "`viscosity` must be"),
+        (
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, plain.Box(2.0)),
+            "`box` must have the height 1 along x",
+        ),
+        (
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, box, bottom=jnp.ones(8)),
+            r"`bottom` must be a number or an array of shape \(8, 8\); got \(8,\)",
+        ),
+        (
+            lambda: plain.pde.NavierStokes(fft(chebyshev, f, h), 0.1),
+            "each mode has one wavenumber.*got Chebyshev",
+        ),
+        (lambda: plain.pde.ETDRK(plain.pde.Channel(fft(chebyshev, f, h), 0.1, box), 0.1), "`equation` must be an"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            make()
