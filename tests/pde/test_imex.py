@@ -37,14 +37,18 @@ class Dense(pde.AbstractSplitEquation):
     def in_structure(self):
         return replace(self.fft.in_structure, lengths=(CELLS,))
 
+    def state(self, fields):
+        return fields
+
+    def fields(self, u):
+        return u
+
     def nonlinear(self, t, u, args=None):
         return jnp.asarray(self.rate, u.dtype) * jnp.sin(3 * u + t) + (0 if args is None else args)
 
     def resolvent(self, u, h):
         matrix = jnp.eye(CELLS, dtype=u.dtype) - h * jnp.asarray(self.matrix, u.dtype)
-        if (
-            self.constraints is not None
-        ):  # As in a Stokes solve: the pressure is unknown, and u need not satisfy D u = 0.
+        if self.constraints is not None:  # As in a Stokes solve: u need not satisfy D u = 0.
             d = jnp.asarray(self.constraints, u.dtype)
             matrix = jnp.block([[matrix, d.T], [d, jnp.zeros((len(d), len(d)), u.dtype)]])
             u = jnp.concatenate([u, jnp.zeros((*u.shape[:-1], len(d)), u.dtype)], -1)
