@@ -41,7 +41,7 @@ class WallModes(NamedTuple):
     def across(self, u: Array) -> Array:
         """The derivative across, of coefficients."""
         lines = self.lines
-        return lines.coefficients(self.slope * lines.derivative(lines.pairs(u)))
+        return lines.coefficients(_vector.times(self.slope, lines.derivative(lines.pairs(u))))
 
     def along(self, axis: int, u: Array) -> Array:
         """The derivative along axis 1, 2, ... of the grid."""
@@ -92,7 +92,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     step = implicit(modes, time)
     # The Laplacian of the velocity across, of which two integrals are known without a derivative.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
-    laplacian = -_vector.times(modes.squared, lines.double_integral(across)) - modes.slope * lines.integral(divergence)
+    laplacian = -_vector.times(modes.squared, lines.double_integral(across)) - _vector.times(
+        modes.slope, lines.integral(divergence)
+    )
     # Mean flows along the walls take the places of what has no mean.
     unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
@@ -101,7 +103,7 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     solved = step.solve(jnp.stack(unknown))
     v = _velocity_across(modes, step, solved[0])
     v = jnp.where(mean, jnp.zeros((), v.dtype), v)
-    slope = modes.slope * lines.derivative(v)
+    slope = _vector.times(modes.slope, lines.derivative(v))
     inverse = _vector.inverse(modes.squared)
     along = [_vector.times(inverse, modes.along(axis, slope)) for axis in range(1, ndim)]
     if ndim == 3:
