@@ -39,7 +39,8 @@ def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.Complet
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLES), "PYTHONIOENCODING": "utf-8", "XLA_FLAGS": ""}
+    path = os.pathsep.join(filter(None, (str(EXAMPLES), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "XLA_FLAGS": ""}
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "0" if optimised else "1"
     return subprocess.run(
         [sys.executable, "-W", "error", *command],

@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._box import Box, Number
@@ -72,3 +72,11 @@ class Channel(AbstractWallFlow):
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         return stokes(self.modes(u), u, _vector.cast(h, u) * _vector.cast(self.viscosity, u))
+
+    def wall_stress(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*stress"]:
+        """The mean stress along y that the flow exerts on each wall: real numbers of shape `(*batch, 2)`.
+
+        The mean velocity along y changes at the rate `G` minus the sum of both stresses over the distance of the walls.
+        """
+        slopes = self.wall_slopes(lax.slice_in_dim(u, 1, 2, axis=u.ndim - self.ndim - 1))[..., 0, :]
+        return _vector.cast(self.viscosity, u) * slopes * jnp.array([1, -1], slopes.dtype)

@@ -1,6 +1,6 @@
 """Rayleigh–Bénard convection."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -101,18 +101,19 @@ class RayleighBenard(AbstractWallFlow):
         heat = diffuse(modes, temperature, h * diffusivity, self._wall_sums(temperature))
         return _vector.stack((*_vector.components(flow, ndim), heat), ndim)
 
-    def nusselt(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*batch"]:
-        """The heat that flows into the fluid at x = 0, over `κ` times the difference of the mean wall temperatures.
+    def nusselt(
+        self, u: Inexact[Array, "*spectrum"], wall: Literal["bottom", "top"] = "bottom"
+    ) -> Inexact[Array, "*batch"]:
+        """The heat flux through a wall, over `κ` times the difference of the mean wall temperatures.
 
-        In a steady or statistically steady state it is the same at both walls.
+        The flux is positive from the bottom to the top. In a steady or statistically steady state it is the same
+        through both walls.
         """
-        modes, ndim = self.modes(u), self.ndim
-        temperature = _vector.components(u, ndim)[-1]
-        lines = modes.lines
-        one = jnp.real(self.one(u))
-        slopes = jnp.real(jnp.sum(lines.wall_slopes(lines.pairs(temperature)), axis=lines.axis + 1))
-        mean = modes.slope * jnp.sum(slopes * _vector.inverse(one), axis=tuple(range(-ndim, 0)))
-        return -mean / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
+        if wall not in ("bottom", "top"):
+            raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
+        slopes = self.wall_slopes(lax.slice_in_dim(u, self.ndim, self.ndim + 1, axis=u.ndim - self.ndim - 1))
+        flux = -slopes[..., 0, 0 if wall == "bottom" else 1]
+        return flux / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
 
     def _diffusivities(self, like: Array) -> tuple[Array, Array]:
         """ν and κ."""

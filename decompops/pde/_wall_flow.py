@@ -121,6 +121,40 @@ class AbstractWallFlow(AbstractSplitEquation):
         modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
 
+    def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
+        """The derivative across, `∂/∂x`, of each component of a state, averaged over each of the two walls.
+
+        **Returns:** real numbers of shape `(*batch, components, 2)`: at x = 0, and at the other wall.
+        """
+        modes, one = self.modes(u), self.one(u)
+        lines = modes.lines
+        parts = _vector.times(modes.slope, lines.wall_slopes(lines.pairs(u)))
+        even, odd = (lax.index_in_dim(parts, i, axis=lines.axis + 1, keepdims=False) for i in (0, 1))
+        inverse = jnp.where(one == 0, 0, 1 / jnp.where(one == 0, 1, one))
+        grid = tuple(range(-self.ndim, 0))
+        return jnp.stack([jnp.sum(jnp.real(part * inverse), axis=grid) for part in (odd + even, odd - even)], axis=-1)
+
+    def gradient_squares(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*squares"]:
+        """The mean over the volume of `|∇c|²`, for each component c of a state: real, of shape `(*batch, components)`.
+
+        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed over
+        the points of the grid of products: the result is as accurate as the state is resolved.
+        """
+        modes = self.modes(u)
+        slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
+        return _vector.total(self.products.mean(self.to_grid(slope) ** 2) for slope in slopes)
+
+    def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
+        """The mean of fields over each plane parallel to the walls, as a function of x: `(*batch, nx)`.
+
+        Fields that are padded along x have profiles that are padded.
+        """
+        shape = check_fft(self.fft)[1:]
+        for axis, n in enumerate(shape, 1 - self.ndim):
+            inside = jnp.arange(fields.shape[axis]).reshape(-1, *[1] * (-1 - axis)) < n
+            fields = jnp.where(inside, fields, 0)
+        return jnp.sum(fields, axis=tuple(range(1 - self.ndim, 0))) / math.prod(shape)
+
     def driving(self, u: Inexact[Array, "*spectrum"], force: Number) -> Inexact[Array, "*#spectrum"]:
         """The spectrum, for states like `u`, of a constant force along the second axis of the grid."""
         shape = u.shape[-self.ndim - 1 :]
