@@ -28,7 +28,7 @@ SUBPACKAGES = {
         *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"),
     },
     dops.spectral: {
-        *("AbstractSpectralOperator", "CellsHelmholtz", "CellsPoisson", "Curl", "Dealias", "Derivative"),
+        *("AbstractSpectralOperator", "Curl", "Dealias", "Derivative"),
         *("Divergence", "GaussianFilter"),
         *("GaussianRandomField", "Gradient", "Helmholtz", "InverseCurl", "InverseDivergence", "IsotropicFilter"),
         *(
@@ -45,7 +45,7 @@ SUBPACKAGES = {
             "dealiased",
             "mean_square",
         ),
-        *("power_spectrum", "tridiagonal_solve", "white_noise"),
+        *("WallHelmholtz", "WallPoisson", "power_spectrum", "tridiagonal_solve", "white_noise"),
     },
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),

@@ -1,6 +1,5 @@
 """Operators that act on each mode of a spectrum by itself, of periodic fields and of fields between walls."""
 
-from ._cells import CellsHelmholtz as CellsHelmholtz, CellsPoisson as CellsPoisson
 from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
     Curl as Curl,
@@ -33,3 +32,4 @@ from ._statistics import (
     white_noise as white_noise,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
+from ._walls import WallHelmholtz as WallHelmholtz, WallPoisson as WallPoisson

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._box import Number
+from ._across import AbstractAcross
 from ._tridiagonal import moved, times, tridiagonal_solve
 
 
@@ -46,6 +47,10 @@ class Lines:
         """Values for each coefficient, broadcastable against pairs, in their precision."""
         return jnp.asarray(values.reshape(-1, 2, *[1] * (self.ndim - 1)), jnp.finfo(like.dtype).dtype)
 
+    def polynomials(self, even: int, odd: int, like: Array) -> Array:
+        """One even and one odd polynomial, in pairs, in the precision of `like`."""
+        return self._along(np.where(np.isin(self._numbers, (even, odd)), 1.0, 0.0), like)
+
     @property
     def axis(self) -> int:
         """The axis of pairs along which they stand."""
@@ -64,6 +69,15 @@ class Lines:
         u = pairs.reshape(*lead, -1, *pairs.shape[self.axis + 2 :])
         return lax.slice_in_dim(u, 0, self.modes, axis=u.ndim - self.ndim)
 
+    def parts(self, pairs: Array) -> tuple[Array, Array]:
+        """The even and the odd coefficients, in axes of length one."""
+        even, odd = (lax.slice_in_dim(pairs, i, i + 1, axis=self.axis + 1) for i in (0, 1))
+        return even, odd
+
+    def joined(self, even: Array, odd: Array) -> Array:
+        """The pairs of `parts`."""
+        return jnp.concatenate([even, odd], axis=self.axis + 1)
+
     def swapped(self, pairs: Array) -> Array:
         """The odd coefficients in the place of the even ones, and the other way round."""
         return jnp.flip(pairs, self.axis + 1)
@@ -72,16 +86,16 @@ class Lines:
         """`du/dξ` on -1 < ξ < 1."""
         k = self._numbers
         sums = lax.cumsum(times(self._along(2.0 * k, pairs), pairs), axis=pairs.ndim + self.axis, reverse=True)
-        even, odd = (lax.slice_in_dim(sums, i, i + 1, axis=self.axis + 1) for i in (0, 1))
-        slopes = jnp.concatenate([odd, moved(even, -1, self.axis)], axis=self.axis + 1)
+        even, odd = self.parts(sums)
+        slopes = self.joined(odd, moved(even, -1, self.axis))
         return times(self._along(np.where(k == 0, 0.5, 1.0) * (k < self.modes), pairs), slopes)
 
     def integral(self, pairs: Array) -> Array:
         """An antiderivative with respect to ξ, without its coefficients of T_0 and T_1."""
         k = self._numbers
-        even, odd = (lax.slice_in_dim(pairs, i, i + 1, axis=self.axis + 1) for i in (0, 1))
-        below = jnp.concatenate([moved(odd, 1, self.axis), even], axis=self.axis + 1)
-        above = jnp.concatenate([odd, moved(even, -1, self.axis)], axis=self.axis + 1)
+        even, odd = self.parts(pairs)
+        below = self.joined(moved(odd, 1, self.axis), even)
+        above = self.joined(odd, moved(even, -1, self.axis))
         weight = np.where((k >= 2) & (k < self.modes), 0.5 / np.maximum(k, 1), 0)
         return times(self._along(weight, pairs), below - above)
 
@@ -109,7 +123,7 @@ class Lines:
 
     def free(self, coefficient: Array) -> Array:
         """The u with `coefficient * u = d²u/dξ²` whose coefficients of T_0 and T_1 are one, in pairs, real."""
-        first = self._along(np.where(self._numbers < 2, 1.0, 0.0), coefficient)
+        first = self.polynomials(0, 1, coefficient)
         second = self._along(np.where(np.isin(self._numbers, (2, 3)), self._twice[0], 0), coefficient)
         like = jnp.broadcast_to(coefficient, jnp.broadcast_shapes(coefficient.shape, first.shape))
         return first + tridiagonal_solve(*self._matrix(coefficient, like), second * like, axis=self.axis, row_sums=True)
@@ -133,6 +147,60 @@ class Lines:
     def wall_slopes(self, pairs: Array) -> Array:
         """The derivatives with respect to ξ, at ξ = 1, of the even and the odd part of u."""
         return jnp.sum(times(self._along(1.0 * self._numbers**2, pairs), pairs), axis=self.axis, keepdims=True)
+
+    def mean(self, pairs: Array) -> Array:
+        """The mean of u over -1 < ξ < 1, to which no odd polynomial contributes."""
+        even, _ = self.parts(pairs)
+        weights = self._along(1 / (1 - np.where(self._numbers % 2, 0, 1.0 * self._numbers) ** 2), pairs)
+        return jnp.sum(times(self.parts(weights)[0], even), axis=self.axis, keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ChebyshevAcross(AbstractAcross):
+    """Exact second derivatives of polynomials.
+
+    - `points`: the positions of the points, for walls at a distance of one.
+    """
+
+    points: np.ndarray
+
+    @property
+    def adds_values(self) -> bool:
+        return False
+
+    def profile(self, wall: int, dtype: np.dtype) -> Array:
+        # Values at the first wall are the coefficients of T_0, those at the last wall of T_1.
+        line = jnp.asarray(1 - 2 * self.points if wall else np.ones_like(self.points), dtype)
+        # A slope is that with respect to ξ, out of the channel.
+        return line if self.walls[wall] == "dirichlet" else line * (jnp.asarray(self.length, dtype) * (wall - 0.5))
+
+    def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
+        lines = Lines(f.shape[-self.ndim], self.ndim)
+        scale = squared_scale(self.length, jnp.finfo(f.dtype).dtype)
+        coefficient = added / scale
+        u = lines.solve(coefficient, lines.double_integral(lines.pairs(f)) / scale)
+        both = lines.free(coefficient)
+        if free is not None:  # The equation is then solved up to a constant in f, whose solution is T_2.
+            both = jnp.where(free, lines.polynomials(2, 1, both), both)
+        first, last = (lines.wall_sums if wall == "dirichlet" else lines.wall_slopes for wall in self.walls)
+        # At the last wall, odd polynomials and slopes of even ones have the other sign, which slopes out of the
+        # channel have once more. So the numbers of `both` are at least zero, and no sum of theirs cancels.
+        (even, odd), (even_last, odd_last) = lines.parts(first(both)), lines.parts(last(both))
+        inverse = 1 / (even * odd_last + odd * even_last)
+        (at_first, more), (at_last, less) = lines.parts(first(u)), lines.parts(last(u))
+        at_first, at_last = -(at_first + more), less - at_last
+        if values is not None:
+            given = lines.parts(lax.slice_in_dim(lines.pairs(values), 0, 1, axis=lines.axis))
+            at_first, at_last = at_first + given[0], at_last + given[1]
+        amounts = lines.joined(
+            times(odd_last * inverse, at_first) + times(odd * inverse, at_last),
+            times(even_last * inverse, at_first) - times(even * inverse, at_last),
+        )
+        u = u + times(both, amounts)
+        if free is not None:
+            mean = jnp.where(free, lines.mean(u), jnp.zeros((), u.dtype))
+            u = u - times(lines.polynomials(0, 0, both), mean)
+        return lines.coefficients(u)
 
 
 def squared_scale(length: Number, dtype: np.dtype) -> Array:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from .._basis.base import AbstractBasis
 from .._blocks import axis_names
 from .._operator.transform import AbstractTransform
 
@@ -24,13 +25,17 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     return fft.decomposition.shape
 
 
-def check_diagonal(fft: AbstractTransform) -> None:
-    """Raise `ValueError` for a transform with a basis of which a derivative maps one mode to several."""
-    for basis, name in zip(fft.bases, axis_names(fft.decomposition.ndim)):
-        if not basis.is_diagonal:
+def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
+    """Raise `ValueError` for a transform with a basis of which a derivative maps one mode to several.
+
+    Along the first axis it may have the basis `first`.
+    """
+    for axis, (basis, name) in enumerate(zip(fft.bases, axis_names(fft.decomposition.ndim))):
+        if not (basis.is_diagonal or (axis == 0 and isinstance(basis, first))):
             raise ValueError(
                 f"`fft` must have bases of which each mode has one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
-                f"got {basis} along {name}. Operators for `Cells` are `CellsPoisson` and `CellsHelmholtz`."
+                f"got {basis} along {name}. Operators between walls are `WallPoisson` and "
+                "`WallHelmholtz`, and `Derivative` where `Chebyshev` is the basis of the first axis."
             )
 
 

@@ -1,4 +1,4 @@
-"""Derivatives of periodic fields, exact for every mode that the grid has."""
+"""Derivatives of periodic fields and of fields between walls, exact for every mode that the grid has."""
 
 import math
 import operator
@@ -9,10 +9,13 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
+from .._basis.base import AbstractBasis
+from .._basis.chebyshev import Chebyshev
 from .._blocks import axis_names
-from .._box import Box
+from .._box import Box, check_box
 from .._operator.transform import AbstractTransform
 from . import _vector
+from ._chebyshev import Lines
 from ._check import check_fft
 from ._modes import Components, SlopeAxes
 from ._operator import AbstractSpectralOperator
@@ -29,9 +32,12 @@ def _check_orders(orders: Any) -> tuple[int, ...]:
 
 
 class Derivative(AbstractSpectralOperator):
-    """A partial derivative of a periodic scalar field, or of each component: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
+    """A partial derivative of a scalar field, or of each component: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
 
     Where the order along an axis is odd, the Nyquist mode of an even grid is dropped: its derivative is not known.
+
+    Along the first axis, which is whole on each device in spectra, the basis may be `Chebyshev`: derivatives are then
+    those of the polynomial. Each one may multiply rounding errors near the walls by the square of the number of points.
 
     **Arguments:**
 
@@ -46,6 +52,7 @@ class Derivative(AbstractSpectralOperator):
     fft: AbstractTransform
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
     box: Box = Box()
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def __check_init__(self):
         names = axis_names(len(check_fft(self.fft)))
@@ -58,14 +65,26 @@ class Derivative(AbstractSpectralOperator):
                 )
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        orders = self.orders
+        if not self.fft.bases[0].is_diagonal:
+            spectrum, orders = self._across(spectrum), (0, *orders[1:])
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
-        for order, k_even, k_odd in zip(self.orders, even, odd):
+        for order, k_even, k_odd in zip(orders, even, odd):
             if order:
                 spectrum = _vector.times((k_odd if order % 2 else k_even) ** order, spectrum)
-        along = zip(self.fft.bases, check_fft(self.fft), self.orders)
+        along = zip(self.fft.bases, check_fft(self.fft), orders)
         return _vector.times_unit(
             math.prod(basis.derivative(n, order).factor for basis, n, order in along), jnp.ones(()), spectrum
         )
+
+    def _across(self, spectrum: Array) -> Array:
+        """The derivatives of polynomials along the first axis."""
+        lines = Lines(spectrum.shape[-self.decomposition.ndim], self.decomposition.ndim)
+        length: Any = check_box(self.box, lines.ndim).lengths[0]  # pyright: ignore[reportIndexIssue]
+        pairs = lines.pairs(spectrum)
+        for _ in range(self.orders[0]):
+            pairs = _vector.times(-2 / _vector.cast(length, pairs), lines.derivative(pairs))
+        return lines.coefficients(pairs)
 
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:

@@ -9,6 +9,7 @@ from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
+from .._basis.base import AbstractBasis
 from .._basis.slopes import slope_basis, slope_unit
 from .._blocks import axis_names
 from .._box import Box, check_box
@@ -40,10 +41,11 @@ class AbstractSpectral(eqx.Module):
         fft: AbstractVar[AbstractTransform]
         box: AbstractVar[Box]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # taken along the first axis, though not diagonal
 
     def __check_init__(self):
         check_box(self.box, len(check_fft(self.fft)))
-        check_diagonal(self.fft)
+        check_diagonal(self.fft, first=self.first_basis)
 
     @property
     def transform(self) -> AbstractTransform:
@@ -69,7 +71,9 @@ def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
     fft = fft if dealiasing is None else dealiasing.of_states(fft)
     if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
         fft = fft.replace(norm="backward")  # Weights at walls would differ between fields and their slopes.
-    return fft.replace(axis_contiguous=max(fft.decomposition.sizes, default=1) > 1)
+    # Polynomials along the first axis are worked on plane by plane.
+    contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
+    return fft.replace(axis_contiguous=contiguous)
 
 
 # For each component of a field, or once for all: the axes along which it is a first derivative.
@@ -95,8 +99,8 @@ def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
 @remembered
 def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
     """The axes along which slopes are expanded in another basis than fields."""
-    shape = check_fft(fft)
-    return tuple(axis for axis in fft.transformed if slope_basis(fft.bases[axis], shape[axis]) != fft.bases[axis])
+    along = [(axis, fft.bases[axis], n) for axis, n in enumerate(check_fft(fft)) if axis in fft.transformed]
+    return tuple(axis for axis, basis, n in along if basis.is_diagonal and slope_basis(basis, n) != basis)
 
 
 def transform_components(

@@ -1,0 +1,283 @@
+"""Poisson's and Helmholtz' equations between two walls: cells or polynomials across, modes along the walls."""
+
+import abc
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from equinox import AbstractVar
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Inexact, Shaped
+
+from .._basis.cells import Cells
+from .._basis.chebyshev import Chebyshev
+from .._blocks import axis_names
+from .._box import Box, Number, check_box
+from .._check import check_number
+from .._decomposition import Decomposition
+from .._layout import check_global
+from .._operator.derived import UNCHANGED, AbstractDerivable, Form
+from .._operator.transform import Transform
+from .._remember import remembered
+from .._sharding import place
+from .._structure import Structure
+from ._across import AbstractAcross, Wall
+from ._cells import CellsAcross
+from ._chebyshev import ChebyshevAcross
+
+
+def _check_walls(walls: Any) -> tuple[Wall, Wall]:
+    pair = (walls, walls) if isinstance(walls, str) else tuple(walls) if isinstance(walls, tuple | list) else ()
+    if len(pair) != 2 or not set(pair) <= {"dirichlet", "neumann"}:
+        raise ValueError(f'`walls` must be "dirichlet" or "neumann", or one for each of both walls; got {walls!r}.')
+    return cast(tuple[Wall, Wall], pair)
+
+
+class AbstractWallSolver(AbstractDerivable):
+    """An equation with the Laplacian between two walls, which stand across the first axis.
+
+    Fields are transformed, and one tridiagonal system along the first axis is solved for each mode along the walls,
+    where that axis is whole on each device; of Chebyshev polynomials there are two real ones more. The transforms
+    communicate, and nothing else does.
+    """
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+        transform: ClassVar[Transform]
+        walls: ClassVar[tuple[Wall, Wall]]
+        box: ClassVar[Box]
+    else:
+        transform: AbstractVar[Transform]
+        walls: AbstractVar[tuple[Wall, Wall]]
+        box: AbstractVar[Box]
+
+    def __check_init__(self):
+        if not isinstance(self.transform, Transform):
+            raise TypeError(f"`transform` must be a `Transform`; got {self.transform!r}.")
+        if self.decomposition.shape is None:
+            raise ValueError("`transform` must be built with a `shape`; got one without.")
+        check_box(self.box, self.decomposition.ndim)
+        first, *others = zip(self.transform.bases, axis_names(self.decomposition.ndim))
+        for basis, name in others:
+            if isinstance(basis, Cells | Chebyshev):
+                raise ValueError(
+                    f"`transform` must have its walls across {first[1]}, the only axis that is whole on each device "
+                    f"in spectra; got {basis} along {name}. Put the walls across the first axis of the grid."
+                )
+            if not basis.is_diagonal:
+                raise ValueError(
+                    f"`transform` must have bases such as `Fourier`, `Cosine` or `Sine` along all axes but "
+                    f"{first[1]}; got {basis} along {name}."
+                )
+        if not isinstance(first[0], Cells | Chebyshev):
+            raise ValueError(
+                f"`transform` must have the basis `Cells` or `Chebyshev` along {first[1]}; got {first[0]}."
+            )
+        if isinstance(first[0], Chebyshev) and self._kept[0] < 3:
+            raise ValueError(f"`transform` must keep at least 3 modes along {first[1]}; got {self._kept[0]}.")
+
+    @property
+    @abc.abstractmethod
+    def sign(self) -> int:
+        """The sign of `constant - ∇²` in the equation."""
+
+    @property
+    @abc.abstractmethod
+    def constant(self) -> Number:
+        """What is added to `-∇²`, a number of at least zero."""
+
+    def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
+        """The solution u with other values, or slopes, than zero at the walls.
+
+        `operator.solution(f, 1.0)` solves the equation with the right-hand side f for a u that is one at the first
+        wall; `operator.solution(f)` is `operator(f)`. Between `Chebyshev` walls, one more field is transformed.
+
+        **Arguments:**
+
+        - `field`: the right-hand side, a field in real space.
+        - `first`, `last`: at a "dirichlet" wall the value of u, at a "neumann" wall its slope `∂u/∂x`. One number, or
+            an array for the axes behind the first one: `(ny, nz)`, or `(*batch, ny, nz)`.
+
+        **Returns:** a field of the shape of `field`.
+
+        **Raises:** `ValueError` for a field of another shape, for values that do not fit it, and inside a `shard_map`
+        over a mesh axis of the grid.
+        """
+        check_global("field", self.decomposition.mesh_axes)
+        self.in_layout.check(field)
+        if self._across.adds_values:
+            return self(self._with_values(field, self.sign, first, last))
+        transform = _natural(self.transform)
+        values = transform(self._with_values(jnp.zeros_like(field), 1, first, last))
+        return transform.inverse(self.solve(transform(field), values))
+
+    def _with_values(self, field: Array, sign: int, first: Any, last: Any) -> Array:
+        """`field`, plus or minus the field of wall values (see `AbstractAcross`)."""
+        layout, ndim, dtype = self.in_layout, self.decomposition.ndim, jnp.finfo(field.dtype).dtype
+        names = layout.blocks.names if field.shape[-ndim:] == layout.shape else (None,) * ndim
+        spec = lambda *entries: NamedSharding(self.decomposition.mesh, PartitionSpec(*entries))
+        for wall, (name, values) in enumerate({"first": first, "last": last}.items()):
+            line = self._across.profile(wall, dtype)
+            line = jnp.pad(line, (0, field.shape[-ndim] - len(line))).reshape(-1, *[1] * (ndim - 1))
+            values = _padded(name, jnp.asarray(values, field.dtype), field.shape, ndim)
+            # Both factors are sharded, so that no device makes the whole product.
+            line = place(sign * line, spec(*names[:1], *[None] * (ndim - 1)))
+            if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
+                values = place(values, spec(*[None] * (values.ndim - ndim + 1), *names[1:]))
+            field = field + line.astype(field.dtype) * values
+        return field
+
+    def solve(
+        self, spectrum: Inexact[Array, "*spectrum"], values: Inexact[Array, "*spectrum"] | None = None
+    ) -> Inexact[Array, "*spectrum"]:
+        """The solution for a spectrum in natural order, or for one block of it inside a `shard_map`.
+
+        `values` is the spectrum of the field of wall values, where that is not added to the right-hand side.
+        """
+        dtype = jnp.finfo(spectrum.dtype).dtype
+        _, *k = _natural(self.transform).wavenumbers(box=self.box, dtype=dtype)
+        added = jnp.asarray(self.constant, dtype) + sum((along**2 for along in k), start=jnp.zeros((), dtype))
+        free = added == 0 if self._may_be_singular else None
+        return self._across.solve(added, self.sign * spectrum, values, free)
+
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
+        transform = _natural(self.transform)
+        there, back = (transform.inverse, transform) if form.transposed else (transform, transform.inverse)
+        spectrum = there.apply(x, form, local=local)
+        if form.transposed:  # The real matrix across is not symmetric.
+            (spectrum,) = jax.linear_transpose(self.solve, spectrum)(spectrum)
+        else:
+            spectrum = self.solve(spectrum)
+        return back.apply(spectrum, form, local=local)
+
+    @property
+    def decomposition(self) -> Decomposition:
+        return self.transform.decomposition
+
+    @property
+    def is_invertible(self) -> bool:
+        return False
+
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        field = replace(self.transform.structures(UNCHANGED, given)[0], box=self.box)
+        return field, field
+
+    @property
+    def _across(self) -> AbstractAcross:
+        ndim, basis, n = self.decomposition.ndim, self.transform.bases[0], cast(tuple, self.decomposition.shape)[0]
+        length = cast(tuple, check_box(self.box, ndim).lengths)[0]
+        if isinstance(basis, Cells):
+            return CellsAcross(self.walls, length, ndim, basis.weights(n))
+        return ChebyshevAcross(self.walls, length, ndim, basis.points(n))
+
+    @property
+    def _kept(self) -> tuple[int, ...]:
+        return self.transform.modes or cast(tuple, self.decomposition.shape)
+
+    @property
+    def _may_be_singular(self) -> bool:
+        """Whether the solution for some mode, or in padding, may be known up to a constant only."""
+        if "dirichlet" in self.walls or not (isinstance(self.constant, Tracer) or self.constant == 0):
+            return False
+        others = tuple(zip(self.transform.bases, self._kept))[1:]
+        has_mean = all((basis.wavenumbers(n) == 0).any() for basis, n in others)
+        return has_mean or bool(self.transform.out_layout.blocks.padded_axes)
+
+
+class WallPoisson(AbstractWallSolver):
+    """The solution u of Poisson's equation `∇²u = f` between two walls across the first axis, x.
+
+    The basis along x says how a field stands there. With `Cells`, fields hold the means over finite volumes, and second
+    differences on them stand for `∂²/∂x²`, of second order in their widths. With `Chebyshev`, derivatives are those of
+    polynomials: errors of smooth solutions fall faster than any power of their number, down to rounding (Greengard,
+    SIAM J. Numer. Anal. 28, 1991). Along the other axes derivatives are exact. One tridiagonal system is solved for
+    each mode, where x is whole on each device.
+
+    Between two "neumann" walls, where all other bases have a constant mode, u has zero mean over the volume, and the
+    part of f that is constant and has no solution is ignored.
+
+    !!! example
+
+        ```python
+        bases = (dops.Cells.clustered(96, 2.0), dops.Fourier(), dops.Fourier(half=True))
+        transform = dops.Transform(mesh, shape=(96, 128, 128), bases=bases)
+        pressure = WallPoisson(transform, "neumann", dops.Box((2.0, 6.0, 3.0)))(f)
+        ```
+
+    **Arguments:**
+
+    - `transform`: built with a `shape`, with the basis `Cells` or `Chebyshev` along the first axis and `Fourier`,
+        `Cosine`, `Sine` or `Points` along the others.
+    - `walls`: the condition at both walls, or one for each: "dirichlet" for u = 0, "neumann" for `∂u/∂x = 0`. Other
+        values: `solution`.
+    - `box`: the lengths; along the first axis it is the distance of the walls.
+
+    **Raises:** `TypeError` for a `transform` that is not a `Transform`, and a `box` that is not a `Box`; `ValueError`
+    for a `transform` without shape, with other bases, with walls across another axis, or with fewer than three
+    Chebyshev polynomials, and for unknown `walls`.
+    """
+
+    transform: Transform
+    walls: tuple[Wall, Wall] = eqx.field(static=True, converter=_check_walls)
+    box: Box = Box()
+
+    @property
+    def sign(self) -> int:
+        return -1
+
+    @property
+    def constant(self) -> Number:
+        return 0.0
+
+
+class WallHelmholtz(AbstractWallSolver):
+    """The solution u of `(shift - ∇²) u = f` between two walls across the first axis: see `WallPoisson`.
+
+    An implicit step of diffusion is such an equation. At `shift = 0` it is `-∇²u = f`, with a mean of zero where that
+    is free.
+
+    **Arguments:**
+
+    - `transform`, `walls`, `box`: as for `WallPoisson`.
+    - `shift`: a real number of at least zero, in inverse units of length squared. May be traced, to differentiate by.
+
+    **Raises:** as `WallPoisson`; `ValueError` for a negative `shift`, because the systems are solved without pivoting.
+    """
+
+    transform: Transform
+    shift: Number
+    walls: tuple[Wall, Wall] = eqx.field(static=True, converter=_check_walls)
+    box: Box = Box()
+
+    def __check_init__(self):
+        check_number("shift", self.shift, least=0)
+
+    @property
+    def sign(self) -> int:
+        return 1
+
+    @property
+    def constant(self) -> Number:
+        return self.shift
+
+
+@remembered
+def _natural(transform: Transform) -> Transform:
+    """`transform` with spectra in natural order, where planes across the first axis are contiguous."""
+    return transform.replace(axis_contiguous=False) if transform.axis_contiguous else transform
+
+
+def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:
+    """Values on a wall as an array that broadcasts against a field of `shape`, zero in the padding of the field."""
+    behind = shape[len(shape) - ndim + 1 :]
+    own = values.shape[max(0, values.ndim - len(behind)) :]
+    if any(have > want for have, want in zip(own[::-1], behind[::-1])):
+        raise ValueError(f"`{name}` must be a number, or values for the axes {behind}; got shape {values.shape}.")
+    widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], behind[::-1])][::-1]
+    if any(after for _, after in widths):
+        values = jnp.pad(values, [(0, 0)] * (values.ndim - len(own)) + widths)
+    return jnp.expand_dims(values, -ndim) if values.ndim >= ndim - 1 else values
