@@ -58,7 +58,7 @@ class Implicit(NamedTuple):
 
     def solve(self, integrated: Array, walls: Array | None = None) -> Array:
         """The u with the sums `walls` at the walls, or zero there, from `lines.double_integral(f)`."""
-        u = self.modes.lines.solve(self.coefficient, self.factor * integrated)
+        u = self.modes.lines.solve(self.coefficient, _vector.times(self.factor, integrated))
         return with_walls(self.modes.lines, u, self.free, walls)
 
 
@@ -121,7 +121,7 @@ def _velocity_across(modes: WallModes, step: Implicit, laplacian: Array) -> Arra
     free = lines.free(coefficient)
 
     def velocity(laplacian: Array) -> Array:
-        return with_walls(lines, lines.solve(coefficient, -lines.double_integral(laplacian) / scale), free)
+        return with_walls(lines, lines.solve(coefficient, -_vector.times(1 / scale, lines.double_integral(laplacian))), free)
 
     v, added = velocity(laplacian), velocity(step.free)
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))
