@@ -11,7 +11,7 @@ palinstrophy P = ⟨|∇ω|²⟩/2, the energy E = ⟨|u|²⟩/2 and the enstrop
 This program integrates both right-hand sides over time, and prints how well they are the changes of E and Z.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import decompops as dops
 import jax
@@ -24,15 +24,18 @@ from jax import Array
 from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 
 
+Series = np.ndarray | Array
+
+
 class Budget(NamedTuple):
     """Energy, enstrophy, and the terms of their rates of change, each an array over time."""
 
-    energy: np.ndarray
-    enstrophy: np.ndarray
-    energy_input: np.ndarray
-    energy_loss: np.ndarray
-    enstrophy_input: np.ndarray
-    enstrophy_loss: np.ndarray
+    energy: Series
+    enstrophy: Series
+    energy_input: Series
+    energy_loss: Series
+    enstrophy_input: Series
+    enstrophy_loss: Series
 
 
 def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
@@ -44,7 +47,7 @@ def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
         """The mean of the product of two fields, from their spectra."""
         return transform.decomposition.mean(transform.inverse(a) * transform.inverse(b))
 
-    force = equation.forcing(0.0, u)
+    force = cast(KolmogorovForcing, equation.forcing)(0.0, u)
     energy, enstrophy, palinstrophy = (mean(a, b) / 2 for a, b in ((stream, u), (u, u), (rough, u)))
     loss = 2 * equation.viscosity, 2 * equation.drag
     return Budget(
@@ -57,7 +60,7 @@ def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
     )
 
 
-def imbalance(dt: float, amount: np.ndarray, gain: np.ndarray, loss: np.ndarray) -> float:
+def imbalance(dt: float, amount: Series, gain: Series, loss: Series) -> float:
     """How far the change of an amount differs from what was gained and lost, over what was gained."""
     gained, lost = (dt * (rate.sum() - (rate[0] + rate[-1]) / 2) for rate in (gain, loss))
     return float(abs(amount[-1] - amount[0] - gained + lost) / gained)

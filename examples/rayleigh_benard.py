@@ -15,7 +15,7 @@ The last command computes the steady rolls of Clever & Busse (J. Fluid Mech. 65,
 """
 
 from argparse import Namespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import decompops as dops
 import jax
@@ -30,16 +30,16 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 class Nusselt(NamedTuple):
     """The five forms of the Nusselt number, each an array over time."""
 
-    bottom: np.ndarray
-    top: np.ndarray
-    volume: np.ndarray
-    thermal: np.ndarray
-    viscous: np.ndarray
+    bottom: np.ndarray | Array
+    top: np.ndarray | Array
+    volume: np.ndarray | Array
+    thermal: np.ndarray | Array
+    viscous: np.ndarray | Array
 
 
 def initial_fields(transform: dops.Transform, rolls: int) -> np.ndarray:
     """A fluid at rest whose temperature falls linearly from 1 to 0, with rolls and a little noise added."""
-    shape = transform.decomposition.shape
+    shape: Any = transform.decomposition.shape
     x = transform.bases[0].points(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
     y = (np.arange(shape[1]) / shape[1]).reshape(-1, *[1] * (len(shape) - 2))
     pattern = 0.1 * np.cos(2 * np.pi * rolls * y)
@@ -111,7 +111,8 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--mesh", type=mesh_shape, help="devices: 2 in two dimensions, 2x2 in three")
     parser.add_argument("--out", type=figure, default=figure("rayleigh_benard.png"), help="the figure")
     args = parser.parse_args(argv)
-    return args, make_mesh(parser, args.mesh, **({"x": 2} if args.ndim == 2 else {"x": 2, "y": 1}))
+    axes: Any = {"x": 2} if args.ndim == 2 else {"x": 2, "y": 1}
+    return args, make_mesh(parser, args.mesh, **axes)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
@@ -129,8 +130,8 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
         bases = (dops.Chebyshev(), *[dops.Fourier()] * (args.ndim - 2), dops.Fourier(half=True))
         transform = dops.Transform(mesh, shape=shape, bases=bases, pad=True)
         print(f"{title}, {'x'.join(map(str, shape))} points, {steps} steps, {mesh.devices.size} devices")
-        solver = SBDF(RayleighBenard(transform, args.rayleigh, args.prandtl, dops.Box(box)), dt)
-        equation = solver.equation
+        equation = RayleighBenard(transform, args.rayleigh, args.prandtl, dops.Box(box))
+        solver = SBDF(equation, dt)
         u = equation.state(transform.decomposition.shard(initial_fields(transform, args.rolls)))
         u, numbers = solver.rollout(u, steps, every=steps // samples, observe=lambda t, u: nusselt(equation, u))
         temperature = transform.decomposition.gather(equation.fields(u))[-1]

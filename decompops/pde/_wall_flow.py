@@ -137,8 +137,8 @@ class AbstractWallFlow(AbstractSplitEquation):
     def gradient_squares(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*squares"]:
         """The mean over the volume of `|∇c|²`, for each component c of a state: real, of shape `(*batch, components)`.
 
-        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed over
-        the points of the grid of products: the result is as accurate as the state is resolved.
+        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed
+        over the points of the grid of products: the result is as accurate as the state is resolved.
         """
         modes = self.modes(u)
         slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
