@@ -66,7 +66,7 @@ class Lines:
     def coefficients(self, pairs: Array) -> Array:
         """The coefficients of pairs."""
         lead = pairs.shape[: self.axis]
-        u = pairs.reshape(*lead, -1, *pairs.shape[self.axis + 2 :])
+        u = pairs.reshape(*lead, -1, *pairs.shape[len(lead) + 2 :])
         return lax.slice_in_dim(u, 0, self.modes, axis=u.ndim - self.ndim)
 
     def parts(self, pairs: Array) -> tuple[Array, Array]:
@@ -178,7 +178,7 @@ class ChebyshevAcross(AbstractAcross):
         lines = Lines(f.shape[-self.ndim], self.ndim)
         scale = squared_scale(self.length, jnp.finfo(f.dtype).dtype)
         coefficient = added / scale
-        u = lines.solve(coefficient, lines.double_integral(lines.pairs(f)) / scale)
+        u = lines.solve(coefficient, times(1 / scale, lines.double_integral(lines.pairs(f))))
         both = lines.free(coefficient)
         if free is not None:  # The equation is then solved up to a constant in f, whose solution is T_2.
             both = jnp.where(free, lines.polynomials(2, 1, both), both)

@@ -1,0 +1,307 @@
+"""Equations between walls and derivatives in Chebyshev polynomials: `numpy.polynomial` and exact solutions."""
+
+import itertools
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import spectral
+from decompops._hlo import collectives
+from numpy.polynomial import chebyshev
+
+from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+
+
+FULL, HALF = dops.Fourier(), dops.Fourier(half=True)
+WALLS = list(itertools.product(("dirichlet", "neumann"), repeat=2))
+NEUMANN, DIRICHLET, MIXED = ("neumann", "neumann"), ("dirichlet", "dirichlet"), ("dirichlet", "neumann")
+LENGTHS = (2.0, 5.0, 3.0)
+
+
+def derivative(coefficients: np.ndarray, order: int, length: float) -> np.ndarray:
+    """Of lines of coefficients, along the first axis, with respect to x on an axis of that length."""
+    found = chebyshev.chebder(coefficients, order, scl=-2 / length) if order else coefficients
+    return np.pad(found, [(0, len(coefficients) - len(found)), *[(0, 0)] * (coefficients.ndim - 1)])
+
+
+def values(coefficients: np.ndarray, s: np.ndarray) -> np.ndarray:
+    return np.moveaxis(chebyshev.chebval(1 - 2 * np.asarray(s), coefficients), -1, 0)
+
+
+def at_wall(coefficients: np.ndarray, wall: int, condition: str, length: float) -> np.ndarray:
+    return values(derivative(coefficients, int(condition == "neumann"), length), np.array([wall]))[0]
+
+
+def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarray:
+    """The coefficients of u with `added * u - u'' = f`, from the equation integrated twice, by a dense matrix.
+
+    Where a constant may be added to u, its mean is zero, and a constant that is subtracted from f is unknown.
+    """
+    n = len(f)
+    twice = (length / 2) ** 2 * chebyshev.chebint(np.eye(n), 2)[:n]
+    matrix, right = np.eye(n + 1), np.zeros(n + 1)
+    matrix[:n, :n] -= added * twice
+    right[:n] = -twice @ f
+    for row, (wall, value) in enumerate(zip(walls, given)):
+        matrix[row, :n] = at_wall(np.eye(n), row, wall, length)
+        right[row] = value
+    if added == 0 and tuple(walls) == NEUMANN:
+        matrix[2:n, n] = -twice[2:, 0]
+        ends = values(chebyshev.chebint(np.eye(n)), np.array([0.0, 1.0]))
+        matrix[n] = np.append(ends[0] - ends[1], 0)
+    return np.linalg.solve(matrix, right)[:n]
+
+
+def exact(x, y):
+    """A function, its slope across and its Laplacian; periodic along y."""
+    wave = np.cos(y)
+    return (
+        np.sin(6 * x + 1) * wave + np.cosh(x),
+        6 * np.cos(6 * x + 1) * wave + np.sinh(x),
+        -37 * np.sin(6 * x + 1) * wave + np.cosh(x),
+    )
+
+
+# Errors over the largest value of the solution, in double precision.
+BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2e-14}
+
+
+@pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
+def test_known_solutions(n, dtype):
+    """All walls, with values and slopes there that are not zero; rounding errors do not grow with `n`."""
+    basis = dops.Chebyshev(2 if dtype == np.float32 else 1)
+    transform = dops.Transform(make_mesh((1,)), shape=(n, 4), bases=(basis, HALF))
+    box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(4) / 4
+    u, slope, f = exact(1.5 * basis.points(n)[:, None], y)
+    ends = [exact(np.full(1, wall), y) for wall in (0.0, 1.5)]
+
+    @jax.jit
+    def everything(u, f):
+        found = []
+        for walls in WALLS:
+            given = [jnp.asarray(end[wall == "neumann"], u.dtype) for wall, end in zip(walls, ends)]
+            found.append(spectral.WallPoisson(transform, walls, box).solution(f, *given))
+            found.append(spectral.WallHelmholtz(transform, 30.0, walls, box).solution(30 * u - f, *given))
+        return found, spectral.Derivative(transform, (1, 0), box)(u)
+
+    found, derived = jax.tree.map(np.array, everything(u.astype(dtype), f.astype(dtype)))
+    weights = basis.weights(n)[:, None] / 4
+    found[-2] += np.sum(weights * (u - found[-2])).astype(dtype)  # Between Neumann walls a constant is free.
+    bound = max(BOUNDS[n], 5e-6 if dtype == np.float32 else 0)
+    for one in found:
+        assert one.dtype == dtype
+        assert np.abs(one - u).max() < bound * np.abs(u).max()
+    # A derivative multiplies rounding errors at the walls by the square of the number of polynomials.
+    assert np.abs(derived - slope).max() < max(10 * BOUNDS[n], n**2 * np.finfo(dtype).eps) * np.abs(slope).max()
+
+
+@pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
+@pytest.mark.parametrize("walls", WALLS)
+def test_a_dense_matrix_solves_the_same_equations(basis, walls):
+    """In one dimension, of random fields, which polynomials do not resolve; and inside a `shard_map` in two."""
+    n, length, given = 10, 3.0, (0.7, -1.2)
+    box = dops.Box(length)
+    line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
+    plane = dops.Transform(make_mesh((2,)), shape=(n, 6), bases=(basis, dops.Points()))
+    f = random_field((n, 6))
+    coefficients = np.linalg.solve(values(np.eye(n), basis.points(n)), f)
+    helmholtz = spectral.WallHelmholtz(plane, 2.0, walls, box)
+    spec = helmholtz.in_spec
+    local = jax.shard_map(helmholtz.local, mesh=plane.decomposition.mesh, in_specs=spec, out_specs=spec)
+
+    @jax.jit
+    def in_one_dimension(f):
+        poisson = spectral.WallPoisson(line, walls, box)
+        helmholtz_line = spectral.WallHelmholtz(line, 2.0, walls, box)
+        return poisson.solution(f, *given), helmholtz_line.solution(f, *given)
+
+    poisson, screened = in_one_dimension(f[:, 0])
+    plain, of_blocks = jax.jit(lambda f: (helmholtz(f), local(f)))(f)
+    expected = [dense(one, 2.0, walls, (0.0, 0.0), length) for one in coefficients.T]
+    expected = values(np.stack(expected, axis=-1), basis.points(n))
+    assert_close(plain, expected, rtol=1e-12)
+    assert_close(of_blocks, expected, rtol=1e-12)
+    assert_close(screened, values(dense(coefficients[:, 0], 2.0, walls, given, length), basis.points(n)), rtol=1e-12)
+    found = values(dense(-coefficients[:, 0], 0.0, walls, given, length), basis.points(n))
+    assert_close(poisson, found, rtol=1e-12)
+
+
+CASES = [
+    ((1, 1), "auto", dops.Chebyshev(1), (8, 6, 4), (FULL, HALF), DIRICHLET),
+    ((2, 4), "explicit", dops.Chebyshev(1), (9, 6, 7), (FULL, FULL), NEUMANN),
+    ((8,), "auto", dops.Chebyshev(2), (8, 9, 5), (HALF, FULL), MIXED),
+]
+
+
+@pytest.mark.parametrize(("sizes", "kind", "basis", "shape", "others", "walls"), CASES)
+def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
+    """A batch of random polynomials, with their values at the walls; and the transposes, and the derivatives."""
+    mesh, box, n, shift = make_mesh(sizes, kind), dops.Box(LENGTHS), shape[0], 0.7
+    transform = dops.Transform(mesh, shape=shape, bases=(basis, *others), pad=True)
+    layout = transform.in_layout
+    dtype = np.float64 if HALF in others else np.complex128
+    coefficients = np.moveaxis(random_field((2, *shape), dtype), 0, 1)
+    field = lambda c: np.moveaxis(values(c, basis.points(n)), 1, 0)
+    u, v = field(coefficients), random_field((2, *shape), dtype, seed=1)
+    k = [2 * np.pi * np.fft.fftfreq(m, length / m) for m, length in zip(shape[1:], LENGTHS[1:])]
+    along = np.fft.ifftn((k[0][:, None] ** 2 + k[1] ** 2) * np.fft.fftn(u, axes=(-2, -1)), axes=(-2, -1))
+    image = field(derivative(coefficients, 2, LENGTHS[0])) - (along.real if dtype == np.float64 else along)
+    given = [at_wall(coefficients, i, wall, LENGTHS[0]) for i, wall in enumerate(walls)]
+    poisson = spectral.WallPoisson(transform, walls, box)
+    helmholtz = lambda shift, length: spectral.WallHelmholtz(transform, shift, walls, dops.Box((length, *LENGTHS[1:])))
+    loss = lambda shift, length, f: jnp.sum(jnp.abs(helmholtz(shift, length).solution(f, *given)) ** 2)
+
+    @jax.jit
+    def everything(shift, length, g, f, v):
+        fields = poisson.solution(f, *given), helmholtz(shift, length).solution(g, *given), poisson(v)
+        return (*fields, poisson.T(v), poisson.H(v)), jax.value_and_grad(loss, (0, 1, 2))(shift, length, g)
+
+    offset = 3.0 if walls == NEUMANN else 0.0  # the part of a right-hand side for which there is no solution
+    with jax.set_mesh(mesh):
+        g, *rest = map(layout.shard, (shift * u - image, image + offset, v))
+        results = fields, (_, (by_shift, by_length, by_field)) = everything(shift, LENGTHS[0], g, *rest)
+        value = lambda shift, length, g: everything(shift, length, g, *rest)[1][0]
+        one = np.float64(1)
+        slopes = (
+            finite_difference(lambda s: value(float(s), LENGTHS[0], g), np.float64(shift), one, 1e-4),
+            finite_difference(lambda s: value(shift, float(s), g), np.float64(LENGTHS[0]), one, 1e-5),
+            finite_difference(lambda g: value(shift, LENGTHS[0], layout.shard(g)), layout.gather(g), v, 1e-4),
+        )
+        assert fields[0].sharding.is_equivalent_to(g.sharding, 4)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results))
+        found, screened, of_v, transposed, adjoint, by_field = map(layout.gather, (*fields, by_field))
+    weights = basis.weights(n)[:, None, None] / (shape[1] * shape[2])
+    mean = np.sum(weights * u, axis=(-3, -2, -1), keepdims=True)
+    assert_close(found, u - mean if walls == NEUMANN else u, rtol=1e-11)
+    assert_close(screened, u, rtol=1e-11)
+    assert float(by_shift) == pytest.approx(slopes[0], rel=1e-6)
+    assert float(by_length) == pytest.approx(slopes[1], rel=1e-6)
+    assert np.sum(by_field * v).real == pytest.approx(slopes[2], rel=1e-6)
+    assert_transposed(lambda _: of_v, lambda _: transposed, v, v)
+    assert_adjoint(lambda _: of_v, lambda _: adjoint, v, v)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_only_the_transforms_communicate(kind):
+    """Nor does a derivative. Values at the walls are one more field to transform."""
+    mesh = make_mesh((2, 4), kind)
+    transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
+    operator = spectral.WallPoisson(transform, NEUMANN)
+    x = transform.in_layout.shard(random_field((9, 6, 7)))
+    with jax.set_mesh(mesh):
+        solve, derive, both = (
+            [one.kind for one in collectives(jax.jit(function).lower(x).compile().as_text())]
+            for function in (operator, spectral.Derivative(transform, (2, 1, 0)), lambda x: operator.solution(x, 1.0))
+        )
+    assert solve == derive == ["all-to-all"] * 4
+    assert both == ["all-to-all"] * 6
+
+
+def test_the_part_without_solution_and_derivatives_at_zero():
+    """At a traced shift of zero the mean is zero as well, and nothing in padding is NaN."""
+    transform = dops.Transform(make_mesh((2, 4)), shape=(9, 6, 7), bases=(dops.Chebyshev(2), FULL, HALF), pad=True)
+    f, v = random_field((2, 9, 6, 7)), random_field((2, 9, 6, 7), seed=1)
+    put, gather = transform.in_layout.shard, transform.in_layout.gather
+    solve = lambda shift, f: spectral.WallHelmholtz(transform, shift, "neumann")(f)
+    loss = lambda f: jnp.sum(solve(0.0, f) ** 2)
+
+    @jax.jit
+    def everything(shift, f):
+        u = solve(shift, f)
+        return u, transform.mean(u), spectral.WallPoisson(transform, "neumann")(f), jax.grad(loss)(f)
+
+    jitted = jax.jit(loss)
+    u, mean, other, gradient = everything(0.0, put(f))
+    assert np.isfinite(u).all()
+    assert np.isfinite(gradient).all()
+    assert_close(gather(u), -gather(other))
+    assert np.abs(mean).max() < 1e-15
+    expected = finite_difference(lambda f: jitted(put(f)), f, v, 1e-3)
+    assert np.sum(gather(gradient) * v) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
+def test_transforms_that_keep_some_modes(basis):
+    """The solution is that on a grid of as many points as modes, for a right-hand side that has no others."""
+    fine = dops.Transform(make_mesh((2,)), shape=(12, 12), bases=(basis, HALF))
+    fine = spectral.dealiased(fine)
+    kept = fine.modes[0]
+    assert kept < 12
+    c = np.zeros((12, 12))
+    c[:kept] = random_field((kept, 1)) * np.cos(2 * np.pi * np.arange(12) / 12)
+    box = dops.Box(2 * np.pi)
+    f, s = values(c, basis.points(12)), basis.points(12)
+    operator = spectral.WallHelmholtz(fine, 0.5, MIXED, box)
+    derive = spectral.Derivative(fine, (3, 1), box)
+    found, derived = jax.jit(lambda f: (operator.solution(f, 0.0, 2.0), derive(f)))(f)
+    wave = np.cos(2 * np.pi * np.arange(12) / 12)
+    across = dense(c[:kept, 0], 1.5, MIXED, (0.0, 0.0), 2 * np.pi)
+    constant = dense(np.zeros(kept), 0.5, MIXED, (0.0, 2.0), 2 * np.pi)
+    assert_close(found, values(across, s)[:, None] * wave + values(constant, s)[:, None], rtol=1e-12)
+    slope = -np.sin(2 * np.pi * np.arange(12) / 12)
+    assert_close(derived, values(derivative(c[:, 0], 3, 2 * np.pi), s)[:, None] * slope, rtol=1e-11)
+
+
+@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 2, 1)])
+def test_derivatives(orders):
+    """Of any order, beside sines along another axis; with the transpose."""
+    shape, basis = (9, 6, 7), dops.Chebyshev(1)
+    bases = (basis, dops.Sine(2), FULL)
+    transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=bases, pad=True)
+    operator = spectral.Derivative(transform, orders, dops.Box((2.0, np.pi, 2 * np.pi)))
+    y, z = np.pi * (np.arange(6) + 0.5) / 6, 2 * np.pi * np.arange(7) / 7
+    c, v = random_field((9,)), random_field(shape, np.complex128)
+    x = lambda order: values(derivative(c, order, 2.0), basis.points(9))
+    sine = lambda order: 2**order * np.sin(2 * y + order * np.pi / 2)
+    wave = lambda order: (3j) ** order * np.exp(3j * z)
+    field = lambda a, b, c: np.einsum("x,y,z->xyz", x(a), sine(b), wave(c))
+    put, gather = transform.in_layout.shard, transform.in_layout.gather
+    found, of_v, transposed = jax.jit(lambda u, v: (operator(u), operator(v), operator.T(v)))(
+        put(field(0, 0, 0)), put(v)
+    )
+    assert_close(gather(found), field(*orders), rtol=1e-11)
+    assert_transposed(lambda _: gather(of_v), lambda _: gather(transposed), v, v)
+
+
+def transform_of(package, *bases, shape=None, **options):
+    return package.Transform(make_mesh((2, 4)), shape=shape or (8,) * len(bases), bases=bases, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda d: d.spectral.WallPoisson(transform_of(d, d.Fourier(), d.Chebyshev(), d.Fourier()), "neumann"),
+            "`transform` must have its walls across x, .*; got Chebyshev.* along y. Put the walls across the first",
+        ),
+        (
+            lambda d: d.spectral.WallPoisson(
+                transform_of(d, d.Chebyshev(), d.Fourier(), d.Fourier(), shape=(2, 8, 8)), "neumann"
+            ),
+            "`transform` must keep at least 3 modes along x; got 2",
+        ),
+        (
+            lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
+            r"`first` must be a number, or values for the axes \(8, 8\); got shape \(9, 8\)",
+        ),
+        (lambda d: of_shape(d).solution(jnp.ones((8, 8))), r"`field` must have shape \(\*batch, 8, 8, 8\)"),
+        (
+            lambda d: d.spectral.Derivative(transform_of(d, d.Fourier(), d.Fourier(), d.Chebyshev()), (0, 0, 1)),
+            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along z. Operators",
+        ),
+        (
+            lambda d: d.spectral.Laplacian(transform_of(d, d.Chebyshev(), d.Fourier(), d.Fourier())),
+            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along x. Operators",
+        ),
+    ],
+)
+def test_bad_input(wrong, message, plain):
+    with pytest.raises(ValueError, match=message):
+        wrong(plain)
+
+
+def of_shape(package):
+    transform = transform_of(package, package.Chebyshev(), package.Fourier(), package.Fourier())
+    return package.spectral.WallHelmholtz(transform, 1.0, "neumann", package.Box())
