@@ -11,8 +11,8 @@ viscosity and of turbulence. The mean momentum of the averaging time says what t
     ν dV/dx - ⟨u'v'⟩ = τ - x + d/dt ∫₀ˣ V dx,
 
 where V is the mean velocity along the channel, τ the stress at the wall x = 0, and u the velocity across. This program
-prints how well the balance holds. It also prints the profiles in wall units, which Kim, Moin & Moser (J. Fluid Mech.
-177, 1987) have computed for Re_tau = 180.
+prints how well the balance holds, which is as well as the flow is resolved. It also prints the profiles in wall units,
+which Kim, Moin & Moser (J. Fluid Mech. 177, 1987) have computed for Re_tau = 180.
 """
 
 from typing import NamedTuple
@@ -72,9 +72,7 @@ def statistics(samples: tuple[np.ndarray, ...], first: np.ndarray, time: float) 
     mean, products, stress = (np.trapezoid(values, axis=0) / (len(values) - 1) for values in samples)
     change = (samples[0][-1, 1] - first) / time
     variances = products[:3] - mean**2
-    return Statistics(
-        mean[1], np.sqrt(np.maximum(variances, 0)), mean[0] * mean[1] - products[3], change, stress
-    )
+    return Statistics(mean[1], np.sqrt(np.maximum(variances, 0)), mean[0] * mean[1] - products[3], change, stress)
 
 
 def imbalance(x: np.ndarray, found: Statistics, viscosity: float) -> np.ndarray:
@@ -118,7 +116,7 @@ def plot(x: np.ndarray, found: Statistics, re_tau: float, plane: np.ndarray, wid
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
     """Returns the points between the walls, and the statistics there."""
     parser = Parser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--n", type=at_least(8), nargs=3, default=[33, 16, 16], help="points along x, y, z (33 16 16)")
+    parser.add_argument("--n", type=at_least(8), nargs=3, default=[65, 16, 16], help="points along x, y, z (65 16 16)")
     parser.add_argument("--lengths", type=positive, nargs=2, default=[3.1416, 1.5708], help="of the box along y and z")
     parser.add_argument("--re-tau", type=positive, default=100.0, help="friction Reynolds number (100)")
     parser.add_argument("--amplitude", type=at_least(0.0), default=3.0, help="of the perturbation at first (3)")
@@ -161,11 +159,12 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
     for row in sorted({*half[np.linspace(0, len(half) - 1, 10).round().astype(int)]}):
         numbers = found.velocity[row], *found.fluctuations[:, row], found.turbulent[row]
         print(f"{x[row]:7.4f}{args.re_tau * x[row]:9.3f}" + "".join(f"{value:9.4f}" for value in numbers))
-    bulk = np.asarray(bases[0].weights(args.n[0]) @ found.velocity)
+    weights = bases[0].weights(args.n[0])
+    bulk = float(weights @ found.velocity)
     gained = 1 - found.stress.sum() / 2
     print(f"The mean velocity of the volume is {bulk:.4f}, and its Reynolds number {2 * bulk * args.re_tau:.0f}.")
     print(f"The stress at the walls is {found.stress[0]:.4f} and {found.stress[1]:.4f}; in a steady flow it is 1.")
-    change = float(bases[0].weights(args.n[0]) @ found.change)
+    change = float(weights @ found.change)
     print(f"The mean velocity changes at the rate {change:.6f}; drive less stress is {gained:.6f}.")
     print(f"The stresses differ from their balance by at most {abs(imbalance(x, found, 1 / args.re_tau)).max():.1e}.")
     print(f"The divergence of the velocity is at most {abs(divergence).max():.1e}.")

@@ -30,17 +30,16 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 class Nusselt(NamedTuple):
     """The five forms of the Nusselt number, each an array over time."""
 
-    bottom: np.ndarray
-    top: np.ndarray
-    volume: np.ndarray
-    thermal: np.ndarray
-    viscous: np.ndarray
+    bottom: np.ndarray | Array
+    top: np.ndarray | Array
+    volume: np.ndarray | Array
+    thermal: np.ndarray | Array
+    viscous: np.ndarray | Array
 
 
-def initial_fields(transform: dops.Transform, rolls: int) -> np.ndarray:
+def initial_fields(shape: tuple[int, ...], rolls: int) -> np.ndarray:
     """A fluid at rest whose temperature falls linearly from 1 to 0, with rolls and a little noise added."""
-    shape = transform.decomposition.shape
-    x = transform.bases[0].points(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    x = dops.Chebyshev().points(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
     y = (np.arange(shape[1]) / shape[1]).reshape(-1, *[1] * (len(shape) - 2))
     pattern = 0.1 * np.cos(2 * np.pi * rolls * y)
     if len(shape) == 3:  # Rolls of two dimensions would remain two-dimensional.
@@ -52,7 +51,10 @@ def initial_fields(transform: dops.Transform, rolls: int) -> np.ndarray:
 def nusselt(equation: RayleighBenard, u: Array) -> Nusselt:
     """The five forms of the Nusselt number of a state."""
     fields = equation.fields(u)
-    viscosity, diffusivity = (equation.prandtl / equation.rayleigh) ** 0.5, (equation.prandtl * equation.rayleigh) ** -0.5
+    viscosity, diffusivity = (
+        (equation.prandtl / equation.rayleigh) ** 0.5,
+        (equation.prandtl * equation.rayleigh) ** -0.5,
+    )
     *shear, thermal = jnp.unstack(equation.gradient_squares(u))
     return Nusselt(
         equation.nusselt(u),
@@ -108,7 +110,9 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--mesh", type=mesh_shape, help="devices: 2 in two dimensions, 2x2 in three")
     parser.add_argument("--out", type=figure, default=figure("rayleigh_benard.png"), help="the figure")
     args = parser.parse_args(argv)
-    return args, make_mesh(parser, args.mesh, **({"x": 2} if args.ndim == 2 else {"x": 2, "y": 1}))
+    if args.ndim == 2:
+        return args, make_mesh(parser, args.mesh, x=2)
+    return args, make_mesh(parser, args.mesh, x=2, y=1)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
@@ -126,9 +130,9 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
         bases = (dops.Chebyshev(), *[dops.Fourier()] * (args.ndim - 2), dops.Fourier(half=True))
         transform = dops.Transform(mesh, shape=shape, bases=bases, pad=True)
         print(f"{title}, {'x'.join(map(str, shape))} points, {steps} steps, {mesh.devices.size} devices")
-        solver = SBDF(RayleighBenard(transform, args.rayleigh, args.prandtl, dops.Box(box)), dt)
-        equation = solver.equation
-        u = equation.state(transform.decomposition.shard(initial_fields(transform, args.rolls)))
+        equation = RayleighBenard(transform, args.rayleigh, args.prandtl, dops.Box(box))
+        solver = SBDF(equation, dt)
+        u = equation.state(transform.decomposition.shard(initial_fields(shape, args.rolls)))
         u, numbers = solver.rollout(u, steps, every=steps // samples, observe=lambda t, u: nusselt(equation, u))
         temperature = transform.decomposition.gather(equation.fields(u))[-1]
     numbers = Nusselt(*map(np.asarray, numbers))

@@ -121,7 +121,9 @@ def _velocity_across(modes: WallModes, step: Implicit, laplacian: Array) -> Arra
     free = lines.free(coefficient)
 
     def velocity(laplacian: Array) -> Array:
-        return with_walls(lines, lines.solve(coefficient, -_vector.times(1 / scale, lines.double_integral(laplacian))), free)
+        return with_walls(
+            lines, lines.solve(coefficient, -_vector.times(1 / scale, lines.double_integral(laplacian))), free
+        )
 
     v, added = velocity(laplacian), velocity(step.free)
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

@@ -116,7 +116,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         v_x, w_x = _vector.components(modes.across(_vector.stack((v, w), 3)), 3)
         return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
 
-    def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+    def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*modes"]:
         """The spectrum of the velocity's divergence, which is zero to rounding in states that are computed."""
         modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
@@ -137,8 +137,8 @@ class AbstractWallFlow(AbstractSplitEquation):
     def gradient_squares(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*squares"]:
         """The mean over the volume of `|∇c|²`, for each component c of a state: real, of shape `(*batch, components)`.
 
-        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed over
-        the points of the grid of products: the result is as accurate as the state is resolved.
+        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed
+        over the points of the grid of products: the result is as accurate as the state is resolved.
         """
         modes = self.modes(u)
         slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
