@@ -17,7 +17,7 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 
 
 def initial_fields(n: int, length: float) -> np.ndarray:
-    """The substance everywhere, and square patches of catalyst of width 0.1, about five for each unit of area."""
+    """The substance everywhere, with square patches of catalyst of width 0.1, about five for each unit of area."""
     rng = np.random.default_rng(0)
     substance, catalyst = np.ones((n, n)), np.zeros((n, n))
     width = max(2, round(0.1 * n / length))

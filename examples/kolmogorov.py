@@ -11,7 +11,7 @@ palinstrophy P = ⟨|∇ω|²⟩/2, the energy E = ⟨|u|²⟩/2 and the enstrop
 This program integrates both right-hand sides over time, and prints how well they are the changes of E and Z.
 """
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import decompops as dops
 import jax
@@ -24,22 +24,19 @@ from jax import Array
 from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 
 
-Series = np.ndarray | Array
-
-
 class Budget(NamedTuple):
     """Energy, enstrophy, and the terms of their rates of change, each an array over time."""
 
-    energy: Series
-    enstrophy: Series
-    energy_input: Series
-    energy_loss: Series
-    enstrophy_input: Series
-    enstrophy_loss: Series
+    energy: np.ndarray | Array
+    enstrophy: np.ndarray | Array
+    energy_input: np.ndarray | Array
+    energy_loss: np.ndarray | Array
+    enstrophy_input: np.ndarray | Array
+    enstrophy_loss: np.ndarray | Array
 
 
-def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
-    """The terms of the budgets of a state, which is the spectrum of the vorticity."""
+def budget(equation: VorticityNavierStokes, force: Array, u: Array) -> Budget:
+    """The terms of the budgets of a state, from the spectra of the force's curl and of the vorticity."""
     transform = equation.transform
     stream, rough = -Poisson(transform).multiply(u), -Laplacian(transform).multiply(u)
 
@@ -47,7 +44,6 @@ def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
         """The mean of the product of two fields, from their spectra."""
         return transform.decomposition.mean(transform.inverse(a) * transform.inverse(b))
 
-    force = cast(KolmogorovForcing, equation.forcing)(0.0, u)
     energy, enstrophy, palinstrophy = (mean(a, b) / 2 for a, b in ((stream, u), (u, u), (rough, u)))
     loss = 2 * equation.viscosity, 2 * equation.drag
     return Budget(
@@ -60,7 +56,7 @@ def budget(equation: VorticityNavierStokes, u: Array) -> Budget:
     )
 
 
-def imbalance(dt: float, amount: Series, gain: Series, loss: Series) -> float:
+def imbalance(dt: float, amount: np.ndarray | Array, gain: np.ndarray | Array, loss: np.ndarray | Array) -> float:
     """How far the change of an amount differs from what was gained and lost, over what was gained."""
     gained, lost = (dt * (rate.sum() - (rate[0] + rate[-1]) / 2) for rate in (gain, loss))
     return float(abs(amount[-1] - amount[0] - gained + lost) / gained)
@@ -114,8 +110,8 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Budget, np.ndarray]
         noise = GaussianRandomField(fft, lambda k: jnp.exp(-((k / 4) ** 2)))
         first = jax.jit(lambda key: equation.state(noise(key)))(jax.random.key(0))
         print(f"{title}, {args.n}² points, {steps} steps, {mesh.devices.size} devices")
-        u, later = solver.rollout(first, steps, every=1, observe=lambda t, u: budget(equation, u))
-        start = jax.jit(lambda u: budget(equation, u))(first)
+        u, later = solver.rollout(first, steps, every=1, observe=lambda t, u: budget(equation, force(t, u), u))
+        start = jax.jit(lambda u: budget(equation, force(0.0, u), u))(first)
         velocity = fft.decomposition.gather(equation.transform.inverse(InverseCurl(equation.transform).multiply(u)))
         vorticity = fft.decomposition.gather(equation.fields(u))
     terms = Budget(*(np.append(a, b) for a, b in zip(start, later)))

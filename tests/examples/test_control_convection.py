@@ -37,7 +37,7 @@ def test_gradient_against_a_central_difference():
     def convection(wall):
         return RayleighBenard(transform, 2e4, 1.0, dops.Box((1.0, 2.0)), bottom=wall)
 
-    u = convection(jnp.ones(along)).state(transform.decomposition.shard(control_convection.rolls(transform)))
+    u = convection(jnp.ones(along)).state(transform.decomposition.shard(control_convection.rolls(n, along)))
     flux = jax.jit(jax.value_and_grad(lambda wall: control_convection.heat_flux(convection, wall, dt, steps, u)[0]))
     rng = np.random.default_rng(0)
     wall, direction = 1 + 0.1 * rng.standard_normal(along), rng.standard_normal(along)
