@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import pytest
 
 
@@ -15,6 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def load(name: str, folder: str = "") -> ModuleType:
     """An example as a module, for what needs no process of its own; `folder` is where it lies in `examples`."""
+    jax.devices()  # Starts JAX with the devices of the tests, before an example asks for others.
     if (path := str(EXAMPLES / folder)) not in sys.path:
         sys.path.insert(0, path)
     return importlib.import_module(name)
