@@ -91,7 +91,7 @@ def test_first_and_second_derivatives(mesh, name):
         return (loss(x), along(x)), jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), products
 
     (plain, _), (value, tangent), g, products = derivatives(x)
-    # The loss and its derivative along `v`, differentiated by differences.
+    # Central differences of the loss and of its derivative along `v`.
     slope, curvature = (finite_difference(lambda x, i=i: derivatives(x)[0][i], x, v, 1e-5) for i in (0, 1))
     assert g.sharding.is_equivalent_to(x.sharding, 3)
     assert float(pair(g, v)) == pytest.approx(slope, rel=1e-6, abs=1e-6)

@@ -28,7 +28,7 @@ class PassiveScalar(AbstractEquation):
 
     - `equation`: such as `NavierStokes`, whose state is a velocity, or another `PassiveScalar`.
     - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate by.
-    - `mean_gradient`: G, one number along each axis, so that `G·x + c` is what the flow carries. By default zero.
+    - `mean_gradient`: G, one number for each axis: the flow carries `G·x + c`. Zero by default.
 
     **Raises:** `TypeError` for something that is no equation; `ValueError` for an equation whose state is not a
     velocity, a diffusivity out of range, and another number of `mean_gradient`s than axes.

@@ -94,7 +94,7 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     laplacian = -_vector.times(modes.squared, lines.double_integral(across))
     laplacian = laplacian - _vector.times(modes.slope, lines.integral(divergence))
-    # Mean flows along the walls take the places of what has no mean.
+    # The velocity across and the vorticity have no mean: the mean flows along the walls are solved for in their place.
     unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])

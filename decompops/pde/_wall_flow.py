@@ -147,7 +147,7 @@ class AbstractWallFlow(AbstractSplitEquation):
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
         """The mean of fields over each plane parallel to the walls, as a function of x: `(*batch, nx)`.
 
-        Fields that are padded along x have profiles that are padded.
+        The profile of a field that is padded along x is padded, too.
         """
         shape = check_fft(self.fft)[1:]
         for axis, n in enumerate(shape, 1 - self.ndim):

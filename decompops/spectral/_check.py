@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
 
-    With `real` it must be one of real fields.
+    With `real=True` it must be a transform of real fields.
     """
     if not isinstance(fft, AbstractTransform):
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
