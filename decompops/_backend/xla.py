@@ -103,7 +103,9 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
     order = tuple(range(lead)) + tuple(lead + before.order.index(axis) for axis in after.order)
     gathered, divided = stage.gathered, stage.divided
     if gathered is None or divided is None or stage.mesh_axis is None:
-        return _reorder(block, order, chunked)
+        block = _reorder(block, order, chunked)
+        # XLA for GPUs would rather rearrange all that is computed with the result, one array after the other.
+        return block if chunked else _row_major(block)
 
     # One piece per receiver, cut along the axis that becomes divided, rearranged while it is copied and laid side by
     # side along the axis that becomes whole. Splitting and joining along that one axis, the all-to-all needs no copies

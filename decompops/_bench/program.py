@@ -161,11 +161,11 @@ def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: 
     return [fields * sum(shares), *[fields * 2 * max(shares)] * (len(stage.axes) - 1)]
 
 
-def report(program: Program, compiled: Any, parts: dict[str, Any], before: Counters, after: Counters) -> dict[str, Any]:
+def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Counters) -> dict[str, Any]:
     """What the compiled program communicates and holds on one device, and the least that it must.
 
     `parts` are compiled, too: what the program holds can be compared to what they hold. What kernels do is not in the
-    compiled program: it is counted in a run, from `before` to `after`.
+    compiled program: it is `counted` in a run.
     """
     found = collectives(compiled.as_text())
     block = max(operand.block_bytes for operand in (program.arguments[0], program.results[0]))
@@ -176,14 +176,14 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], before: Count
             {"kind": kind, "group_size": size, "count": count, "bytes": total}
             for (kind, size), (count, total) in _summed(found).items()
         ],
-        "kernel_messages": after.messages - before.messages,
-        "communicated_bytes": sum(c.bytes for c in found) + after.sent_bytes - before.sent_bytes,
+        "kernel_messages": counted.messages,
+        "communicated_bytes": sum(c.bytes for c in found) + counted.sent_bytes,
         "least_communicated_bytes": least,
         "block_bytes": block,
         "temporary_bytes": temporary,
         "temporary_blocks": None if temporary is None else temporary / block,
         "temporary_bytes_of_parts": {name: _temporary_bytes(part) for name, part in parts.items()},
-        "kernel_workspace_bytes": after.workspace_bytes,
+        "kernel_workspace_bytes": counted.workspace_bytes,
         "least_bytes_per_fft_pass": passes,
     }
 
