@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
 from .._basis.base import AbstractLineTransform, Run
+from .._basis.real_to_real import row_major
 from .._blocks import MeshAxis
 from .._compat import most_fft_elements
 from .._plan.pieces import even_lengths
@@ -105,7 +106,7 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
     if gathered is None or divided is None or stage.mesh_axis is None:
         block = _reorder(block, order, chunked)
         # XLA for GPUs would rather rearrange all that is computed with the result, one array after the other.
-        return block if chunked else _row_major(block)
+        return block if chunked else row_major(block)
 
     # One piece per receiver, cut along the axis that becomes divided, rearranged while it is copied and laid side by
     # side along the axis that becomes whole. Splitting and joining along that one axis, the all-to-all needs no copies
@@ -152,8 +153,8 @@ def local_transform(stage: LocalTransform, block: Array, most: float | int = mat
     # The scale goes to the longer side of a real transform, where a copy is made anyway.
     early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
     # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
-    block = _row_major(_times(block, early))
-    return _times(_row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
+    block = row_major(_times(block, early))
+    return _times(row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
 
 
 def _transformed(
@@ -201,10 +202,6 @@ def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:
 
 def _times(block: Array, factor: float) -> Array:
     return block if factor == 1 else block * factor
-
-
-def _row_major(block: Array) -> Array:
-    return with_layout_constraint(block, DeviceLayout(tuple(range(block.ndim))))
 
 
 def resize(stage: Resize, block: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -170,27 +171,38 @@ class DFT(AbstractLineTransform):
         return (first, others) if self.to_points else (others, first)
 
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        if self.clean:
-            block = _real_ends(block, axes[-1], points[-1])
-        result = self._transformed(block, axes, points)
-        divided = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
-        if divided == self.normalised:
-            return result
-        return result * (math.prod(points) if divided else 1 / math.prod(points))
+        return self.around(lambda block: self.fft(block, axes, points), block, axes, points)
 
-    def _transformed(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        """With the normalisation of `jnp.fft`."""
+    def fft(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
+        """JAX's transform of this kind: to real space or with the sign 1 it divides by the number of points."""
+        # JAX moves the axes to the end as they are listed. Only the last one matters.
+        *others, last = zip(axes, points)
+        axes, points = zip(*sorted(others), last)
         match self.kind:
             case "c2c":
                 return (jnp.fft.fftn if self.sign == -1 else jnp.fft.ifftn)(block, axes=axes)
             case "r2c":
-                block = jnp.fft.rfftn(block, axes=axes)
-                block = block if self.sign == -1 else jnp.conj(block)
-                return block * _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+                return jnp.fft.rfftn(block, axes=axes)
             case "c2r":
-                block = block if self.sign == 1 else jnp.conj(block)
-                block = block / _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
                 return jnp.fft.irfftn(block, s=points, axes=axes)
+
+    def around(
+        self, fft: Callable[[Array], Array], block: Array, axes: tuple[int, ...], points: tuple[int, ...]
+    ) -> Array:
+        """This transform along `axes`, given JAX's `fft`, which may transform other axes, too."""
+        if self.clean:
+            block = _real_ends(block, axes[-1], points[-1])
+        if self.kind == "c2r":
+            block = block if self.sign == 1 else jnp.conj(block)
+            block = block / _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+        block = fft(block)
+        if self.kind == "r2c":
+            block = block if self.sign == -1 else jnp.conj(block)
+            block = block * _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+        divided = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
+        if divided == self.normalised:
+            return block
+        return block * (math.prod(points) if divided else 1 / math.prod(points))
 
 
 _OPPOSITE: dict[str, Literal["c2c", "r2c", "c2r"]] = {"c2c": "c2c", "r2c": "c2r", "c2r": "r2c"}

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 
 # How many axes an FFT of XLA has at most.
-_MOST_AXES = 3
+MOST_AXES = 3
 
 # What the cells of a line are multiplied by before the transform, and those of the result afterwards.
 Weights = tuple[np.ndarray, np.ndarray]
@@ -43,13 +44,18 @@ class _Line:
 def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int]) -> Array:
     """The unnormalised transform of `block` along `axes`, counted from the end, with the `weights` of each axis."""
     ordered = sorted(zip(axes, weights), key=lambda pair: pair[0])
-    together = _MOST_AXES if type in (2, 3) else 1  # One FFT of several axes serves types 2 and 3.
+    together = MOST_AXES if type in (2, 3) else 1  # One FFT of several axes serves types 2 and 3.
     for start in range(0, len(ordered), together):
         group = ordered[start : start + together]
         lines = [_line(kind, type, *both) for _, both in group]
         places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
         block = jnp.moveaxis(_TRANSFORMS[kind, type](lines, jnp.moveaxis(block, places, last)), last, places)
     return block
+
+
+def row_major(block: Array) -> Array:
+    """The block, stored as its axes are listed: computed once, in a pass over memory that XLA does not repeat."""
+    return with_layout_constraint(block, Layout(tuple(range(block.ndim))))
 
 
 def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:
@@ -116,48 +122,85 @@ def _phases(k: np.ndarray, n: int) -> npt.NDArray[np.complexfloating]:
     return np.exp(-0.5j * math.pi * k / n)
 
 
-def _type_2(lines: Sequence[_Line], x: Array) -> Array:
-    """One FFT of all axes, of real lines a real one: `2 cos φ` is the sum of two exponentials, with k and -k."""
-    axes = tuple(range(-len(lines), 0))
-    for axis, line in zip(axes, lines):
-        order = _reordered(line.n)
-        x = _gather(x, line.source[order], line.early[order], axis)
-    is_complex = jnp.iscomplexobj(x)
-    x = (jnp.fft.fftn if is_complex else jnp.fft.rfftn)(x, axes=axes)
-    for axis, line in zip(axes, lines):
-        k, phases = line.target, _phases(line.target, line.n)
-        if is_complex or axis < -1:
-            x = _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
-        else:  # Of the modes k and n - k, whose coefficients are complex conjugates, a half spectrum has one.
-            conjugated = np.where(k <= line.n // 2, phases.conj(), phases)
-            x = _projected(x, np.minimum(k, line.n - k), 2 * line.late * conjugated)
+def _cells_2(line: _Line, x: Array, axis: int) -> Array:
+    """The cells of which the FFT is taken for type 2."""
+    order = _reordered(line.n)
+    return _gather(x, line.source[order], line.early[order], axis)
+
+
+def _modes_2(line: _Line, x: Array, axis: int) -> Array:
+    """The sums of type 2, of a complex FFT along `axis`: `2 cos φ` is the sum of two exponentials, with k and -k."""
+    k, phases = line.target, _phases(line.target, line.n)
+    return _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
+
+
+def _modes_3(line: _Line, x: Array, axis: int) -> Array:
+    """The modes of which the inverse FFT along `axis` is taken for type 3: what `_modes_2` takes, in reverse."""
+    every = np.arange(line.n)
+    phases = line.n * _phases(every, line.n).conj() * np.where(every == 0, 0.5, 1)
+    parts = [
+        _gather(x, line.source[index], line.early[index] * factor, axis)
+        for index, factor in ((every, phases), (-every % line.n, np.where(every == 0, 1, -1j) * phases))
+    ]
+    return parts[0] + parts[1]
+
+
+def _cells_3(line: _Line, x: Array, axis: int) -> Array:
+    """The result of type 3, of the inverse FFT."""
+    return _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
+
+
+def _each(
+    step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], axes: Sequence[int], x: Array
+) -> Array:
+    """`step` along one axis after the other, each in a pass over memory of its own.
+
+    Nested, XLA would compute sums along one axis again for each sum along the next.
+    """
+    for i, (line, axis) in enumerate(zip(lines, axes)):
+        x = step(line, row_major(x) if i else x, axis)
     return x
+
+
+def around(
+    fft: Callable[[Array], Array], kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int]
+) -> Array:
+    """The transform of type 2 or 3 along `axes`, given JAX's `fft`, which transforms other axes, too.
+
+    For type 2 it must return complex numbers, for type 3 it must take them and be an inverse.
+    """
+    before, after = (_cells_2, _modes_2) if type == 2 else (_modes_3, _cells_3)
+    lines = [_line(kind, type, *both) for both in weights]
+    return _each(after, lines, axes, fft(_each(before, lines, axes, block)))
+
+
+def _type_2(lines: Sequence[_Line], x: Array) -> Array:
+    """One FFT of all axes, of real lines a real one."""
+    axes = tuple(range(-len(lines), 0))
+    x = _each(_cells_2, lines, axes, x)
+    if jnp.iscomplexobj(x):
+        return _each(_modes_2, lines, axes, jnp.fft.fftn(x, axes=axes))
+    x = _each(_modes_2, lines[:-1], axes, jnp.fft.rfftn(x, axes=axes))
+    # Of the modes k and n - k, whose coefficients are complex conjugates, a half spectrum has one.
+    line = lines[-1]
+    k, phases = line.target, _phases(line.target, line.n)
+    conjugated = np.where(k <= line.n // 2, phases.conj(), phases)
+    return _projected(row_major(x), np.minimum(k, line.n - k), 2 * line.late * conjugated)
 
 
 def _type_3(lines: Sequence[_Line], x: Array) -> Array:
     """The same in reverse."""
-    axes, shape = tuple(range(-len(lines), 0)), tuple(line.n for line in lines)
-    is_complex = jnp.iscomplexobj(x)
+    axes = tuple(range(-len(lines), 0))
+    if jnp.iscomplexobj(x):
+        return _each(_cells_3, lines, axes, jnp.fft.ifftn(_each(_modes_3, lines, axes, x), axes=axes))
     half = lines[-1]
     k = np.arange(half.n // 2 + 1)
-    if not is_complex:
-        # Mode k of a half spectrum is what cells k and n - k make together, where cell n is zero.
-        mirror, inner = -k % half.n, np.where(k == 0, 0, half.early[-k % half.n])
-        x = lax.complex(_gather(x, half.source[k], half.early[k]), -_gather(x, half.source[mirror], inner))
-    for axis, line in zip(axes, lines if is_complex else lines[:-1]):
-        every = np.arange(line.n)
-        phases = line.n * _phases(every, line.n).conj() * np.where(every == 0, 0.5, 1)
-        parts = [
-            _gather(x, line.source[index], line.early[index] * factor, axis)
-            for index, factor in ((every, phases), (-every % line.n, np.where(every == 0, 1, -1j) * phases))
-        ]
-        x = parts[0] + parts[1]
-    if not is_complex:
-        x = _gather(x, k, half.n * _phases(k, half.n).conj())
-    x = jnp.fft.ifftn(x, axes=axes) if is_complex else jnp.fft.irfftn(x, s=shape, axes=axes)
-    for axis, line in zip(axes, lines):
-        x = _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
-    return x
+    # Mode k of a half spectrum is what cells k and n - k make together, where cell n is zero.
+    mirror, inner = -k % half.n, np.where(k == 0, 0, half.early[-k % half.n])
+    x = lax.complex(_gather(x, half.source[k], half.early[k]), -_gather(x, half.source[mirror], inner))
+    x = _gather(x, k, half.n * _phases(k, half.n).conj())
+    x = _each(_modes_3, lines[:-1], axes, row_major(x))
+    return _each(_cells_3, lines, axes, jnp.fft.irfftn(x, s=tuple(line.n for line in lines), axes=axes))
 
 
 def _type_4(lines: Sequence[_Line], x: Array) -> Array:

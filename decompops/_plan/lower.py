@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from .._basis.mixed import mixed
 from .._blocks import Blocks
 from .pieces import Pieces, even_lengths, in_pieces, plain_stages, shortened
 from .plan import Plan
@@ -69,7 +70,7 @@ def schedule(
     """
     stages = plan.stages if overlap == 1 else tuple(in_pieces(plan.stages, overlap, fields))
     steps, factor = computed(split(stages, takes), platform)
-    steps = scaled(fused(steps, platform), plan.scale * factor, plan.target)
+    steps = scaled(fused(joined(steps), platform), plan.scale * factor, plan.target)
     parts: list[Segment | Chunks] = []
     for pieces, group in itertools.groupby(steps, lambda step: step.pieces):
         part = tuple(group)
@@ -127,6 +128,27 @@ def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
             factors.append(factor)
         replaced.append(step)
     return tuple(replaced), math.prod(factors, start=1.0)
+
+
+def joined(steps: Steps) -> Steps:
+    """Let XLA do consecutive transforms of different kinds by one FFT, where that is possible."""
+    done: list[Step] = []
+    for step in steps:
+        stage = _joined(done[-1], step) if done else None
+        if stage is None:
+            done.append(step)
+        else:
+            done[-1] = replace(step, stage=stage)
+    return tuple(done)
+
+
+def _joined(first: Step, second: Step) -> LocalTransform | None:
+    a, b = first.stage, second.stage
+    by_xla = first.kernel is None and second.kernel is None and first.pieces is second.pieces
+    if not (by_xla and isinstance(a, LocalTransform) and isinstance(b, LocalTransform)):
+        return None
+    found = mixed(a.transform, a.axes, b.transform, b.axes)
+    return found and LocalTransform(a.before, b.after, found[1], found[0], a.scale * b.scale)
 
 
 def fused(steps: Steps, platform: str) -> Steps:
