@@ -150,9 +150,7 @@ def _cells_3(line: _Line, x: Array, axis: int) -> Array:
     return _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
 
 
-def _each(
-    step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], axes: Sequence[int], x: Array
-) -> Array:
+def _each(step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], axes: Sequence[int], x: Array) -> Array:
     """`step` along one axis after the other, each in a pass over memory of its own.
 
     Nested, XLA would compute sums along one axis again for each sum along the next.

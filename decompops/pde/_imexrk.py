@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from jax import Array
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_number
 from ..spectral._vector import cast
 from ._equation import AbstractSplitEquation, Time, check_split_equation
-from ._integrator import AbstractIntegrator, check_state, combination, scaled, slope, solved
+from ._integrator import AbstractIntegrator, check_state, scaled, slope, solved
 
 
 # ARS(4,4,3). A row for each stage after the first: its time, the weights of the explicit slopes before it, and those of
@@ -55,22 +57,39 @@ class IMEXRK(AbstractIntegrator):
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
         check_state(self.equation, u)
-        h, t = cast(self.dt, u), cast(t, u)
-        return runge_kutta_step(self.equation, t, h, u, slope(self.equation, t, u, args), args)
+        return runge_kutta_step(self.equation, cast(t, u), cast(self.dt, u), u, args)
 
 
-def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, first: Array, args: Any) -> Array:
-    """The state at `t + h`, from the state `u` at `t` with the slope `first`, N(t, u).
+def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, args: Any) -> Array:
+    """The state at `t + h`, from the state `u` at `t`.
 
     The implicit slopes times h follow from the solutions v of `v - h a L v = r` as `(v - r) / a`. So L is never
     applied, and the pressure of a Stokes solve is part of the slope. The weights of the method are those of its last
     stage, which is therefore the new state.
+
+    The stages are a loop, because programs of four resolvents would take four times as long to compile.
     """
-    explicit, implicit, stage = [scaled(h, first)], [], u
-    for i, (forward, (*backward, diagonal)) in enumerate(zip(EXPLICIT, IMPLICIT)):
-        if i:
-            explicit.append(scaled(h, slope(equation, t + NODES[i - 1] * h, stage, args)))
-        rest = u + combination((*forward, *backward), (*explicit, *implicit))
+    stages, dtype = len(NODES), h.dtype
+    # Row i: the time of stage i, and the weights of its slopes in the stages after it; none beyond the last stage.
+    explicit, implicit = np.zeros((stages, stages)), np.zeros((stages, stages))
+    for after, (forward, backward) in enumerate(zip(EXPLICIT, IMPLICIT)):
+        for i, weight in enumerate(forward):
+            explicit[i, after - i] = weight
+        for i, weight in enumerate(backward[:-1]):
+            implicit[i, after - i] = weight
+    times = t + h * np.asarray((0, *NODES[:-1]), dtype)
+    diagonal = IMPLICIT[0][0]
+
+    def advance(state: tuple[Array, tuple[Array, ...]], row: tuple[Array, Array, Array]) -> tuple[Any, None]:
+        """The next stage; and what the slopes so far add up to in each one after it, the state included."""
+        stage, ahead = state
+        time, forward, backward = row
+        push = scaled(h, slope(equation, time, stage, args))
+        rest, *later = (known + scaled(weight, push) for known, weight in zip(ahead, forward))
         stage = solved(equation, rest, diagonal * h)
-        implicit.append((stage - rest) / diagonal)
-    return stage
+        pull = (stage - rest) / diagonal
+        return (stage, (*(known + scaled(weight, pull) for known, weight in zip(later, backward[1:])), u)), None
+
+    rows = times, jnp.asarray(explicit, dtype), jnp.asarray(implicit, dtype)
+    (new, _), _ = lax.scan(advance, (u, (u,) * stages), rows)
+    return new

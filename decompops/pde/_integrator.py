@@ -1,11 +1,9 @@
 """What integrators have in common: many steps in one program, and what a step asks of an equation."""
 
 import abc
-import functools
 import math
-import operator
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 import equinox as eqx
@@ -172,11 +170,6 @@ def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
 def scaled(factor: Array, u: Array) -> Array:
     """`factor * u` for a real factor in the precision of `u`."""
     return times(factor, u) if jnp.iscomplexobj(u) else factor * u
-
-
-def combination(weights: Iterable[float], arrays: Iterable[Array]) -> Array:
-    """The sum of arrays, each with its weight."""
-    return functools.reduce(operator.add, (weight * array for weight, array in zip(weights, arrays) if weight))
 
 
 def scan_in_chunks(

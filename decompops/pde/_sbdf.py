@@ -101,7 +101,7 @@ class SBDF(AbstractIntegrator):
 
         @jax.checkpoint  # else a derivative keeps what all stages compute, for a branch that is hardly ever taken
         def one_step() -> Array:
-            return runge_kutta_step(self.equation, t, h, state, first, args)
+            return runge_kutta_step(self.equation, t, h, state, args)
 
         def multi_step() -> Array:
             return solved(self.equation, now + ahead[0], c * h)

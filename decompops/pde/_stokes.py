@@ -48,18 +48,15 @@ class WallModes(NamedTuple):
         return _vector.times_unit(1j, self.k[axis - 1], u)
 
 
-class Implicit(NamedTuple):
-    """The equation `u - time * ∇²u = f` of each mode, where `time` is a time step times a diffusivity, in pairs."""
+def implicit(modes: WallModes, time: Number, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
+    """The solutions of `u - time * ∇²u = f` that `Lines.solve_together` returns, for each `double_integral(f)`, in pairs.
 
-    modes: WallModes
-    coefficient: Array
-    free: Array
-    factor: Array
-
-    def solve(self, integrated: Array, walls: Array | None = None) -> Array:
-        """The u with the sums `walls` at the walls, or zero there, from `lines.double_integral(f)`."""
-        u = self.modes.lines.solve(self.coefficient, _vector.times(self.factor, integrated))
-        return with_walls(self.modes.lines, u, self.free, walls)
+    `time` is a time step times a diffusivity.
+    """
+    scale = modes.slope**2
+    time = jnp.asarray(time, scale.dtype)
+    right = (_vector.times(1 / (time * scale), part) for part in integrated)
+    return modes.lines.solve_together((1 / time + modes.squared) / scale, *right)
 
 
 def with_walls(lines: Lines, u: Array, free: Array, walls: Array | None = None) -> Array:
@@ -68,18 +65,11 @@ def with_walls(lines: Lines, u: Array, free: Array, walls: Array | None = None) 
     return u + _vector.times(free, _vector.times(1 / lines.wall_sums(free), missing))
 
 
-def implicit(modes: WallModes, time: Number) -> Implicit:
-    """The equation of an implicit step of diffusion."""
-    scale = modes.slope**2
-    time = jnp.asarray(time, scale.dtype)
-    coefficient = (1 / time + modes.squared) / scale
-    return Implicit(modes, coefficient, modes.lines.free(coefficient), 1 / (time * scale))
-
-
 def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
     """The solution of `v - time * ∇²v = u` with given values at the walls, in coefficients."""
     lines = modes.lines
-    return lines.coefficients(implicit(modes, time).solve(lines.double_integral(lines.pairs(u)), walls))
+    (v,), free = implicit(modes, time, lines.double_integral(lines.pairs(u)))
+    return lines.coefficients(with_walls(lines, v, free, walls))
 
 
 def stokes(modes: WallModes, u: Array, time: Number) -> Array:
@@ -89,7 +79,6 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     """
     lines, ndim, mean = modes.lines, modes.lines.ndim, modes.is_mean
     across, *along = map(lines.pairs, _vector.components(u, ndim))
-    step = implicit(modes, time)
     # The Laplacian of the velocity across, of which two integrals are known without a derivative.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     laplacian = -_vector.times(modes.squared, lines.double_integral(across))
@@ -99,8 +88,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
         unknown.append(lines.double_integral(jnp.where(mean, along[0], vorticity)))
-    solved = step.solve(jnp.stack(unknown))
-    v = _velocity_across(modes, step, solved[0])
+    solved, free = implicit(modes, time, *unknown)
+    solved = [with_walls(lines, part, free) for part in solved]
+    v = _velocity_across(modes, solved[0], free)
     v = jnp.where(mean, jnp.zeros((), v.dtype), v)
     slope = _vector.times(modes.slope, lines.derivative(v))
     inverse = _vector.inverse(modes.squared)
@@ -113,15 +103,13 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     return _vector.stack(map(lines.coefficients, (v, *along)), ndim)
 
 
-def _velocity_across(modes: WallModes, step: Implicit, laplacian: Array) -> Array:
-    """The velocity across that is zero at the walls with its derivative, from a Laplacian that is zero there."""
+def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
+    """The velocity across that is zero at the walls with its derivative, from a Laplacian that is zero there.
+
+    As much of `free`, a solution of the implicit step's homogeneous equation, is added to the Laplacian.
+    """
     lines, scale = modes.lines, modes.slope**2
-    coefficient = modes.squared / scale
-    free = lines.free(coefficient)
-
-    def velocity(laplacian: Array) -> Array:
-        integrated = _vector.times(-1 / scale, lines.double_integral(laplacian))
-        return with_walls(lines, lines.solve(coefficient, integrated), free)
-
-    v, added = velocity(laplacian), velocity(step.free)
+    integrated = (_vector.times(-1 / scale, lines.double_integral(part)) for part in (laplacian, free))
+    solved, harmonic = lines.solve_together(modes.squared / scale, *integrated)
+    v, added = (with_walls(lines, u, harmonic) for u in solved)
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

@@ -119,16 +119,29 @@ class Lines:
 
         The coefficient is at least zero, and broadcastable against pairs.
         """
-        return tridiagonal_solve(*self._matrix(coefficient, integrated), -integrated, axis=self.axis, row_sums=True)
+        return tridiagonal_solve(*self._matrix(coefficient), -integrated, axis=self.axis, row_sums=True)
 
     def free(self, coefficient: Array) -> Array:
         """The u with `coefficient * u = d²u/dξ²` whose coefficients of T_0 and T_1 are one, in pairs, real."""
-        first = self.polynomials(0, 1, coefficient)
-        second = self._along(np.where(np.isin(self._numbers, (2, 3)), self._twice[0], 0), coefficient)
-        like = jnp.broadcast_to(coefficient, jnp.broadcast_shapes(coefficient.shape, first.shape))
-        return first + tridiagonal_solve(*self._matrix(coefficient, like), second * like, axis=self.axis, row_sums=True)
+        u = tridiagonal_solve(*self._matrix(coefficient), self._of_first(coefficient), axis=self.axis, row_sums=True)
+        return self.polynomials(0, 1, coefficient) + u
 
-    def _matrix(self, coefficient: Array, like: Array) -> tuple[Array, Array, Array]:
+    def solve_together(self, coefficient: Array, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
+        """`solve` for each `double_integral(f)`, and `free`, by one loop: a program that takes less long to compile.
+
+        The first one is complex. `jax.linear_transpose` does not see that `free` does not depend on it.
+        """
+        first, *others = (-part for part in integrated)
+        right = [first, *(part.astype(first.dtype) for part in others)]
+        right.append(self._of_first(coefficient).astype(first.dtype) + jnp.zeros_like(first))
+        *solved, free = tridiagonal_solve(*self._matrix(coefficient), jnp.stack(right), axis=self.axis, row_sums=True)
+        return tuple(solved), self.polynomials(0, 1, coefficient) + free.real
+
+    def _of_first(self, coefficient: Array) -> Array:
+        """The right-hand sides that T_0 and T_1 make for the other polynomials."""
+        return coefficient * self._along(np.where(np.isin(self._numbers, (2, 3)), self._twice[0], 0), coefficient)
+
+    def _matrix(self, coefficient: Array) -> tuple[Array, Array, Array]:
         """`1 - coefficient * double_integral` for the polynomials from T_2 on, by its off-diagonals and row sums."""
         lower, _, upper = self._twice
         inner = np.where(self._numbers >= 4, lower, 0)
@@ -137,7 +150,7 @@ class Lines:
         k = np.maximum(self._numbers, 2).astype(float)
         whole = (self._numbers >= 4) & (self._numbers + 2 < self.modes)
         sums = np.where(rows & ~whole, 1 / (2 * (k**2 - 1)) - inner - upper, 0)
-        scaled = [coefficient * self._along(values, like) for values in (-inner, sums, -upper)]
+        scaled = [coefficient * self._along(values, coefficient) for values in (-inner, sums, -upper)]
         return scaled[0], 1 + scaled[1], scaled[2]
 
     def wall_sums(self, pairs: Array) -> Array:
