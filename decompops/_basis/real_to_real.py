@@ -1,8 +1,8 @@
 """Cosine and sine transforms with JAX: an FFT of the lines, between two passes over them.
 
 A pass copies cells to other places, multiplies them and adds them. It is written as a gather by indices that are known
-when tracing, because XLA then makes one loop of the whole pass, moving an axis to the end included. Slices that are
-joined take a loop and a copy for each. All factors are computed in double precision.
+when tracing, because XLA then makes one loop of the whole pass. Slices that are joined take a loop and a copy for each.
+All factors are computed in double precision.
 """
 
 import math
@@ -49,7 +49,9 @@ def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: 
         group = ordered[start : start + together]
         lines = [_line(kind, type, *both) for _, both in group]
         places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
-        block = jnp.moveaxis(_TRANSFORMS[kind, type](lines, jnp.moveaxis(block, places, last)), last, places)
+        # Axes are moved in passes of their own: gathering cells from afar takes longer.
+        block = row_major(jnp.moveaxis(block, places, last))
+        block = jnp.moveaxis(row_major(_TRANSFORMS[kind, type](lines, block)), last, places)
     return block
 
 

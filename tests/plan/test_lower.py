@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from decompops._backend.base import AbstractBackend, Call
 from decompops._backend.xla import run_stage
+from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT, Fourier
+from decompops._basis.mixed import Mixed
 from decompops._blocks import Blocks
-from decompops._plan.lower import Segment, Step, computed, fused, scaled, schedule, split
+from decompops._plan.lower import Segment, Step, computed, fused, joined, scaled, schedule, split
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, LocalTransform, Move, Resize, Scale
 from decompops._primitive import apply
@@ -105,6 +107,63 @@ def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
         block = jnp.asarray(random_field((2, points // 2 + 1), np.complex128))
         values = [DFT("c2r", 1, clean=clean).apply(block, (-1,), (points,)) for clean in (False, True)]
         np.testing.assert_allclose(*values, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [4, 5])
+@pytest.mark.parametrize("kind", ["dct", "dst"])
+@pytest.mark.parametrize(
+    ("cosines", "axes", "half"),
+    [
+        (((0, 0), (0,)), (1, 2), True),
+        (((1, -1), (2,)), (0, 1), True),  # the halved axis is not the last one
+        (((-1, 1), (0, 2)), (1,), True),
+        (((0, 2), (1,)), (0, 2), False),
+    ],
+)
+def test_joined(n, kind, cosines, axes, half):
+    """Cosines and Fourier modes by one FFT, there and back and transposed; matrices do one after the other."""
+    weights, walls = cosines
+    blocks = Blocks((3, n, 6), (1, 1, 1), (None, None, None))
+    short = replace(
+        blocks, lengths=tuple(m // 2 + 1 if half and axis == axes[-1] else m for axis, m in enumerate(blocks.lengths))
+    )
+    fourier = DFT("r2c" if half else "c2c", -1, weighted=half)
+    there = (
+        LocalTransform(blocks, blocks, walls, RealToReal(kind, 2, *weights), 2.0),
+        LocalTransform(blocks, short, axes, fourier, 0.5),
+    )
+    back = tuple(stage.inverse()[0] for stage in reversed(there))
+    transposed = tuple(stage.transpose() for stage in reversed(there))
+    cases = [there, back]
+    if half:
+        cases += [transposed, (there[0], there[1].conjugate())]
+    for stages in cases:
+        (step,) = joined(steps(*stages))
+        assert isinstance(step.stage.transform, Mixed)
+        real = half and stages[0] is there[0]
+        u = random_field(stages[0].before.shape, np.float64 if real else np.complex128)
+        expected = functools.reduce(lambda u, stage: apply_stage(stage, u), stages, u)
+        found = run_stage(step.stage, jnp.asarray(u), "cpu")
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
+def test_not_joined():
+    one, two = (LocalTransform(Y, Y, (0,), RealToReal("dct", type)) for type in (2, 1))
+    real, waves = LocalTransform(Y, replace(Y, lengths=(4, 3, 3)), (2,), DFT("r2c", -1)), DFT("c2c", -1)
+    assert len(joined(steps(one, real))) == 1
+    assert joined(()) == ()
+    for apart in (
+        steps(one, real, kernel=0),
+        (*steps(one), *steps(real, kernel=0)),
+        steps(two, real),
+        steps(one, MOVE.transpose(), FORWARD),
+        steps(one, LocalTransform(Y, Y, (2,), replace(waves, sign=1))),
+        steps(LocalTransform(Y, Y, (2,), waves), one),
+    ):
+        assert joined(apart) == apart
+    four = Blocks((2, 3, 2, 2), (1,) * 4, (None,) * 4)  # An FFT has three axes at most.
+    apart = steps(LocalTransform(four, four, (0, 1), one.transform), LocalTransform(four, four, (2, 3), waves))
+    assert joined(apart) == apart
 
 
 def test_fused():
