@@ -5,6 +5,7 @@ The text is that of `jax.jit(f).lower(x).compile().as_text()`: optimised HLO, th
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,6 +34,10 @@ _MESH = re.compile(
 )
 _MESH_AXIS = re.compile(r"'?([^',=]+)'?=(\d+)")
 _GROUPED_AXIS = re.compile(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?(?:,|$)")
+# `%name (parameters) -> results {`, and where others call it.
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(")
+_CALLED = re.compile(r"(body|calls|to_apply|\w+_computations?)=\{?(%[\w.\-]+(?:, ?%[\w.\-]+)*)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _DEVICES = re.compile(r"(?:replica_count|num_partitions)=(\d+)")
 
 
@@ -46,11 +51,14 @@ class Collective:
         B in a permute. All-gather, reduce-scatter and all-reduce are taken to be bandwidth-optimal.
     - `groups`: the groups of devices that communicate, by position in the program's device assignment; for a permute
         the pairs (source, target).
+    - `times`: how often it runs in one run of the program; where XLA does not know how often a loop runs, in one
+        round of it.
     """
 
     kind: str
     bytes: int
     groups: Groups
+    times: int = 1
 
     @property
     def group_size(self) -> int:
@@ -59,15 +67,37 @@ class Collective:
 
 
 def collectives(compiled_text: str) -> list[Collective]:
-    """The collectives of a compiled program, in the order of its text. One inside a loop is listed once."""
+    """The collectives of a compiled program, in the order of its text."""
     devices = math.prod(int(count) for count in _DEVICES.findall(compiled_text.partition("\n")[0]))
-    found = []
+    times, name, found = _times(compiled_text), "", []
     for line in compiled_text.splitlines():
-        if match := _INSTRUCTION.match(line):
+        if header := _COMPUTATION.match(line):
+            name = header[1]
+        elif match := _INSTRUCTION.match(line):
             kind, groups = match["kind"], _groups(line, devices)
             size = _result_bytes(match["shape"], asynchronous=bool(match["start"]) and kind != "all-reduce")
-            found.append(Collective(kind, _sent(kind, size, groups), groups))
+            found.append(Collective(kind, _sent(kind, size, groups), groups, times(name)))
     return found
+
+
+def _times(compiled_text: str) -> Callable[[str], int]:
+    """How often a computation of the program runs: what loops contain, as often as they do, if XLA knows it."""
+    callers: dict[str, tuple[str, int]] = {}  # of each called computation, and how often one call of theirs calls it
+    caller = ""
+    for line in compiled_text.splitlines():
+        if header := _COMPUTATION.match(line):
+            caller = header[1]
+        for attribute, names in _CALLED.findall(line):
+            trips = _TRIPS.search(line) if attribute == "body" else None
+            callers |= {name: (caller, int(trips[1]) if trips else 1) for name in re.findall(r"%([\w.\-]+)", names)}
+
+    def times(name: str) -> int:
+        if name not in callers:
+            return 1
+        caller, calls = callers[name]
+        return calls * times(caller)
+
+    return times
 
 
 def _sent(kind: str, size: int, groups: Groups) -> int:

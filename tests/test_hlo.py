@@ -123,3 +123,27 @@ def test_compiled_programs(function, kind, size, sent):
         devices = np.arange(8).reshape(2, 4)
         groups = {2: devices.T, 4: devices, 8: devices.reshape(1, 8)}[size]
         assert found.groups == tuple(map(tuple, groups.tolist()))
+
+
+def test_loops():
+    mesh, spec = make_mesh((2,)), P("x")
+
+    def inner(_, block):
+        return 1 + lax.all_to_all(block, "x", 0, 1, tiled=True).T
+
+    def outer(_, block):
+        return lax.fori_loop(0, 3, inner, block) + lax.psum(block, "x")
+
+    def function(block, rounds):
+        block = lax.ppermute(lax.fori_loop(0, 5, outer, block), "x", [(0, 1)])
+        return lax.while_loop(lambda b: jnp.all(b < rounds), lambda b: b + lax.pmax(b, "x"), block)
+
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=(spec, P()), out_specs=spec, check_vma=False)
+    argument = jax.ShapeDtypeStruct((8, 2), jnp.float32, sharding=NamedSharding(mesh, spec))
+    found = collectives(jax.jit(mapped).lower(argument, 1.0).compile().as_text())
+    assert {(one.kind, one.times) for one in found} == {
+        ("all-to-all", 15),
+        ("all-reduce", 5),
+        ("all-reduce", 1),
+        ("collective-permute", 1),
+    }

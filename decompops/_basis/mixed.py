@@ -71,7 +71,7 @@ class Mixed(AbstractLineTransform):
 def mixed(
     first: AbstractLineTransform, axes: tuple[int, ...], second: AbstractLineTransform, others: tuple[int, ...]
 ) -> tuple[Mixed, tuple[int, ...]] | None:
-    """One transform, and its axes, that is `first` along `axes`, then `second` along `others`; `None` if there is none."""
+    """One transform, and its axes, that is `first` along `axes`, then `second` along `others`, if there is one."""
     match first, second:
         case RealToReal(type=2), DFT(kind="r2c") | DFT(kind="c2c", sign=-1):
             found = Mixed(first, second, len(axes)), (*axes, *others)

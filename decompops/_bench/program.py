@@ -177,7 +177,7 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Coun
             for (kind, size), (count, total) in _summed(found).items()
         ],
         "kernel_messages": counted.messages,
-        "communicated_bytes": sum(c.bytes for c in found) + counted.sent_bytes,
+        "communicated_bytes": sum(c.times * c.bytes for c in found) + counted.sent_bytes,
         "least_communicated_bytes": least,
         "block_bytes": block,
         "temporary_bytes": temporary,
@@ -197,8 +197,8 @@ def _summed(found: list[Collective]) -> dict[tuple[str, int], tuple[int, int]]:
     counts, totals = Counter(), Counter()
     for collective in found:
         key = (collective.kind, collective.group_size)
-        counts[key] += 1
-        totals[key] += collective.bytes
+        counts[key] += collective.times
+        totals[key] += collective.times * collective.bytes
     return {key: (counts[key], totals[key]) for key in counts}
 
 

@@ -23,15 +23,18 @@ from .._backend.xla import XLA
 from .._blocks import axis_names
 from .._decomposition import Decomposition
 from .._plan.stage import LocalTransform
+from . import solvers, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem
 from .peers import Task
 from .program import Contestant, Problem, over_memory, report
-from .solvers import FLOWS, SOLVERS
 
 
 # Between groups of devices.
 RESHARD = "reshard"
+SOLVERS = {**solvers.SOLVERS, **walls.SOLVERS}
+# What needs more than one dimension.
+NOT_ON_LINES = (TRANSPOSE, RESHARD, *solvers.FLOWS, *walls.SOLVERS)
 # Relative to the largest value, as in the tests.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -64,7 +67,7 @@ def cases(
     for (shape, mesh), operator, dtype in product(grids, operators, dtypes):
         if operator != RESHARD and len(mesh) > max(1, len(shape) - 1):
             raise ValueError(f"the mesh must have fewer axes than the grid; got {mesh} for {shape}")
-        if len(shape) < 2 and operator in (TRANSPOSE, RESHARD, *FLOWS):
+        if len(shape) < 2 and operator in NOT_ON_LINES:
             raise ValueError(f"the operator {operator} needs a grid of two axes or more; got {shape}")
         if operator == "halo" and any(n % parts for n, parts in zip(shape, mesh)):
             raise ValueError(f"the mesh must divide the shape for the operator halo; got {shape} on {mesh}")

@@ -49,7 +49,7 @@ class WallModes(NamedTuple):
 
 
 def implicit(modes: WallModes, time: Number, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
-    """The solutions of `u - time * ∇²u = f` that `Lines.solve_together` returns, for each `double_integral(f)`, in pairs.
+    """Solutions of `u - time * ∇²u = f`, as `Lines.solve_together` returns them, for each `double_integral(f)`.
 
     `time` is a time step times a diffusivity.
     """
