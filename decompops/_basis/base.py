@@ -142,9 +142,9 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def orthogonalized(self) -> "AbstractBasis":
-        """The basis for which `forward`, times the root of its `inverse_scale`, is an orthogonal or unitary matrix.
+        """The same functions, scaled so that `forward` is an orthogonal or unitary matrix but for one factor.
 
-        Raises `ValueError` where there is none.
+        That factor is one over the root of `inverse_scale`. Raises `ValueError` where there is none.
         """
 
     def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
