@@ -44,7 +44,8 @@ class ChebyshevSpectra(Spectra):
 
         across, *along = self.axes
         u: Any = scipy.fft.irfftn(self.on_grid(k), s=self.shape[1:], axes=along, norm=self.norm)
-        return scipy.fft.idct(u * self._ends(2.0), 1, axis=across)
+        values: Any = scipy.fft.idct(u * self._ends(2.0), 1, axis=across)
+        return values
 
     def points(self) -> np.ndarray:
         """Between walls at 0 and 1, broadcastable against fields."""
@@ -126,7 +127,8 @@ def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
 
     # The velocity, its vorticity and the slopes of the temperature to the grid; rates of the state back.
     to_grid = 2 * ndim + ndim * (ndim - 1) // 2
-    calls: Calls = STAGES * (("inverse", (to_grid,)), ("forward", (ndim + 1,)))
+    stage: Calls = ("inverse", (to_grid,)), ("forward", (ndim + 1,))
+    calls = STAGES * stage
     state = (transform.spectrum(ndim + 1),)
     step = partial(IMEXRK(equation, DT).step, 0.0)
     ours = Program(step, state, state, transform.plans(calls), transform.mesh, data)
