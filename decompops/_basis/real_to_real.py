@@ -181,7 +181,7 @@ def _type_2(lines: Sequence[_Line], x: Array) -> Array:
     if jnp.iscomplexobj(x):
         return _each(_modes_2, lines, axes, jnp.fft.fftn(x, axes=axes))
     x = _each(_modes_2, lines[:-1], axes, jnp.fft.rfftn(x, axes=axes))
-    # Of the modes k and n - k, whose coefficients are complex conjugates, a half spectrum has one.
+    # Modes k and n - k of a real line are complex conjugates. The half spectrum stores only one of them.
     line = lines[-1]
     k, phases = line.target, _phases(line.target, line.n)
     conjugated = np.where(k <= line.n // 2, phases.conj(), phases)

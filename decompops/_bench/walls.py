@@ -125,7 +125,7 @@ def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
 
         return (state(0.0),), state(DT)
 
-    # The velocity, its vorticity and the slopes of the temperature to the grid; rates of the state back.
+    # To the grid go the velocity, its vorticity and the slopes of the temperature. The rates of the state come back.
     to_grid = 2 * ndim + ndim * (ndim - 1) // 2
     stage: Calls = ("inverse", (to_grid,)), ("forward", (ndim + 1,))
     calls = STAGES * stage

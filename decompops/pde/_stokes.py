@@ -83,7 +83,8 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     laplacian = -_vector.times(modes.squared, lines.double_integral(across))
     laplacian = laplacian - _vector.times(modes.slope, lines.integral(divergence))
-    # The velocity across and the vorticity have no mean: the mean flows along the walls are solved for in their place.
+    # Averaged over the walls, the velocity across and the vorticity vanish. In their place, that mode holds the mean
+    # velocities along the walls, which solve the same kind of equation.
     unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
@@ -104,9 +105,10 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
 
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
-    """The velocity across that is zero at the walls with its derivative, from a Laplacian that is zero there.
+    """The velocity across, from its Laplacian. At both walls the velocity and its derivative across are zero.
 
-    As much of `free`, a solution of the implicit step's homogeneous equation, is added to the Laplacian.
+    The Laplacian comes with zero at the walls. The velocity meets its four conditions once the right multiples of
+    `free`, which solves the implicit step's equation without a right-hand side, are added to the Laplacian.
     """
     lines, scale = modes.lines, modes.slope**2
     integrated = (_vector.times(-1 / scale, lines.double_integral(part)) for part in (laplacian, free))

@@ -124,7 +124,8 @@ class AbstractWallFlow(AbstractSplitEquation):
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
         """The derivative across, `∂/∂x`, of each component of a state, averaged over each of the two walls.
 
-        **Returns:** real numbers of shape `(*batch, components, 2)`: at x = 0, and at the other wall.
+        **Returns:** real numbers of shape `(*batch, components, 2)`: the last axis is for the wall at x = 0, and then
+            for the other one.
         """
         modes, one = self.modes(u), self.one(u)
         lines = modes.lines

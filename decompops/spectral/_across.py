@@ -15,7 +15,7 @@ Wall = Literal["dirichlet", "neumann"]
 
 @dataclass(frozen=True, eq=False)
 class AbstractAcross(abc.ABC):
-    """The equations `(added - ∂²/∂x²) u = f` along the first axis, one for each mode along the walls.
+    """How `(added - ∂²/∂x²) u = f` is solved along the first axis. Each mode along the walls has its own equation.
 
     - `walls`: the condition at the first wall, x = 0, and at the last one.
     - `length`: the distance of the walls.
@@ -33,9 +33,9 @@ class AbstractAcross(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, wall: int, dtype: np.dtype) -> Array:
-        """The line of a field, one number for each point, by which values at wall 0 or 1 are multiplied.
+        """One number for each point across, by which the values at wall 0 or 1 are multiplied.
 
-        The field of wall values is the sum of both products.
+        Both walls' products are added up: this is the field of wall values.
         """
 
     @abc.abstractmethod
@@ -43,6 +43,6 @@ class AbstractAcross(abc.ABC):
         """The spectrum of u, from that of f.
 
         - `added`: a real array of at least zero, broadcastable against `f`.
-        - `values`: the spectrum of the field of wall values, unless `adds_values`; `None` for zeros.
+        - `values`: the spectrum of the field of wall values. `None` if they are zero, or if `adds_values`.
         - `free`: where, for some mode, a constant may be added to u, whose mean is then zero; `None` for nowhere.
         """

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
 
-    With `real=True` it must be a transform of real fields.
+    With `real=True` a transform of complex fields is refused, too.
     """
     if not isinstance(fft, AbstractTransform):
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
@@ -26,7 +26,7 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
 
 
 def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
-    """Raise `ValueError` for a transform with a basis of which a derivative maps one mode to several.
+    """Raise `ValueError` for a basis such as `Chebyshev`, where the derivative of one mode is a sum of several.
 
     Along the first axis it may have the basis `first`.
     """

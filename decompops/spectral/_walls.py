@@ -242,7 +242,7 @@ class WallHelmholtz(AbstractWallSolver):
 
     **Arguments:**
 
-    - `transform`, `walls`, `box`: as for `WallPoisson`.
+    - `transform`, `walls`, `box`: the same as those of `WallPoisson`.
     - `shift`: a real number of at least zero, in inverse units of length squared. May be traced, to differentiate by.
 
     **Raises:** as `WallPoisson`; `ValueError` for a negative `shift`, because the systems are solved without pivoting.

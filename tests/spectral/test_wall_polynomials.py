@@ -64,7 +64,7 @@ def exact(x, y):
     )
 
 
-# Errors over the largest value of the solution, in double precision.
+# The largest error, divided by the largest value of the solution, in double precision.
 BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2e-14}
 
 
