@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from .._check import check_flag
-from . import real_to_real
+from . import real_to_real, short_lines
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 from .fourier import spectral_dtype
 
@@ -52,6 +52,18 @@ def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
     return weights
 
 
+def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
+    """The cosines of whole numbers, of which `half`, a multiple of 4, are half a turn.
+
+    Reduced to an eighth of a turn, each is as accurate as its dtype.
+    """
+    angles = angles % (2 * half)
+    angles = np.minimum(angles, 2 * half - angles)
+    sign, angles = np.where(2 * angles > half, -1, 1), np.minimum(angles, half - angles)
+    turned = math.pi * np.minimum(angles, half // 2 - angles) / half
+    return sign * np.where(4 * angles > half, np.sin(turned), np.cos(turned))
+
+
 @dataclass(frozen=True)
 class RealToReal(AbstractLineTransform):
     """`scipy.fft.dct` or `dst` of a type, unnormalised; of complex lines, of real and imaginary parts alike.
@@ -84,6 +96,16 @@ class RealToReal(AbstractLineTransform):
         first, last = _ENDS[self.kind, self.type]
         return _weights(first, n, 2 ** (self.before / 2)), _weights(last, n, 2 ** (self.after / 2))
 
+    def matrix(self, n: int) -> np.ndarray:
+        """The matrix of a transform of `n` points."""
+        first, every = int(self.kind == "dst"), np.arange(n)
+        cells = 2 * (every + first) if self.type in (1, 3) else 2 * every + 1
+        modes = 2 * (every + first) if self.type in (1, 2) else 2 * every + 1
+        half = 4 * _half_period(self.kind, self.type, n)  # half a turn
+        waves = _cosines(np.outer(modes, cells) - (half // 2 if self.kind == "dst" else 0), half)
+        early, late = self.weights(n)
+        return late[:, None] * 2 * waves * early * _weights(_ENDS[self.kind, self.type][0], n, 0.5)
+
     def transpose(self) -> "RealToReal":
         # The unweighted matrix is symmetric, or its type 2 the transpose of its type 3, but for a factor 2 in each
         # column that belongs to an inner cell.
@@ -108,10 +130,12 @@ class RealToReal(AbstractLineTransform):
         return dtype
 
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        for n in points:
-            _half_period(self.kind, self.type, n)
-        weights = [self.weights(n) for n in points]
-        return real_to_real.apply(self.kind, self.type, weights, block, axes)
+        longest = short_lines.LONGEST[self.type]
+        for axis, n in zip(axes, points):
+            if n <= longest:
+                block = short_lines.transformed(self.matrix(n), self.type, block, axis)
+        long = {axis: self.weights(n) for axis, n in zip(axes, points) if n > longest}
+        return real_to_real.apply(self.kind, self.type, tuple(long.values()), block, tuple(long))
 
 
 @dataclass(frozen=True)

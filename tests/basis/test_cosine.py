@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
+from decompops._basis import real_to_real as lines_by_fft
 from decompops._basis.base import Run
 from decompops._basis.cosine import Cosine, RealToReal, Sine
 from decompops._basis.points import Identity, Points
@@ -26,17 +27,22 @@ named = pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: f"{t.kind
 of_bases = pytest.mark.parametrize("basis", BASES, ids=repr)
 
 
-def applied(transform: RealToReal, x: np.ndarray, *axes: int) -> np.ndarray:
-    axes = axes or (-1,)
-    points = tuple(x.shape[axis] for axis in axes)
-    return np.asarray(jax.jit(lambda x: transform.apply(x, axes, points))(x))
+def by_fft(transform: RealToReal, x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """What `apply` does with long lines."""
+    weights = [transform.weights(x.shape[axis]) for axis in axes]
+    return lines_by_fft.apply(transform.kind, transform.type, weights, x, axes)
+
+
+def applied(transform: RealToReal, x: np.ndarray) -> np.ndarray:
+    return np.asarray(jax.jit(lambda x: transform.apply(x, (-1,), x.shape[-1:]))(x))
 
 
 def check_matrix(transform: RealToReal, n: int) -> None:
     """The value, the transpose, the inverse and the adjoint, each as a matrix."""
     matrix = real_to_real(transform, n)
-    columns = applied(transform, np.eye(n)).T
-    assert_close(columns, matrix, rtol=1e-14)
+    assert_close(applied(transform, np.eye(n)).T, matrix, rtol=1e-14)
+    assert_close(jax.jit(lambda x: by_fft(transform, x, (-1,)))(np.eye(n)).T, matrix, rtol=1e-14)
+    assert_close(transform.matrix(n), matrix, rtol=1e-14)
     assert_close(real_to_real(transform.transpose(), n), matrix.T, rtol=1e-13)
     assert transform.conjugate() == transform
     inverse = real_to_real(transform.inverse(), n) * transform.inverse_scale((n,))
@@ -75,9 +81,12 @@ def test_values(transform):
 
     @jax.jit
     def everything(*inputs):
-        return [transform.apply(x, axes, tuple(x.shape[i] for i in axes)) for x, (*_, axes) in zip(inputs, CASES)]
+        each = list(zip(inputs, (axes for *_, axes in CASES)))
+        products = [transform.apply(x, axes, tuple(x.shape[i] for i in axes)) for x, axes in each]
+        return products, [by_fft(transform, x, axes) for x, axes in each]
 
-    for result, u, (_, dtype, axes) in zip(everything(*inputs), inputs, CASES):
+    products, ffts = everything(*inputs)
+    for result, u, (_, dtype, axes) in zip([*products, *ffts], inputs * 2, CASES * 2):
         expected = u
         for axis in axes:
             expected = SCIPY[transform.kind](expected, transform.type, axis=axis)
@@ -86,10 +95,10 @@ def test_values(transform):
 
 
 @named
-@pytest.mark.parametrize("n", [1009, 4096])
+@pytest.mark.parametrize("n", [129, 1009, 4096])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rounding_errors(transform, n, dtype):
-    """Primes and long lines: at most three times as large as those of SciPy."""
+    """Short lines, primes and long lines: at most three times as large as those of SciPy."""
     u = random_field((n,), dtype)
     by_scipy = SCIPY[transform.kind](u, transform.type)
     exact = SCIPY[transform.kind](u.astype(np.longdouble), transform.type)
