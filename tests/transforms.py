@@ -2,7 +2,7 @@
 
 mpiexec -n N python tests/transforms.py [mpi] [xla]
 
-`MPI()` takes about two minutes on 1, 2 or 4 ranks, `XLA()` many: every case is a program. CI runs a thin selection.
+`MPI()` takes about three minutes on 2 ranks, `XLA()` many: every case is a program. CI runs a thin selection.
 """
 
 import importlib

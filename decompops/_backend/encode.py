@@ -5,7 +5,6 @@ from itertools import chain
 
 import numpy as np
 
-from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks, MeshAxis
 from .._plan.pieces import Pieces, plain_stages
@@ -13,9 +12,8 @@ from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
-FORMAT = 5  # It changes with `kFormat` in ffi/common/plan.h.
+FORMAT = 6  # It changes with `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
-_WAVES = ("dct", "dst")
 
 
 def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
@@ -49,9 +47,9 @@ def _numbered(stages: tuple[AbstractStage, ...]) -> Iterator[tuple[tuple[int, ..
     """The numbers of each stage, and how the field is cut then."""
     for stage in stages:
         if isinstance(stage, Pieces):
-            yield (6, -1 if stage.axis is None else stage.axis, stage.count), stage.before
+            yield (5, -1 if stage.axis is None else stage.axis, stage.count), stage.before
             yield from _numbered(stage.stages)
-            yield (7,), stage.after
+            yield (6,), stage.after
         else:
             yield _stage(stage), stage.after
 
@@ -69,9 +67,6 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
             return (3, stage.transposed)
         case Clear():
             return (4,)
-        case LocalTransform(transform=RealToReal() as waves):
-            kind = 4 * _WAVES.index(waves.kind) + waves.type - 1
-            return (5, kind, waves.before, waves.after, len(stage.axes), *stage.axes)
         case _:
             raise ValueError(f"the kernels do not know the stage {stage}.")
 

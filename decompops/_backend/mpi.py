@@ -12,7 +12,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
-from .._basis.cosine import RealToReal
 from .._basis.fourier import DFT
 from .._blocks import Blocks, MeshAxis, axis_names
 from .._plan.pieces import Pieces, plain_stages
@@ -30,7 +29,8 @@ Planning = Literal["estimate", "measure", "patient", "exhaustive"]
 class MPI(AbstractBackend):
     """Compiled kernels over MPI and FFTW, for CPU clusters: one process for each CPU device, started by `mpiexec`.
 
-    A whole operator is one kernel: Fourier transforms, exchange and all. See docs/kernels.md.
+    A whole operator is one kernel: Fourier transforms, exchange and all. Cosine and sine transforms are computed by
+    XLA, between kernels. See docs/kernels.md.
 
     - `communicator`: the key of a communicator made known by `MPI.initialize`.
     - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
@@ -166,7 +166,7 @@ class MPI(AbstractBackend):
 
 
 def _is_known(stage: AbstractStage) -> bool:
-    """Whether the kernels run `stage`: on grids of not too many axes, and transforms with FFTW only."""
+    """Whether the kernels run `stage`: on grids of not too many axes, and Fourier transforms with FFTW only."""
     match stage:
         case Pieces(stages=stages):
             known = all(_is_known(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
@@ -176,7 +176,7 @@ def _is_known(stage: AbstractStage) -> bool:
             known = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear():
             known = True
-        case LocalTransform(transform=DFT(normalised=False) | RealToReal()):
+        case LocalTransform(transform=DFT(normalised=False)):
             known = library.build()["fftw"] == "yes"
         case _:
             known = False
@@ -215,12 +215,6 @@ def _details(plan: Plan, scale: float, who: Caller) -> Iterator[str]:
             case LocalTransform(transform=DFT() as dft):
                 axes = "".join(names[axis] for axis in stage.axes)
                 yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
-            case LocalTransform(transform=RealToReal() as waves):
-                axes = "".join(names[axis] for axis in stage.axes)
-                ends = (
-                    f", ends by sqrt(2)^{waves.before} and sqrt(2)^{waves.after}" if waves.before or waves.after else ""
-                )
-                yield f"{waves.kind}-{waves.type} along {axes}{ends}"
             case Extend():
                 halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
                 kind = "periodic" if stage.periodic else "bounded"

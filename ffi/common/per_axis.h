@@ -12,7 +12,7 @@ namespace decompops {
 constexpr int kMaxAxes = 8;
 
 // A vector that lies where it is declared: the inner loops of the kernels allocate no memory. Besides the axes of a grid it
-// has room for one of batches and one of the parts of complex numbers.
+// has room for one of batches.
 template <class T>
 class PerAxis {
  public:
@@ -38,7 +38,7 @@ class PerAxis {
   bool operator==(const PerAxis& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
  private:
-  std::array<T, kMaxAxes + 2> values_{};
+  std::array<T, kMaxAxes + 1> values_{};
   int size_ = 0;
 };
 

@@ -63,14 +63,6 @@ class Reader {
         stage.transposed = number("`transposed`", 0, 1);
         break;
       case Stage::Kind::crop: stage.transposed = number("`transposed`", 0, 1); break;
-      case Stage::Kind::waves:
-        stage.transform.kind = Transform::Kind::r2r;
-        stage.transform.waves =
-            static_cast<Transform::Waves>(number("a kind of waves", 0, static_cast<Index>(Transform::Waves::sine4)));
-        stage.transform.before = static_cast<int>(number("`before`", -kPowers, kPowers));
-        stage.transform.after = static_cast<int>(number("`after`", -kPowers, kPowers));
-        stage.axes = axes();
-        break;
       case Stage::Kind::pieces:
         stage.axis = static_cast<int>(number("the axis of pieces", -1, ndim_ - 1));
         stage.count = number("a number of pieces", 1, kLargest);
@@ -90,7 +82,6 @@ class Reader {
 
  private:
   static constexpr Index kLargest = Index{1} << 48;
-  static constexpr Index kPowers = 64;  // of sqrt(2): far more than any transform needs
 
   template <class T, class Read>
   PerAxis<T> per_axis(const Read& read) {

@@ -35,22 +35,18 @@ struct Blocks {
   Index valid(int axis, Index part) const;
 };
 
-// What becomes of each line along an axis, unnormalised.
+// What becomes of each line along an axis: a Fourier transform, unnormalised.
 struct Transform {
-  enum class Kind { c2c, r2c, c2r, r2r };
-  // Real-to-real transforms as SciPy numbers them: types I to IV of cosines, then of sines.
-  enum class Waves { cosine1, cosine2, cosine3, cosine4, sine1, sine2, sine3, sine4 };  // `sine4` is the last one
+  enum class Kind { c2c, r2c, c2r };  // `c2r` is the last one
   Kind kind;
-  int sign = 0;               // of a Fourier transform
-  bool weighted = false;      // a half spectrum: see `DFT` in decompops/_basis/fourier.py
-  Waves waves{};              // of a real-to-real transform, as is the rest
-  int before = 0, after = 0;  // powers of sqrt(2) that end cells are multiplied by: see decompops/_basis/cosine.py
+  int sign = 0;
+  bool weighted = false;  // a half spectrum: see `DFT` in decompops/_basis/fourier.py
 };
 
 struct Stage {
   // Between `pieces` and `joined` stand moves, transforms and clears that are carried out piece by piece, the pieces
   // independent of each other.
-  enum class Kind { move, fourier, extend, crop, clear, waves, pieces, joined };  // `joined` is the last one
+  enum class Kind { move, fourier, extend, crop, clear, pieces, joined };  // `joined` is the last one
   Kind kind;
   Blocks before, after;
   bool transposed, periodic;
@@ -58,8 +54,6 @@ struct Stage {
   std::vector<int> axes;  // of a transform; the last is the one that is halved
   Transform transform;
   Index count = 0;  // of pieces; fewer where there are not as many cells
-
-  bool transforms() const { return kind == Kind::fourier || kind == Kind::waves; }
 };
 
 struct Plan {
@@ -78,7 +72,7 @@ struct Plan {
 };
 
 // The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
-constexpr std::int64_t kFormat = 5;
+constexpr std::int64_t kFormat = 6;
 
 // Decodes what `decompops/_backend/encode.py` encodes: the format, the number of grid axes, how the field is cut, then
 // each stage with how the field is cut after it. Throws where a number has no meaning here. `mesh_axes` is how many axes

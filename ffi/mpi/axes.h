@@ -12,7 +12,7 @@ namespace decompops::mpi {
 struct Axis {
   Index count, to, from;
 };
-using Axes = std::array<Axis, kMaxAxes + 2>;
+using Axes = std::array<Axis, kMaxAxes + 1>;
 
 // The axes of a copy from the outermost to the innermost of the result, without those of one cell, and with those
 // merged that lie one after the other on both sides. Returns how many there are.

@@ -14,7 +14,6 @@ struct State {
   Field current_;
   PerAxis<int> order_;          // what it is mostly stored in; the same on all ranks
   Index element_;               // the bytes of a cell
-  bool complex_;                // what cells are after the pending transforms
   std::vector<Lines> pending_;  // transforms, collected until it is known where their results go
   bool scaled_ = false;
   int gathered_ = -1;

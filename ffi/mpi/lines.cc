@@ -3,7 +3,6 @@
 #ifdef DECOMPOPS_FFTW
 
 #include <algorithm>
-#include <cmath>
 
 #include "mpi/copy.h"
 #include "mpi/tile.h"
@@ -11,41 +10,25 @@
 namespace decompops::mpi {
 namespace {
 
-// What is done to the lines of a tile before or after FFTW's transform, one line after the other.
+// What is done to the half spectra in a tile before or after FFTW's transform, one line after the other.
 template <class Real>
 class Change {
  public:
   static Change before(const Lines& lines) {
-    const Transform& transform = lines.transform;
-    if (transform.kind == Transform::Kind::c2r) return spectrum(lines, -1, Real(0.5));
-    using Waves = Transform::Waves;
-    const bool both = transform.waves == Waves::cosine1;
-    return ends(lines, transform.before, both || transform.waves == Waves::cosine3,
-                both || transform.waves == Waves::sine3);
+    return lines.transform.kind == Transform::Kind::c2r ? Change(lines, -1, Real(0.5)) : Change();
   }
 
   static Change after(const Lines& lines) {
-    const Transform& transform = lines.transform;
-    if (transform.kind == Transform::Kind::r2c) return spectrum(lines, 1, Real(2));
-    using Waves = Transform::Waves;
-    const bool both = transform.waves == Waves::cosine1;
-    return ends(lines, transform.after, both || transform.waves == Waves::cosine2,
-                both || transform.waves == Waves::sine2);
+    return lines.transform.kind == Transform::Kind::r2c ? Change(lines, 1, Real(2)) : Change();
   }
 
-  bool is_none() const { return !conjugate_ && weight_ == 1 && first_ == 1 && last_ == 1; }
+  bool is_none() const { return !conjugate_ && weight_ == 1; }
 
   void apply(std::byte* tile, Index count, Index pitch) const {
     if (is_none()) return;
     for (Index i = 0; i < count; ++i) {
-      if (cells_ == 0) {
-        Real* line = reinterpret_cast<Real*>(tile) + i * pitch;
-        line[0] *= first_;
-        line[length_ - 1] *= last_;
-        continue;
-      }
       Real* line = reinterpret_cast<Real*>(tile) + 2 * i * pitch;
-      for (Index k = 0; k < cells_; ++k) {
+      for (Index k = 0; k <= length_ / 2; ++k) {
         const Real factor = k > 0 && 2 * k != length_ ? weight_ : Real(1);
         line[2 * k] *= factor;
         line[2 * k + 1] *= conjugate_ ? -factor : factor;
@@ -54,30 +37,17 @@ class Change {
   }
 
  private:
+  Change() = default;
   // Half spectra are conjugated where FFTW's sign is the other one; modes are multiplied by (or divided by) how often they
   // stand in the full one.
-  static Change spectrum(const Lines& lines, int conjugate_for, Real weight) {
-    Change change;
-    change.length_ = lines.length;
-    change.cells_ = lines.length / 2 + 1;
-    change.conjugate_ = lines.transform.sign == conjugate_for;
-    if (lines.transform.weighted) change.weight_ = weight;
-    return change;
+  Change(const Lines& lines, int conjugate_for, Real weight)
+      : length_(lines.length), conjugate_(lines.transform.sign == conjugate_for) {
+    if (lines.transform.weighted) weight_ = weight;
   }
 
-  static Change ends(const Lines& lines, int power, bool first, bool last) {
-    Change change;
-    if (lines.transform.kind != Transform::Kind::r2r || power == 0) return change;
-    const Real factor = static_cast<Real>(std::pow(2.0, power / 2.0));
-    change.length_ = lines.length;
-    if (first) change.first_ = factor;
-    if (last) change.last_ = factor;
-    return change;
-  }
-
-  Index length_ = 0, cells_ = 0;  // of a half spectrum; 0 for a real line
+  Index length_ = 0;  // in real space
   bool conjugate_ = false;
-  Real weight_ = 1, first_ = 1, last_ = 1;
+  Real weight_ = 1;
 };
 
 // How many cells of each axis a tile takes, and where their lines lie in it: side by side along the fastest axes, as many as
@@ -130,7 +100,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   const Box box(region, along, width);
   const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
   // FFTW changes the input of transforms to real cells.
-  const bool reads = before.is_none() && lines.transform.kind != Transform::Kind::c2r;
+  const bool reads = lines.transform.kind != Transform::Kind::c2r;
   const bool writes = after.is_none() && lines.scale == 1;
   const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
   const Index pitch_here = writes ? pitch_of(to, cells_out(region), box, along) : 0;
@@ -190,12 +160,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
                      Index real_bytes, unsigned planning, const Memory& memory, const std::function<void()>& between) {
-  if (lines.complex) {
-    Lines real = lines;
-    real.complex = false;
-    return transform_lines(real, parts(from), parts(to), parts(region), stream, real_bytes, planning, memory, between);
-  }
-  // Another pass of the same sweep may have more lines, such as one before a real transform.
+  // Another pass of the same sweep may have more cells, such as a real transform.
   const Region here =
       intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
   if (real_bytes == 4) {

@@ -14,7 +14,6 @@ struct Lines {
   int axis;
   Transform transform;
   Index length;
-  bool complex;  // whether a real-to-real transform is of real and imaginary parts, one by one
   double scale;
 
   Index cells_in() const { return transform.kind == Transform::Kind::c2r ? length / 2 + 1 : length; }

@@ -122,20 +122,4 @@ Field shifted(Field field, int axis, Index by) {
   return field;
 }
 
-Region parts(Region region) {
-  region.lo.push_back(0);
-  region.hi.push_back(2);
-  return region;
-}
-
-Field parts(Field field) {
-  field.region = parts(field.region);
-  for (Piece& piece : field.pieces) {
-    for (Index& stride : piece.stride) stride *= 2;
-    piece.stride.push_back(1);
-    piece.region = parts(piece.region);
-  }
-  return field;
-}
-
 }  // namespace decompops::mpi

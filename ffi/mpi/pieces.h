@@ -85,8 +85,5 @@ Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
 // The same cells, counted from another origin.
 Field shifted(Field field, int axis, Index by);
-// Complex cells as real ones: their parts lie along one more axis, the last one.
-Region parts(Region region);
-Field parts(Field field);
 
 }  // namespace decompops::mpi

@@ -23,7 +23,6 @@ Compiler::Compiler(const Plan& plan, Index batch, Index element, Number number, 
       place_(plan.mesh, place) {
   order_ = plan.source.order;
   element_ = element;
-  complex_ = number == Number::c64 || number == Number::c128;
   current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
 }
 
@@ -41,11 +40,10 @@ Program Compiler::run() {
 
 void Compiler::add(std::size_t index) {
   const Stage& stage = plan_.stages[index];
-  if (!stage.transforms() && stage.kind != Stage::Kind::move) settle();
+  if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::move) settle();
   switch (stage.kind) {
     case Stage::Kind::move: return move(stage);
-    case Stage::Kind::fourier:
-    case Stage::Kind::waves: return transform(stage);
+    case Stage::Kind::fourier: return transform(stage);
     case Stage::Kind::extend: return stage.transposed ? reduce(index) : extend(index);
     case Stage::Kind::crop: return crop(stage);
     case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
@@ -74,12 +72,10 @@ void Compiler::transform(const Stage& stage) {
     auto first = std::find(axes.begin(), axes.end(), gathered_);
     if (first != axes.end()) std::rotate(axes.begin(), first, first + 1);
   }
+  const Blocks& points = stage.transform.kind == Kind::c2r ? stage.after : stage.before;
   for (int axis : axes) {
-    Transform lines = stage.transform;
-    if (axis != halved && lines.kind != Kind::r2r) lines = {Kind::c2c, stage.transform.sign};
-    const Blocks& points = stage.transform.kind == Kind::c2r ? stage.after : stage.before;
-    pending_.push_back({axis + 1, lines, points.lengths[axis], lines.kind == Kind::r2r && complex_, 1.0});
-    if (lines.kind != Kind::r2r) complex_ = lines.kind != Kind::c2r;
+    const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
+    pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
   if (!scaled_) pending_.front().scale = plan_.scale;
   scaled_ = true;
@@ -162,8 +158,7 @@ Region Compiler::result_region() const {
 
 // The bytes of a cell after a transform.
 Index Compiler::element_after(const Lines& lines) const {
-  const Transform::Kind kind = lines.transform.kind;
-  return real_bytes_ * (kind == Transform::Kind::c2r || (kind == Transform::Kind::r2r && !lines.complex) ? 1 : 2);
+  return real_bytes_ * (lines.transform.kind == Transform::Kind::c2r ? 1 : 2);
 }
 
 // --- The result.

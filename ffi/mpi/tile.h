@@ -34,11 +34,9 @@ struct Fftw<float> {
   static constexpr auto c2c = fftwf_plan_many_dft;
   static constexpr auto r2c = fftwf_plan_many_dft_r2c;
   static constexpr auto c2r = fftwf_plan_many_dft_c2r;
-  static constexpr auto r2r = fftwf_plan_many_r2r;
   static constexpr auto run_c2c = fftwf_execute_dft;
   static constexpr auto run_r2c = fftwf_execute_dft_r2c;
   static constexpr auto run_c2r = fftwf_execute_dft_c2r;
-  static constexpr auto run_r2r = fftwf_execute_r2r;
 };
 
 template <>
@@ -48,30 +46,14 @@ struct Fftw<double> {
   static constexpr auto c2c = fftw_plan_many_dft;
   static constexpr auto r2c = fftw_plan_many_dft_r2c;
   static constexpr auto c2r = fftw_plan_many_dft_c2r;
-  static constexpr auto r2r = fftw_plan_many_r2r;
   static constexpr auto run_c2c = fftw_execute_dft;
   static constexpr auto run_r2c = fftw_execute_dft_r2c;
   static constexpr auto run_c2r = fftw_execute_dft_c2r;
-  static constexpr auto run_r2r = fftw_execute_r2r;
 };
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
-
-inline fftw_r2r_kind kind_of(Transform::Waves waves) {
-  switch (waves) {
-    case Transform::Waves::cosine1: return FFTW_REDFT00;
-    case Transform::Waves::cosine2: return FFTW_REDFT10;
-    case Transform::Waves::cosine3: return FFTW_REDFT01;
-    case Transform::Waves::cosine4: return FFTW_REDFT11;
-    case Transform::Waves::sine1: return FFTW_RODFT00;
-    case Transform::Waves::sine2: return FFTW_RODFT10;
-    case Transform::Waves::sine3: return FFTW_RODFT01;
-    case Transform::Waves::sine4: return FFTW_RODFT11;
-  }
-  throw Failure("there are no such waves");  // `decode` has refused them
-}
 
 // FFTW plans for tiles of one kind, with the tiles themselves. They are kept for the life of the process.
 template <class Real>
@@ -83,8 +65,8 @@ class Tile {
   // The distances between lines are in cells; 0: what is best.
   Tile(const Lines& lines, Index width, Index in_pitch, Index out_pitch, unsigned planning)
       : kind_(lines.transform.kind),
-        in_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::c2r ? 2 : 1)),
-        out_bytes_(sizeof(Real) * (kind_ == Kind::c2c || kind_ == Kind::r2c ? 2 : 1)),
+        in_bytes_(sizeof(Real) * (kind_ == Kind::r2c ? 1 : 2)),
+        out_bytes_(sizeof(Real) * (kind_ == Kind::c2r ? 1 : 2)),
         width_(width),
         in_pitch_(in_pitch > 0 ? in_pitch : best_pitch(lines.cells_in())),
         out_pitch_(out_pitch > 0 ? out_pitch : best_pitch(lines.cells_out())) {
@@ -105,12 +87,6 @@ class Tile {
         plan_ =
             Fftw<Real>::c2r(1, &n, many, complex(input()), nullptr, 1, from, real(output()), nullptr, 1, to, planning);
         break;
-      case Kind::r2r: {
-        const fftw_r2r_kind kind = kind_of(lines.transform.waves);
-        plan_ = Fftw<Real>::r2r(1, &n, many, real(input()), nullptr, 1, from, real(output()), nullptr, 1, to, &kind,
-                                planning);
-        break;
-      }
     }
     if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(lines.length) + " cells");
     clear();
@@ -123,7 +99,6 @@ class Tile {
       case Kind::c2c: return Fftw<Real>::run_c2c(plan_, complex(from), complex(to));
       case Kind::r2c: return Fftw<Real>::run_r2c(plan_, real(from), complex(to));
       case Kind::c2r: return Fftw<Real>::run_c2r(plan_, complex(from), real(to));
-      case Kind::r2r: return Fftw<Real>::run_r2r(plan_, real(from), real(to));
     }
   }
 
@@ -159,7 +134,7 @@ class Tile {
 // How many lines a tile has, where there are `count` of them. With `scattered`, at least as many as share a cache line.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
-  const Index cell = sizeof(Real) * (lines.transform.kind == Transform::Kind::r2r ? 1 : 2);
+  const Index cell = 2 * sizeof(Real);
   const Index least = scattered ? kLeastTileBytes / cell : 1;
   Index width = kTileBytes / cell;
   while (width > least && width * cell * lines.length > kCacheBytes) width /= 2;
@@ -169,13 +144,13 @@ Index width_for(const Lines& lines, Index count, bool scattered) {
 
 template <class Real>
 Tile<Real>& tile_for(const Lines& lines, Index width, Index in_pitch, Index out_pitch, unsigned planning) {
-  using Key = std::tuple<Transform::Kind, int, Transform::Waves, Index, Index, Index, Index, unsigned>;
+  using Key = std::tuple<Transform::Kind, int, Index, Index, Index, Index, unsigned>;
   static std::mutex mutex;  // FFTW's planner is not thread-safe
   // Tiles are per thread; the thread that made one keeps it.
   thread_local std::map<Key, std::unique_ptr<Tile<Real>>> tiles;
   const Transform& transform = lines.transform;
   const int sign = transform.kind == Transform::Kind::c2c ? transform.sign : 0;
-  auto& tile = tiles[Key{transform.kind, sign, transform.waves, lines.length, width, in_pitch, out_pitch, planning}];
+  auto& tile = tiles[Key{transform.kind, sign, lines.length, width, in_pitch, out_pitch, planning}];
   if (!tile) {
     std::lock_guard<std::mutex> lock(mutex);
     tile = std::make_unique<Tile<Real>>(lines, width, in_pitch, out_pitch, planning);

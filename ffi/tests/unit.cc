@@ -171,81 +171,69 @@ void test_regions() {
 
 using Cell = std::complex<double>;
 
-// What a transform multiplies point (or coefficient) `n` by to get coefficient (or point) `k`.
+// What a transform multiplies cell `n` of its input by to get cell `k` of its result, where a half spectrum stands for both
+// of its halves.
 Cell weight(const Transform& transform, Index n, Index k, Index length) {
-  const double last = static_cast<double>(length - 1), all = static_cast<double>(length);
-  const double i = static_cast<double>(n), j = static_cast<double>(k);
-  using Waves = Transform::Waves;
-  const double before = std::pow(2, transform.before / 2.0), after = std::pow(2, transform.after / 2.0);
-  if (transform.kind == Transform::Kind::c2c) return std::polar(1.0, transform.sign * 2 * M_PI * i * j / all);
-  switch (transform.waves) {
-    case Waves::cosine1:
-      return (n == 0 || n == length - 1 ? before : 2) * (k == 0 || k == length - 1 ? after : 1) *
-             std::cos(M_PI * i * j / last);
-    case Waves::cosine2: return 2 * (k == 0 ? after : 1) * std::cos(M_PI * (i + 0.5) * j / all);
-    case Waves::cosine3: return (n == 0 ? before : 2) * std::cos(M_PI * i * (j + 0.5) / all);
-    case Waves::cosine4: return 2 * std::cos(M_PI * (i + 0.5) * (j + 0.5) / all);
-    case Waves::sine1: return 2 * std::sin(M_PI * (i + 1) * (j + 1) / (all + 1));
-    case Waves::sine2: return 2 * (k == length - 1 ? after : 1) * std::sin(M_PI * (i + 0.5) * (j + 1) / all);
-    case Waves::sine3: return (n == length - 1 ? before : 2) * std::sin(M_PI * (i + 1) * (j + 0.5) / all);
-    case Waves::sine4: return 2 * std::sin(M_PI * (i + 0.5) * (j + 0.5) / all);
-  }
-  return 0;
+  using Kind = Transform::Kind;
+  const double angle = transform.sign * 2 * M_PI * static_cast<double>(n * k) / static_cast<double>(length);
+  const Index mode = transform.kind == Kind::r2c ? k : n;
+  const bool twice = mode > 0 && 2 * mode != length && transform.weighted == (transform.kind == Kind::r2c);
+  return std::polar(twice && transform.kind != Kind::c2c ? 2.0 : 1.0, angle);
 }
 
 // A field of 1 to 5 axes in two pieces cut along the lines, as they arrive from two ranks.
 void test_lines() {
-  for (int trial = 0; trial < 80; ++trial) {
+  using Kind = Transform::Kind;
+  for (int trial = 0; trial < 120; ++trial) {
     Strides counts = random_counts({2, 5, 20, 3, 2});
     counts.push_back(random(1, 20));
     const int axes = counts.size(), axis = static_cast<int>(random(1, axes - 1));
-    const int waves = static_cast<int>(random(-4, 7));
-    Transform transform{Transform::Kind::c2c, trial % 2 ? 1 : -1};
-    if (waves >= 0) {
-      transform = {Transform::Kind::r2r,
-                   0,
-                   false,
-                   static_cast<Transform::Waves>(waves),
-                   static_cast<int>(random(-2, 2)),
-                   static_cast<int>(random(-2, 2))};
-    }
-    counts[axis] = random(2, 20);
-    const Index length = counts[axis], half = trial % 4 == 0 ? length : random(1, length - 1), element = sizeof(Cell);
-    const Region region{Strides::filled(axes), counts};
-    const Region first = region.with(axis, 0, half), second = region.with(axis, half, length);
+    const Kind kind = static_cast<Kind>(random(0, 2));
+    const Transform transform{kind, random(0, 1) ? 1 : -1, random(0, 1) == 1};
+    const double scale = trial % 4 == 0 ? 1 : 0.5;
+    const Lines lines{axis, transform, random(2, 20), scale};
+    const Region whole{Strides::filled(axes), counts};
+    const Region before = whole.with(axis, 0, lines.cells_in()), after = whole.with(axis, 0, lines.cells_out());
+    const Index half = trial % 4 == 0 ? lines.cells_in() : random(1, lines.cells_in() - 1);
+    const Region first = before.with(axis, 0, half), second = before.with(axis, half, lines.cells_in());
+    const Index reals_in = kind == Kind::r2c ? 1 : 2, reals_out = kind == Kind::c2r ? 1 : 2;
+    const Index element = reals_in * static_cast<Index>(sizeof(double));
     const Piece piece = spaced(kInput, 0, first, element),
                 other = spaced(kInput, span(piece, element), second, element);
     // Aligned as XLA's are, so that FFTW may use lines where they lie.
-    std::vector<Cell> inputs((span(piece, element) + span(other, element)) / element + 8), outputs(region.volume() + 8);
-    auto aligned = [](std::vector<Cell>& cells) {
-      const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(cells.data()) % 64;
-      return cells.data() + (64 - beyond) % 64 / sizeof(Cell);
+    std::vector<double> inputs((span(piece, element) + span(other, element)) / sizeof(double) + 8);
+    std::vector<double> outputs(after.volume() * reals_out + 8);
+    auto aligned = [](std::vector<double>& reals) {
+      const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(reals.data()) % 64;
+      return reals.data() + (64 - beyond) % 64 / sizeof(double);
     };
-    Cell *input = aligned(inputs), *output = aligned(outputs);
-    for (auto& cell : inputs) cell = {random(-9, 9) / 9.0, random(-9, 9) / 9.0};
+    double *input = aligned(inputs), *output = aligned(outputs);
+    for (double& real : inputs) real = random(-9, 9) / 9.0;
     PerAxis<int> order = natural(axes - 1);
     std::shuffle(order.begin(), order.end(), engine);
-    const Field from{region, {piece, other}}, to{region, {dense(kResult, 0, region, order)}};
+    const Field from{before, {piece, other}}, to{after, {dense(kResult, 0, after, order)}};
     Memory memory{};
     memory[kInput] = reinterpret_cast<std::byte*>(input);
     memory[kResult] = reinterpret_cast<std::byte*>(output);
-    const double scale = trial % 4 == 0 ? 1 : 0.5;
-    const Lines lines{axis, transform, length, waves >= 0, scale};
-    transform_lines(lines, from, to, region, trial % 3 == 0, sizeof(double), planning_flag(0), memory);
+    transform_lines(lines, from, to, before, trial % 3 == 0, sizeof(double), planning_flag(0), memory);
     finish_streams();
+    auto read = [](const double* cells, Index at, Index reals) {
+      return Cell(cells[reals * at], reals == 2 ? cells[2 * at + 1] : 0);
+    };
     auto value = [&](Strides cell) {
       const Piece& here = cell[axis] < half ? piece : other;
       for (int i = 0; i < axes; ++i) cell[i] -= here.region.lo[i];
-      return input[here.offset / element + at(cell, here.stride)];
+      return read(input, here.offset / element + at(cell, here.stride), reals_in);
     };
-    for_all(region.counts(), [&](Strides cell) {
+    for_all(after.counts(), [&](Strides cell) {
       Cell sum = 0;
       const Index k = cell[axis];
-      const Cell got = output[at(cell, to.pieces[0].stride)];
-      for (cell[axis] = 0; cell[axis] < length; ++cell[axis]) {
-        sum += scale * value(cell) * weight(transform, cell[axis], k, length);
+      const Cell got = read(output, at(cell, to.pieces[0].stride), reals_out);
+      for (cell[axis] = 0; cell[axis] < lines.cells_in(); ++cell[axis]) {
+        sum += scale * value(cell) * weight(transform, cell[axis], k, lines.length);
       }
-      expect(std::abs(got - sum) < 1e-12 * static_cast<double>(length), "transform " + std::to_string(trial));
+      if (kind == Kind::c2r) sum = sum.real();
+      expect(std::abs(got - sum) < 1e-12 * static_cast<double>(lines.length), "transform " + std::to_string(trial));
     });
   }
 }
@@ -259,8 +247,8 @@ void test_lines_of_a_gap() {
   Memory memory{};
   memory[kInput] = reinterpret_cast<std::byte*>(input.data());
   memory[kResult] = reinterpret_cast<std::byte*>(output.data());
-  transform_lines({3, {Transform::Kind::c2c, -1}, 8, false, 1}, from, to, region, false, sizeof(float),
-                  planning_flag(0), memory);
+  transform_lines({3, {Transform::Kind::c2c, -1}, 8, 1}, from, to, region, false, sizeof(float), planning_flag(0),
+                  memory);
   for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
 }
 
