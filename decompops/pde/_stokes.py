@@ -49,14 +49,14 @@ class WallModes(NamedTuple):
 
 
 def implicit(modes: WallModes, time: Number, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
-    """Solutions of `u - time * ∇²u = f`, as `Lines.solve_together` returns them, for each `double_integral(f)`.
+    """Solutions of `u - time * ∇²u = f`, as `Lines.solve` returns them, for each `double_integral(f)`.
 
     `time` is a time step times a diffusivity.
     """
     scale = modes.slope**2
     time = jnp.asarray(time, scale.dtype)
     right = (_vector.times(1 / (time * scale), part) for part in integrated)
-    return modes.lines.solve_together((1 / time + modes.squared) / scale, *right)
+    return modes.lines.solve((1 / time + modes.squared) / scale, *right)
 
 
 def with_walls(lines: Lines, u: Array, free: Array, walls: Array | None = None) -> Array:
@@ -112,6 +112,6 @@ def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
     """
     lines, scale = modes.lines, modes.slope**2
     integrated = (_vector.times(-1 / scale, lines.double_integral(part)) for part in (laplacian, free))
-    solved, harmonic = lines.solve_together(modes.squared / scale, *integrated)
+    solved, harmonic = lines.solve(modes.squared / scale, *integrated)
     v, added = (with_walls(lines, u, harmonic) for u in solved)
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

@@ -3,28 +3,18 @@
 An equation `(a - ∂²/∂x²) u = f` is solved in the form in which it is integrated twice: the coefficients of u are then
 those of a tridiagonal system for the even polynomials and another one for the odd ones, of condition numbers that do
 not grow with their number, and f is never differentiated (Greengard, SIAM J. Numer. Anal. 28, 1991).
+
+The solution has a small error in each small coefficient. Flows, which stay in these coefficients, need that for their
+slopes at the walls; fields at points, of which each has the same error, are found faster by `_eigenfunctions.py`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._box import Number
-from ._across import AbstractAcross
 from ._tridiagonal import moved, times, tridiagonal_solve
-
-
-class Solution(NamedTuple):
-    """A particular solution `u` with all that may be added to it: `free`, times a number for each parity.
-
-    Both are pairs; the coefficients of T_0 and T_1 are zero in `u` and one in `free`.
-    """
-
-    u: Array
-    free: Array
 
 
 @dataclass(frozen=True)
@@ -46,10 +36,6 @@ class Lines:
     def _along(self, values: np.ndarray, like: Array) -> Array:
         """Values for each coefficient, broadcastable against pairs, in their precision."""
         return jnp.asarray(values.reshape(-1, 2, *[1] * (self.ndim - 1)), jnp.finfo(like.dtype).dtype)
-
-    def polynomials(self, even: int, odd: int, like: Array) -> Array:
-        """One even and one odd polynomial, in pairs, in the precision of `like`."""
-        return self._along(np.where(np.isin(self._numbers, (even, odd)), 1.0, 0.0), like)
 
     @property
     def axis(self) -> int:
@@ -114,28 +100,20 @@ class Lines:
         below, above = moved(pairs, 1, self.axis), moved(pairs, -1, self.axis)
         return times(lower, below) + times(diagonal, pairs) + times(upper, above)
 
-    def solve(self, coefficient: Array, integrated: Array) -> Array:
-        """The u without T_0 and T_1 for which `coefficient * u - d²u/dξ² = f`, from `double_integral(f)`, in pairs.
+    def solve(self, coefficient: Array, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
+        """Solutions of `coefficient * u - d²u/dξ² = f` for each `double_integral(f)`, and of the equation without f.
 
-        The coefficient is at least zero, and broadcastable against pairs.
-        """
-        return tridiagonal_solve(*self._matrix(coefficient), -integrated, axis=self.axis, row_sums=True)
+        All are pairs, solved by one loop, because a program with few loops compiles faster. The coefficients of T_0 and
+        T_1 are zero in the former, and one in the latter, which is real.
 
-    def free(self, coefficient: Array) -> Array:
-        """The u with `coefficient * u = d²u/dξ²` whose coefficients of T_0 and T_1 are one, in pairs, real."""
-        u = tridiagonal_solve(*self._matrix(coefficient), self._of_first(coefficient), axis=self.axis, row_sums=True)
-        return self.polynomials(0, 1, coefficient) + u
-
-    def solve_together(self, coefficient: Array, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
-        """`solve` for each `double_integral(f)`, and `free`, by one loop: a program that takes less long to compile.
-
-        The first one is complex. `jax.linear_transpose` does not see that `free` does not depend on it.
+        - `coefficient`: at least zero, broadcastable against pairs.
+        - `integrated`: the first one is complex.
         """
         first, *others = (-part for part in integrated)
         right = [first, *(part.astype(first.dtype) for part in others)]
         right.append(self._of_first(coefficient).astype(first.dtype) + jnp.zeros_like(first))
         *solved, free = tridiagonal_solve(*self._matrix(coefficient), jnp.stack(right), axis=self.axis, row_sums=True)
-        return tuple(solved), self.polynomials(0, 1, coefficient) + free.real
+        return tuple(solved), self._along(np.where(self._numbers < 2, 1.0, 0.0), coefficient) + free.real
 
     def _of_first(self, coefficient: Array) -> Array:
         """The right-hand sides that T_0 and T_1 make for the other polynomials."""
@@ -160,62 +138,3 @@ class Lines:
     def wall_slopes(self, pairs: Array) -> Array:
         """The derivatives with respect to ξ, at ξ = 1, of the even and the odd part of u."""
         return jnp.sum(times(self._along(1.0 * self._numbers**2, pairs), pairs), axis=self.axis, keepdims=True)
-
-    def mean(self, pairs: Array) -> Array:
-        """The mean of u over -1 < ξ < 1, to which no odd polynomial contributes."""
-        even, _ = self.parts(pairs)
-        weights = self._along(1 / (1 - np.where(self._numbers % 2, 0, 1.0 * self._numbers) ** 2), pairs)
-        return jnp.sum(times(self.parts(weights)[0], even), axis=self.axis, keepdims=True)
-
-
-@dataclass(frozen=True, eq=False)
-class ChebyshevAcross(AbstractAcross):
-    """Exact second derivatives of polynomials.
-
-    - `points`: the positions of the points, for walls at a distance of one.
-    """
-
-    points: np.ndarray
-
-    @property
-    def adds_values(self) -> bool:
-        return False
-
-    def profile(self, wall: int, dtype: np.dtype) -> Array:
-        # Values at the first wall are the coefficients of T_0, those at the last wall of T_1.
-        line = jnp.asarray(1 - 2 * self.points if wall else np.ones_like(self.points), dtype)
-        # A slope is that with respect to ξ, out of the channel.
-        return line if self.walls[wall] == "dirichlet" else line * (jnp.asarray(self.length, dtype) * (wall - 0.5))
-
-    def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
-        lines = Lines(f.shape[-self.ndim], self.ndim)
-        scale = squared_scale(self.length, jnp.finfo(f.dtype).dtype)
-        coefficient = added / scale
-        u = lines.solve(coefficient, times(1 / scale, lines.double_integral(lines.pairs(f))))
-        both = lines.free(coefficient)
-        if free is not None:  # The equation is then solved up to a constant in f, whose solution is T_2.
-            both = jnp.where(free, lines.polynomials(2, 1, both), both)
-        first, last = (lines.wall_sums if wall == "dirichlet" else lines.wall_slopes for wall in self.walls)
-        # At the last wall, odd polynomials and slopes of even ones have the other sign, which slopes out of the
-        # channel have once more. So the numbers of `both` are at least zero, and no sum of theirs cancels.
-        (even, odd), (even_last, odd_last) = lines.parts(first(both)), lines.parts(last(both))
-        inverse = 1 / (even * odd_last + odd * even_last)
-        (at_first, more), (at_last, less) = lines.parts(first(u)), lines.parts(last(u))
-        at_first, at_last = -(at_first + more), less - at_last
-        if values is not None:
-            given = lines.parts(lax.slice_in_dim(lines.pairs(values), 0, 1, axis=lines.axis))
-            at_first, at_last = at_first + given[0], at_last + given[1]
-        amounts = lines.joined(
-            times(odd_last * inverse, at_first) + times(odd * inverse, at_last),
-            times(even_last * inverse, at_first) - times(even * inverse, at_last),
-        )
-        u = u + times(both, amounts)
-        if free is not None:
-            mean = jnp.where(free, lines.mean(u), jnp.zeros((), u.dtype))
-            u = u - times(lines.polynomials(0, 0, both), mean)
-        return lines.coefficients(u)
-
-
-def squared_scale(length: Number, dtype: np.dtype) -> Array:
-    """The factor between `d²/dξ²` and `d²/dx²` on an axis of that length: `ξ = 1 - 2x / length`."""
-    return (2 / jnp.asarray(length, dtype)) ** 2

@@ -16,6 +16,7 @@ from jaxtyping import Inexact, Shaped
 
 from .._basis.cells import Cells
 from .._basis.chebyshev import Chebyshev
+from .._basis.points import Points
 from .._blocks import axis_names
 from .._box import Box, Number, check_box
 from .._check import check_number
@@ -28,7 +29,7 @@ from .._sharding import place
 from .._structure import Structure
 from ._across import AbstractAcross, Wall
 from ._cells import CellsAcross
-from ._chebyshev import ChebyshevAcross
+from ._eigenfunctions import ChebyshevAcross
 
 
 def _check_walls(walls: Any) -> tuple[Wall, Wall]:
@@ -41,9 +42,8 @@ def _check_walls(walls: Any) -> tuple[Wall, Wall]:
 class AbstractWallSolver(AbstractDerivable):
     """An equation with the Laplacian between two walls, which stand across the first axis.
 
-    Fields are transformed, and one tridiagonal system along the first axis is solved for each mode along the walls,
-    where that axis is whole on each device; of Chebyshev polynomials there are two real ones more. The transforms
-    communicate, and nothing else does.
+    Fields are transformed along the walls. For each mode, one equation along the first axis is then solved where that
+    axis is whole on each device. The transforms communicate, and nothing else does.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -111,9 +111,9 @@ class AbstractWallSolver(AbstractDerivable):
         self.in_layout.check(field)
         if self._across.adds_values:
             return self(self._with_values(field, self.sign, first, last))
-        transform = _natural(self.transform)
+        transform = _along_walls(self.transform)
         values = transform(self._with_values(jnp.zeros_like(field), 1, first, last))
-        return transform.inverse(self.solve(transform(field), values))
+        return transform.inverse(self._solve(transform(field), values))
 
     def _with_values(self, field: Array, sign: int, first: Any, last: Any) -> Array:
         """`field`, plus or minus the field of wall values (see `AbstractAcross`)."""
@@ -131,27 +131,27 @@ class AbstractWallSolver(AbstractDerivable):
             field = field + line.astype(field.dtype) * values
         return field
 
-    def solve(
+    def _solve(
         self, spectrum: Inexact[Array, "*spectrum"], values: Inexact[Array, "*spectrum"] | None = None
     ) -> Inexact[Array, "*spectrum"]:
-        """The solution for a spectrum in natural order, or for one block of it inside a `shard_map`.
+        """The solution for the spectrum along the walls of a right-hand side, or for one block inside a `shard_map`.
 
-        `values` is the spectrum of the field of wall values, where that is not added to the right-hand side.
+        `values` is such a spectrum of the field of wall values, where that is not added to the right-hand side.
         """
         dtype = jnp.finfo(spectrum.dtype).dtype
-        _, *k = _natural(self.transform).wavenumbers(box=self.box, dtype=dtype)
+        _, *k = _along_walls(self.transform).wavenumbers(box=self.box, dtype=dtype)
         added = jnp.asarray(self.constant, dtype) + sum((along**2 for along in k), start=jnp.zeros((), dtype))
         free = added == 0 if self._may_be_singular else None
         return self._across.solve(added, self.sign * spectrum, values, free)
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        transform = _natural(self.transform)
+        transform = _along_walls(self.transform)
         there, back = (transform.inverse, transform) if form.transposed else (transform, transform.inverse)
         spectrum = there.apply(x, form, local=local)
         if form.transposed:  # The real matrix across is not symmetric.
-            (spectrum,) = jax.linear_transpose(self.solve, spectrum)(spectrum)
+            (spectrum,) = jax.linear_transpose(self._solve, spectrum)(spectrum)
         else:
-            spectrum = self.solve(spectrum)
+            spectrum = self._solve(spectrum)
         return back.apply(spectrum, form, local=local)
 
     @property
@@ -172,7 +172,7 @@ class AbstractWallSolver(AbstractDerivable):
         length = cast(tuple, check_box(self.box, ndim).lengths)[0]
         if isinstance(basis, Cells):
             return CellsAcross(self.walls, length, ndim, basis.weights(n))
-        return ChebyshevAcross(self.walls, length, ndim, basis.points(n))
+        return ChebyshevAcross(self.walls, length, ndim, cast(Chebyshev, basis), n, self._kept[0])
 
     @property
     def _kept(self) -> tuple[int, ...]:
@@ -194,8 +194,8 @@ class WallPoisson(AbstractWallSolver):
     The basis along x says how a field stands there. With `Cells`, fields hold the means over finite volumes, and second
     differences on them stand for `∂²/∂x²`, of second order in their widths. With `Chebyshev`, derivatives are those of
     polynomials: errors of smooth solutions fall faster than any power of their number, down to rounding (Greengard,
-    SIAM J. Numer. Anal. 28, 1991). Along the other axes derivatives are exact. One tridiagonal system is solved for
-    each mode, where x is whole on each device.
+    SIAM J. Numer. Anal. 28, 1991). Along the other axes derivatives are exact. For each mode along the walls, `Cells`
+    take one tridiagonal system, and `Chebyshev` two products with a matrix of nx² numbers.
 
     Between two "neumann" walls, where all other bases have a constant mode, u has zero mean over the volume, and the
     part of f that is constant and has no solution is ignored.
@@ -266,9 +266,11 @@ class WallHelmholtz(AbstractWallSolver):
 
 
 @remembered
-def _natural(transform: Transform) -> Transform:
-    """`transform` with spectra in natural order, where planes across the first axis are contiguous."""
-    return transform.replace(axis_contiguous=False) if transform.axis_contiguous else transform
+def _along_walls(transform: Transform) -> Transform:
+    """The transform of the axes along the walls, with spectra in natural order: planes along them are contiguous."""
+    bases = Points(), *transform.bases[1:]
+    modes = transform.modes and (cast(tuple, transform.decomposition.shape)[0], *transform.modes[1:])
+    return transform.replace(axis_contiguous=False, bases=bases, modes=modes)
 
 
 def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:

@@ -83,12 +83,13 @@ def test_known_solutions(n, dtype):
         for walls in WALLS:
             given = [jnp.asarray(end[wall == "neumann"], u.dtype) for wall, end in zip(walls, ends)]
             found.append(spectral.WallPoisson(transform, walls, box).solution(f, *given))
-            found.append(spectral.WallHelmholtz(transform, 30.0, walls, box).solution(30 * u - f, *given))
+            for shift in (30.0, 1e6):
+                found.append(spectral.WallHelmholtz(transform, shift, walls, box).solution(shift * u - f, *given))
         return found, spectral.Derivative(transform, (1, 0), box)(u)
 
     found, derived = jax.tree.map(np.array, everything(u.astype(dtype), f.astype(dtype)))
     weights = basis.weights(n)[:, None] / 4
-    found[-2] += np.sum(weights * (u - found[-2])).astype(dtype)  # Between Neumann walls a constant is free.
+    found[-3] += np.sum(weights * (u - found[-3])).astype(dtype)  # Between Neumann walls a constant is free.
     bound = max(BOUNDS[n], 5e-6 if dtype == np.float32 else 0)
     for one in found:
         assert one.dtype == dtype
@@ -97,14 +98,14 @@ def test_known_solutions(n, dtype):
     assert np.abs(derived - slope).max() < max(10 * BOUNDS[n], n**2 * np.finfo(dtype).eps) * np.abs(slope).max()
 
 
-@pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
+@pytest.mark.parametrize(("basis", "n"), [(dops.Chebyshev(1), 10), (dops.Chebyshev(2), 10), (dops.Chebyshev(1), 3)])
 @pytest.mark.parametrize("walls", WALLS)
-def test_a_dense_matrix_solves_the_same_equations(basis, walls):
+def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
     """In one dimension, of random fields, which polynomials do not resolve; and inside a `shard_map` in two."""
-    n, length, given = 10, 3.0, (0.7, -1.2)
+    length, given = 3.0, (0.7, -1.2)
     box = dops.Box(length)
     line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
-    plane = dops.Transform(make_mesh((2,)), shape=(n, 6), bases=(basis, dops.Points()))
+    plane = dops.Transform(make_mesh((2 - n % 2,)), shape=(n, 6), bases=(basis, dops.Points()))
     f = random_field((n, 6))
     coefficients = np.linalg.solve(values(np.eye(n), basis.points(n)), f)
     helmholtz = spectral.WallHelmholtz(plane, 2.0, walls, box)
