@@ -34,8 +34,8 @@ def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple
         if not (basis.is_diagonal or (axis == 0 and isinstance(basis, first))):
             raise ValueError(
                 f"`fft` must have bases of which each mode has one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
-                f"got {basis} along {name}. Operators between walls are `WallPoisson` and "
-                "`WallHelmholtz`, and `Derivative` where `Chebyshev` is the basis of the first axis."
+                f"got {basis} along {name}. Operators between walls are `WallPoisson` and `WallHelmholtz`; "
+                "derivatives, such as `Derivative` and `Laplacian`, take `Chebyshev` along the first axis."
             )
 
 

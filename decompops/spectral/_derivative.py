@@ -12,10 +12,9 @@ from jaxtyping import Inexact
 from .._basis.base import AbstractBasis
 from .._basis.chebyshev import Chebyshev
 from .._blocks import axis_names
-from .._box import Box, check_box
+from .._box import Box
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._chebyshev import Lines
 from ._check import check_fft
 from ._modes import Components, SlopeAxes
 from ._operator import AbstractSpectralOperator
@@ -67,7 +66,9 @@ class Derivative(AbstractSpectralOperator):
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         orders = self.orders
         if not self.fft.bases[0].is_diagonal:
-            spectrum, orders = self._across(spectrum), (0, *orders[1:])
+            for _ in range(orders[0]):
+                spectrum = self.across(spectrum)
+            orders = (0, *orders[1:])
         even, odd = (self.wavenumbers(spectrum, nyquist=nyquist) for nyquist in (True, False))
         for order, k_even, k_odd in zip(orders, even, odd):
             if order:
@@ -77,54 +78,50 @@ class Derivative(AbstractSpectralOperator):
             math.prod(basis.derivative(n, order).factor for basis, n, order in along), jnp.ones(()), spectrum
         )
 
-    def _across(self, spectrum: Array) -> Array:
-        """The derivatives of polynomials along the first axis."""
-        lines = Lines(spectrum.shape[-self.decomposition.ndim], self.decomposition.ndim)
-        length: Any = check_box(self.box, lines.ndim).lengths[0]  # pyright: ignore[reportIndexIssue]
-        pairs = lines.pairs(spectrum)
-        for _ in range(self.orders[0]):
-            pairs = _vector.times(-2 / _vector.cast(length, pairs), lines.derivative(pairs))
-        return lines.coefficients(pairs)
-
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
         return ((),), (tuple(axis for axis, order in enumerate(self.orders) if order % 2),)
 
 
 class Gradient(AbstractSpectralOperator):
-    """The gradient of a periodic scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`.
+    """The gradient of a scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`.
 
-    On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on.
+    On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on. The basis of the first axis may be
+    `Chebyshev`, as for `Derivative`.
     """
 
     fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).gradient(spectrum)
 
 
 class Divergence(AbstractSpectralOperator):
-    """The divergence of a periodic vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`.
+    """The divergence of a vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`.
 
-    On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on.
+    On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on. The basis of the first axis may be
+    `Chebyshev`, as for `Derivative`.
     """
 
     fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).divergence(spectrum)
 
 
 class Curl(AbstractSpectralOperator):
-    """The curl of a periodic vector field, on a grid of two or three axes.
+    """The curl of a vector field, on a grid of two or three axes.
 
     In three dimensions it is a vector, `(*batch, 3, nx, ny, nz)` to the same shape. In two dimensions it is the scalar
     `∂v_y/∂x - ∂v_x/∂y`, `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`. The transpose `Curl(fft, box).T` is then the curl
     of a scalar, `(∂ψ/∂y, -∂ψ/∂x)`: the velocity of a stream function ψ. In three dimensions it is the curl itself.
+    The basis of the first axis may be `Chebyshev`, as for `Derivative`.
 
     **Raises:** `ValueError` for a grid of another number of axes.
     """
@@ -132,19 +129,23 @@ class Curl(AbstractSpectralOperator):
     fft: AbstractTransform
     box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).curl(spectrum)
 
 
 class Laplacian(AbstractSpectralOperator):
-    """The Laplacian of a periodic scalar field, or of each component of a vector field.
+    """The Laplacian of a scalar field, or of each component of a vector field.
 
-    It keeps Nyquist modes, which `Divergence` of `Gradient` drops.
+    It keeps Nyquist modes, which `Divergence` of `Gradient` drops. The basis of the first axis may be `Chebyshev`, as
+    for `Derivative`.
     """
 
     fft: AbstractTransform
     box: Box = Box()
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        return _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)
+        along = _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)
+        return along if self.fft.bases[0].is_diagonal else along + self.across(self.across(spectrum))

@@ -1,6 +1,6 @@
 """What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from .._remember import remembered
 from . import _vector
+from ._chebyshev import Lines
 from ._check import check_diagonal, check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
@@ -62,7 +63,15 @@ class AbstractSpectral(eqx.Module):
 
     def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
         """First derivatives of spectra like `spectrum`."""
-        return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform))
+        across = None if self.fft.bases[0].is_diagonal else self.across
+        return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform), across)
+
+    def across(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """The first derivative along the first axis, in Chebyshev polynomials."""
+        ndim = self.fft.decomposition.ndim
+        lines, length = Lines(spectrum.shape[-ndim], ndim), cast(tuple, check_box(self.box, ndim).lengths)[0]
+        slopes = lines.coefficients(lines.derivative(lines.pairs(spectrum)))
+        return _vector.times(-2 / _vector.cast(length, spectrum), slopes)  # ξ = 1 - 2x / length
 
 
 @remembered
@@ -93,7 +102,8 @@ def slope_axes(components: Components, ndim: int) -> SlopeAxes:
 @remembered
 def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
     """The unit of each axis in `Nabla`."""
-    return tuple(slope_unit(basis, n) if basis.is_transformed else 1j for basis, n in zip(fft.bases, check_fft(fft)))
+    along = zip(fft.bases, check_fft(fft))
+    return tuple(slope_unit(basis, n) if basis.is_transformed and basis.is_diagonal else 1j for basis, n in along)
 
 
 @remembered

@@ -107,10 +107,13 @@ class Nabla(NamedTuple):
 
     A derivative along an axis multiplies by `unit * k` what is no slope along it, and by `-k / unit` a slope: the unit
     of Fourier modes is i, that of cosines -1, because their derivatives are `-k sin`.
+
+    `across`, if there is one, is the derivative along the first axis, where that does not multiply each mode.
     """
 
     k: Wavenumbers
     units: tuple[complex, ...]
+    across: Callable[[Array], Array] | None = None
 
     @property
     def ndim(self) -> int:
@@ -118,10 +121,14 @@ class Nabla(NamedTuple):
 
     def rise(self, axis: int, part: Array) -> Array:
         """The derivative along an axis of what is no slope along it."""
+        if axis == 0 and self.across is not None:
+            return self.across(part)
         return times_unit(self.units[axis], self.k[axis], part)
 
     def fall(self, axis: int, part: Array) -> Array:
         """The derivative along an axis of a slope along it."""
+        if axis == 0 and self.across is not None:
+            return self.across(part)
         return times_unit(-1 / self.units[axis], self.k[axis], part)
 
     def gradient(self, scalar: Array) -> Array:
