@@ -1,4 +1,4 @@
-"""Cosine or sine transforms of some axes and a Fourier transform of others, by one FFT of all of them."""
+"""A cosine or sine transform of one axis and a Fourier transform of others, by one FFT of all of them."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from .fourier import DFT
 
 @dataclass(frozen=True)
 class Mixed(AbstractLineTransform):
-    """The transform `cosines` of the first `count` axes and `fourier` of the others; the two commute.
+    """The transform `cosines` of the first axis and `fourier` of the others; the two commute.
 
     An FFT of all axes reads and writes a field once. One after the other, each would do so, and where an axis is not
     the last one, would move it to the end and back.
@@ -21,7 +21,6 @@ class Mixed(AbstractLineTransform):
 
     cosines: RealToReal
     fourier: DFT
-    count: int
 
     @property
     def to_points(self) -> bool:
@@ -32,17 +31,16 @@ class Mixed(AbstractLineTransform):
         return self.cosines.multiplies
 
     def transpose(self) -> "Mixed":
-        return Mixed(self.cosines.transpose(), self.fourier.transpose(), self.count)
+        return Mixed(self.cosines.transpose(), self.fourier.transpose())
 
     def conjugate(self) -> "Mixed":
-        return Mixed(self.cosines, self.fourier.conjugate(), self.count)
+        return Mixed(self.cosines, self.fourier.conjugate())
 
     def inverse(self) -> "Mixed":
-        return Mixed(self.cosines.inverse(), self.fourier.inverse(), self.count)
+        return Mixed(self.cosines.inverse(), self.fourier.inverse())
 
     def inverse_scale(self, points: tuple[int, ...]) -> float:
-        first, last = points[: self.count], points[self.count :]
-        return self.cosines.inverse_scale(first) * self.fourier.inverse_scale(last)
+        return self.cosines.inverse_scale(points[:1]) * self.fourier.inverse_scale(points[1:])
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
         return self.fourier.input_dtype(dtype)
@@ -53,8 +51,7 @@ class Mixed(AbstractLineTransform):
     def separated(
         self, axes: tuple[int, ...], points: tuple[int, ...]
     ) -> tuple[tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]], ...]:
-        first = self.cosines, axes[: self.count], points[: self.count]
-        last = self.fourier, axes[self.count :], points[self.count :]
+        first, last = (self.cosines, axes[:1], points[:1]), (self.fourier, axes[1:], points[1:])
         return (last, first) if self.to_points else (first, last)
 
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
@@ -62,21 +59,24 @@ class Mixed(AbstractLineTransform):
             return self.fourier.fft(block, axes, points)
 
         def mixed(block: Array) -> Array:
-            weights = [self.cosines.weights(n) for n in points[: self.count]]
-            return real_to_real.around(fft, self.cosines.kind, self.cosines.type, weights, block, axes[: self.count])
+            weights = self.cosines.weights(points[0])
+            return real_to_real.around(fft, self.cosines.kind, self.cosines.type, weights, block, axes[0])
 
-        return self.fourier.around(mixed, block, axes[self.count :], points[self.count :])
+        return self.fourier.around(mixed, block, axes[1:], points[1:])
 
 
 def mixed(
     first: AbstractLineTransform, axes: tuple[int, ...], second: AbstractLineTransform, others: tuple[int, ...]
 ) -> tuple[Mixed, tuple[int, ...]] | None:
-    """One transform, and its axes, that is `first` along `axes`, then `second` along `others`, if there is one."""
-    match first, second:
-        case RealToReal(type=2), DFT(kind="r2c") | DFT(kind="c2c", sign=-1):
-            found = Mixed(first, second, len(axes)), (*axes, *others)
-        case DFT(kind="c2r") | DFT(kind="c2c", sign=1), RealToReal(type=3):
-            found = Mixed(second, first, len(others)), (*others, *axes)
+    """One transform, and its axes, that is `first` along `axes`, then `second` along `others`, if there is one.
+
+    Where cosines stand along several axes, products with matrices are faster (`short_lines.py`).
+    """
+    match first, second, axes, others:
+        case RealToReal(type=2), DFT(kind="r2c") | DFT(kind="c2c", sign=-1), (_,), _:
+            found = Mixed(first, second), (*axes, *others)
+        case DFT(kind="c2r") | DFT(kind="c2c", sign=1), RealToReal(type=3), _, (_,):
+            found = Mixed(second, first), (*others, *axes)
         case _:
             return None
     return found if len(found[1]) <= real_to_real.MOST_AXES else None

@@ -162,16 +162,14 @@ def _each(step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], ax
     return x
 
 
-def around(
-    fft: Callable[[Array], Array], kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int]
-) -> Array:
-    """The transform of type 2 or 3 along `axes`, given JAX's `fft`, which transforms other axes, too.
+def around(fft: Callable[[Array], Array], kind: str, type: int, weights: Weights, block: Array, axis: int) -> Array:
+    """The transform of type 2 or 3 along `axis`, given JAX's `fft`, which transforms other axes, too.
 
     For type 2 it must return complex numbers, for type 3 it must take them and be an inverse.
     """
     before, after = (_cells_2, _modes_2) if type == 2 else (_modes_3, _cells_3)
-    lines = [_line(kind, type, *both) for both in weights]
-    return _each(after, lines, axes, fft(_each(before, lines, axes, block)))
+    line = _line(kind, type, *weights)
+    return after(line, fft(before(line, block, axis)), axis)
 
 
 def _type_2(lines: Sequence[_Line], x: Array) -> Array:

@@ -114,22 +114,22 @@ def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
 @pytest.mark.parametrize(
     ("cosines", "axes", "half"),
     [
-        (((0, 0), (0,)), (1, 2), True),
-        (((1, -1), (2,)), (0, 1), True),  # the halved axis is not the last one
-        (((-1, 1), (0, 2)), (1,), True),
-        (((0, 2), (1,)), (0, 2), False),
+        (((0, 0), 0), (1, 2), True),
+        (((1, -1), 2), (0, 1), True),  # the halved axis is not the last one
+        (((-1, 1), 2), (1,), True),
+        (((0, 2), 1), (0, 2), False),
     ],
 )
 def test_joined(n, kind, cosines, axes, half):
     """Cosines and Fourier modes by one FFT, there and back and transposed; matrices do one after the other."""
-    weights, walls = cosines
+    weights, wall = cosines
     blocks = Blocks((3, n, 6), (1, 1, 1), (None, None, None))
     short = replace(
         blocks, lengths=tuple(m // 2 + 1 if half and axis == axes[-1] else m for axis, m in enumerate(blocks.lengths))
     )
     fourier = DFT("r2c" if half else "c2c", -1, weighted=half)
     there = (
-        LocalTransform(blocks, blocks, walls, RealToReal(kind, 2, *weights), 2.0),
+        LocalTransform(blocks, blocks, (wall,), RealToReal(kind, 2, *weights), 2.0),
         LocalTransform(blocks, short, axes, fourier, 0.5),
     )
     back = tuple(stage.inverse()[0] for stage in reversed(there))
@@ -161,9 +161,10 @@ def test_not_joined():
         steps(LocalTransform(Y, Y, (2,), waves), one),
     ):
         assert joined(apart) == apart
-    four = Blocks((2, 3, 2, 2), (1,) * 4, (None,) * 4)  # An FFT has three axes at most.
-    apart = steps(LocalTransform(four, four, (0, 1), one.transform), LocalTransform(four, four, (2, 3), waves))
-    assert joined(apart) == apart
+    four = Blocks((2, 3, 2, 2), (1,) * 4, (None,) * 4)
+    for walls, others in (((0, 1), (2,)), ((0,), (1, 2, 3))):  # one wall axis, and three axes in an FFT, at most
+        apart = steps(LocalTransform(four, four, walls, one.transform), LocalTransform(four, four, others, waves))
+        assert joined(apart) == apart
 
 
 def test_fused():
