@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jax import Array
 
-from . import real_to_real
+from . import real_to_real, short_lines
 from .base import AbstractLineTransform
 from .cosine import RealToReal
 from .fourier import DFT
@@ -65,18 +65,25 @@ class Mixed(AbstractLineTransform):
         return self.fourier.around(mixed, block, axes[1:], points[1:])
 
 
-def mixed(
-    first: AbstractLineTransform, axes: tuple[int, ...], second: AbstractLineTransform, others: tuple[int, ...]
-) -> tuple[Mixed, tuple[int, ...]] | None:
-    """One transform, and its axes, that is `first` along `axes`, then `second` along `others`, if there is one.
+# A transform, its axes, and how many points the grid has along each.
+Part = tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]]
 
-    Where cosines stand along several axes, products with matrices are faster (`short_lines.py`).
+
+def mixed(first: Part, second: Part) -> tuple[Mixed, tuple[int, ...]] | None:
+    """One transform, and its axes, that is `first` and then `second`, if there is one.
+
+    `None` also where products with matrices are faster: of short lines along several axes, or along one before all
+    others, because they move no axis.
     """
-    match first, second, axes, others:
-        case RealToReal(type=2), DFT(kind="r2c") | DFT(kind="c2c", sign=-1), (_,), _:
-            found = Mixed(first, second), (*axes, *others)
-        case DFT(kind="c2r") | DFT(kind="c2c", sign=1), RealToReal(type=3), _, (_,):
-            found = Mixed(second, first), (*others, *axes)
-        case _:
-            return None
-    return found if len(found[1]) <= real_to_real.MOST_AXES else None
+    match first, second:
+        case (
+            (RealToReal(type=2) as waves, (wall,), (n,)),
+            (DFT(kind="r2c") | DFT(kind="c2c", sign=-1) as fourier, others, _),
+        ) | (
+            (DFT(kind="c2r") | DFT(kind="c2c", sign=1) as fourier, others, _),
+            (RealToReal(type=3) as waves, (wall,), (n,)),
+        ):
+            is_product = n <= short_lines.LONGEST[waves.type] and wall < min(others)
+            if not is_product and len(others) < real_to_real.MOST_AXES:
+                return Mixed(waves, fourier), (wall, *others)
+    return None

@@ -147,7 +147,7 @@ def _joined(first: Step, second: Step) -> LocalTransform | None:
     by_xla = first.kernel is None and second.kernel is None and first.pieces is second.pieces
     if not (by_xla and isinstance(a, LocalTransform) and isinstance(b, LocalTransform)):
         return None
-    found = mixed(a.transform, a.axes, b.transform, b.axes)
+    found = mixed((a.transform, a.axes, a.points), (b.transform, b.axes, b.points))
     return found and LocalTransform(a.before, b.after, found[1], found[0], a.scale * b.scale)
 
 
