@@ -48,28 +48,21 @@ class WallModes(NamedTuple):
         return _vector.times_unit(1j, self.k[axis - 1], u)
 
 
-def implicit(modes: WallModes, time: Number, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
-    """Solutions of `u - time * ∇²u = f`, as `Lines.solve` returns them, for each `double_integral(f)`.
+def implicit(modes: WallModes, time: Number, integrated: Array | None = None, walls: Array | None = None) -> Array:
+    """The solution of `u - time * ∇²u = f`, from `double_integral(f)`, with the `wall_sums` `walls`: see `Lines.solve`.
 
     `time` is a time step times a diffusivity.
     """
     scale = modes.slope**2
     time = jnp.asarray(time, scale.dtype)
-    right = (_vector.times(1 / (time * scale), part) for part in integrated)
-    return modes.lines.solve((1 / time + modes.squared) / scale, *right)
-
-
-def with_walls(lines: Lines, u: Array, free: Array, walls: Array | None = None) -> Array:
-    """`u` with as much of `free` added to it as gives it the sums `walls` at the walls."""
-    missing = -lines.wall_sums(u) if walls is None else walls - lines.wall_sums(u)
-    return u + _vector.times(free, _vector.times(1 / lines.wall_sums(free), missing))
+    right = None if integrated is None else _vector.times(1 / (time * scale), integrated)
+    return modes.lines.solve((1 / time + modes.squared) / scale, right, walls)
 
 
 def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
     """The solution of `v - time * ∇²v = u` with given values at the walls, in coefficients."""
     lines = modes.lines
-    (v,), free = implicit(modes, time, lines.double_integral(lines.pairs(u)))
-    return lines.coefficients(with_walls(lines, v, free, walls))
+    return lines.coefficients(implicit(modes, time, lines.double_integral(lines.pairs(u)), walls))
 
 
 def stokes(modes: WallModes, u: Array, time: Number) -> Array:
@@ -89,9 +82,10 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
         unknown.append(lines.double_integral(jnp.where(mean, along[0], vorticity)))
-    solved, free = implicit(modes, time, *unknown)
-    solved = [with_walls(lines, part, free) for part in solved]
-    v = _velocity_across(modes, solved[0], free)
+    solved = [implicit(modes, time, part) for part in unknown]
+    v = _velocity_across(
+        modes, solved[0], implicit(modes, time, walls=jnp.ones((1, 2, *[1] * (ndim - 1)), modes.slope.dtype))
+    )
     v = jnp.where(mean, jnp.zeros((), v.dtype), v)
     slope = _vector.times(modes.slope, lines.derivative(v))
     inverse = _vector.inverse(modes.squared)
@@ -111,7 +105,8 @@ def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
     `free`, which solves the implicit step's equation without a right-hand side, are added to the Laplacian.
     """
     lines, scale = modes.lines, modes.slope**2
-    integrated = (_vector.times(-1 / scale, lines.double_integral(part)) for part in (laplacian, free))
-    solved, harmonic = lines.solve(modes.squared / scale, *integrated)
-    v, added = (with_walls(lines, u, harmonic) for u in solved)
+    v, added = (
+        lines.solve(modes.squared / scale, _vector.times(-1 / scale, lines.double_integral(part)))
+        for part in (laplacian, free)
+    )
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

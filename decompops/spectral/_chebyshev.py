@@ -1,12 +1,4 @@
-"""Series of Chebyshev polynomials along the first axis of spectra: derivatives, integrals, and equations between walls.
-
-An equation `(a - ∂²/∂x²) u = f` is solved in the form in which it is integrated twice: the coefficients of u are then
-those of a tridiagonal system for the even polynomials and another one for the odd ones, of condition numbers that do
-not grow with their number, and f is never differentiated (Greengard, SIAM J. Numer. Anal. 28, 1991).
-
-The solution has a small error in each small coefficient. Flows, which stay in these coefficients, need that for their
-slopes at the walls; fields at points, of which each has the same error, are found faster by `_eigenfunctions.py`.
-"""
+"""Series of Chebyshev polynomials along the first axis of spectra: derivatives, integrals, and wall equations."""
 
 from dataclasses import dataclass
 
@@ -14,7 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ._tridiagonal import moved, times, tridiagonal_solve
+from .._basis.short_lines import multiply
+from ._eigenfunctions import eigenfunctions
+from ._tridiagonal import moved, times
+from ._vector import total
 
 
 @dataclass(frozen=True)
@@ -64,10 +59,6 @@ class Lines:
         """The pairs of `parts`."""
         return jnp.concatenate([even, odd], axis=self.axis + 1)
 
-    def swapped(self, pairs: Array) -> Array:
-        """The odd coefficients in the place of the even ones, and the other way round."""
-        return jnp.flip(pairs, self.axis + 1)
-
     def derivative(self, pairs: Array) -> Array:
         """`du/dξ` on -1 < ξ < 1."""
         k = self._numbers
@@ -100,36 +91,33 @@ class Lines:
         below, above = moved(pairs, 1, self.axis), moved(pairs, -1, self.axis)
         return times(lower, below) + times(diagonal, pairs) + times(upper, above)
 
-    def solve(self, coefficient: Array, *integrated: Array) -> tuple[tuple[Array, ...], Array]:
-        """Solutions of `coefficient * u - d²u/dξ² = f` for each `double_integral(f)`, and of the equation without f.
+    def solve(self, coefficient: Array, integrated: Array | None = None, walls: Array | None = None) -> Array:
+        """The u with `coefficient * u - d²u/dξ² = f`, from `double_integral(f)`, in pairs.
 
-        All are pairs, solved by one loop, because a program with few loops compiles faster. The coefficients of T_0 and
-        T_1 are zero in the former, and one in the latter, which is real.
+        Small coefficients of u have small errors, as the slopes at the walls need.
 
-        - `coefficient`: at least zero, broadcastable against pairs.
-        - `integrated`: the first one is complex.
+        - `coefficient`: real, at least zero, broadcastable against pairs.
+        - `integrated`: `None` for f = 0.
+        - `walls`: the `wall_sums` of u; `None` for zero.
         """
-        first, *others = (-part for part in integrated)
-        right = [first, *(part.astype(first.dtype) for part in others)]
-        right.append(self._of_first(coefficient).astype(first.dtype) + jnp.zeros_like(first))
-        *solved, free = tridiagonal_solve(*self._matrix(coefficient), jnp.stack(right), axis=self.axis, row_sums=True)
-        return tuple(solved), self._along(np.where(self._numbers < 2, 1.0, 0.0), coefficient) + free.real
+        return self.joined(*(self._solved(parity, coefficient, integrated, walls) for parity in (0, 1)))
 
-    def _of_first(self, coefficient: Array) -> Array:
-        """The right-hand sides that T_0 and T_1 make for the other polynomials."""
-        return coefficient * self._along(np.where(np.isin(self._numbers, (2, 3)), self._twice[0], 0), coefficient)
-
-    def _matrix(self, coefficient: Array) -> tuple[Array, Array, Array]:
-        """`1 - coefficient * double_integral` for the polynomials from T_2 on, by its off-diagonals and row sums."""
-        lower, _, upper = self._twice
-        inner = np.where(self._numbers >= 4, lower, 0)
-        # Rows add up to zero, but for those in which T_0, T_1 or polynomials beyond the last do not count.
-        rows = (self._numbers >= 2) & (self._numbers < self.modes)
-        k = np.maximum(self._numbers, 2).astype(float)
-        whole = (self._numbers >= 4) & (self._numbers + 2 < self.modes)
-        sums = np.where(rows & ~whole, 1 / (2 * (k**2 - 1)) - inner - upper, 0)
-        scaled = [coefficient * self._along(values, coefficient) for values in (-inner, sums, -upper)]
-        return scaled[0], 1 + scaled[1], scaled[2]
+    def _solved(self, parity: int, coefficient: Array, integrated: Array | None, walls: Array | None) -> Array:
+        """The even (`parity` 0) or the odd (1) coefficients of the solution, in an axis of length one."""
+        functions = eigenfunctions(self.modes, parity)
+        padding = len(self._numbers) - len(functions.series)
+        along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), coefficient.dtype)
+        inverse = 1 / (along(functions.eigenvalues) + coefficient)
+        amounts, lines = [], []
+        if integrated is not None:
+            matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
+            amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
+        if walls is not None:  # The line, less what the equation would make of it.
+            at_wall = self.parts(walls)[parity]
+            amounts.append(-times(coefficient * inverse * along(functions.of_line), at_wall))
+            lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))
+        matrix = np.pad(functions.series, [(0, padding), (0, 0)])
+        return total([multiply(matrix, total(amounts), self.axis), *lines])
 
     def wall_sums(self, pairs: Array) -> Array:
         """The even and the odd part of u at ξ = 1: half the sum and half the difference of its values at the walls."""

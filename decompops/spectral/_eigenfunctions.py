@@ -3,6 +3,9 @@
 In an eigenfunction that vanishes at both walls, an equation is one division. Fields are split into eigenfunctions, and
 put together again, by two products with matrices that are the same for all modes along the walls (Haidvogel and Zang,
 J. Comput. Phys. 30, 1979). Linear functions are added for what the conditions at the walls leave over.
+
+Equations are solved in the form in which they are integrated twice (Greengard, SIAM J. Numer. Anal. 28, 1991). The
+matrices are computed so that no rounding error grows with the number of polynomials: see docs/performance.md.
 """
 
 import functools
@@ -22,33 +25,33 @@ from ._tridiagonal import times
 class Eigenfunctions(NamedTuple):
     """The even or the odd eigenfunctions of `-d²/dξ²` on -1 < ξ < 1 that vanish at both ends.
 
-    Fields are given at points, of which the first half tells an even or odd field. The *line* is the function with
-    the value one at ξ = 1 that solves `d²u/dξ² = 0`: 1, or ξ.
+    Series hold the coefficients of the even or of the odd polynomials. The *line* is the function with the value one at
+    ξ = 1 that solves `d²u/dξ² = 0`: T_0 = 1, or T_1 = ξ.
 
     - `eigenvalues`: λ, all positive.
-    - `amounts`: the matrix from points to the amount of each eigenfunction in a field.
-    - `values`: the matrix from amounts to points.
-    - `slopes`: the slope of each eigenfunction at ξ = 1.
-    - `of_line`: the amounts in the line.
-    - `line`, `parabola`: the line, and the polynomial T_2, at the points.
+    - `amounts`: the matrix from the series of a field to the amount of each eigenfunction in it.
+    - `of_integral`: the matrix from the series of its double integral, from T_2 or T_3 on, to the same amounts,
+        each over -λ.
+    - `series`: the matrix from amounts to series.
     """
 
     eigenvalues: np.ndarray
     amounts: np.ndarray
-    values: np.ndarray
-    slopes: np.ndarray
-    of_line: np.ndarray
-    line: np.ndarray
-    parabola: np.ndarray
+    of_integral: np.ndarray
+    series: np.ndarray
+
+    @property
+    def of_line(self) -> np.ndarray:
+        """The amounts in the line."""
+        return self.amounts[:, 0]
 
 
 @functools.lru_cache(maxsize=32)
-def eigenfunctions(basis: Chebyshev, n: int, modes: int, parity: int) -> Eigenfunctions:
-    """The even (`parity` 0) or odd (1) eigenfunctions in the first `modes` polynomials, on a grid of `n` points.
+def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
+    """The even (`parity` 0) or odd (1) eigenfunctions in the first `modes` polynomials.
 
-    An equation `-d²u/dξ² = f` is solved in the form `u_k = -(J f)_k` for the coefficients k ≥ 2, where the matrix J
-    integrates twice and has three diagonals. Eigenvalues are computed as those of J, and never those of its inverse:
-    no rounding error grows with the number of polynomials.
+    The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the matrix J integrates twice and has three
+    diagonals. Of its inverse only the largest digits are used.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
@@ -57,24 +60,48 @@ def eigenfunctions(basis: Chebyshev, n: int, modes: int, parity: int) -> Eigenfu
     integrate += np.diag((1 / (4 * above * (above + 1)))[:-1], 1)
     # The coefficients from T_2 or T_3 on tell a polynomial that vanishes at the walls.
     complete = np.concatenate([np.full((1, len(k) - 1), -1.0), np.eye(len(k) - 1)])
-    inverse, vectors = np.linalg.eig((integrate @ complete)[1:])
-    eigenvalues, vectors = -1 / np.real(inverse), np.real(vectors)
+    matrix = (integrate @ complete)[1:]
+    inverse, vectors = map(np.real, np.linalg.eig(matrix))
+    eigenvalues = -1 / inverse
     # The equation does not see one polynomial, whose double integral is zero. A field minus so much of it that the rest
     # vanishes at the walls is a sum of eigenfunctions.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
-    amounts = np.linalg.solve(vectors, rest[1:])
-    # Integrated once more, small coefficients have small errors: slopes weight them by k².
-    coefficients = complete @ (-eigenvalues * (integrate @ complete @ vectors)[1:])
+    split = np.linalg.inv(vectors)
+    # One step of inverse iteration: the amount of a high eigenfunction in a low polynomial has a small error.
+    low = k[1:] ** 2 < eigenvalues[:, None]
+    of_integral = np.where(low, (split @ np.linalg.inv(matrix)) / -eigenvalues[:, None], split)
+    # Integrated once more, a high polynomial in a low eigenfunction has a small error: slopes weight it by k².
+    series = complete @ (-eigenvalues * (matrix @ vectors))
+    return Eigenfunctions(eigenvalues, split @ rest[1:], of_integral, series)
+
+
+class AtPoints(NamedTuple):
+    """The same for fields at points, of which the first half tells an even or odd field.
+
+    - `amounts`, `values`: the matrices from points to amounts, and from amounts to points.
+    - `slopes`: the slope of each eigenfunction at ξ = 1.
+    - `line`, `parabola`: the line, and the polynomial T_2.
+    """
+
+    amounts: np.ndarray
+    values: np.ndarray
+    slopes: np.ndarray
+    line: np.ndarray
+    parabola: np.ndarray
+
+
+@functools.lru_cache(maxsize=32)
+def at_points(basis: Chebyshev, n: int, modes: int, parity: int) -> AtPoints:
+    """The eigenfunctions in `modes` polynomials on a grid of `n` points."""
+    k, functions = np.arange(parity, modes, 2), eigenfunctions(modes, parity)
     from_points = basis.forward.matrix(n)[k] * (2 * basis.inverse_scale(n))
     half = basis.points(n)[: (n + 1) // 2]
     polynomials = np.cos(np.outer(2 * np.arcsin(np.sqrt(half)), np.append(k, 2)))
-    return Eigenfunctions(
-        eigenvalues=eigenvalues,
-        amounts=halved(amounts @ from_points, 1 - 2 * parity),
-        values=polynomials[:, :-1] @ coefficients,
-        slopes=k**2.0 @ coefficients,
-        of_line=amounts[:, 0],
+    return AtPoints(
+        amounts=halved(functions.amounts @ from_points, 1 - 2 * parity),
+        values=polynomials[:, :-1] @ functions.series,
+        slopes=k**2.0 @ functions.series,
         line=polynomials[:, 0],
         parabola=polynomials[:, -1],
     )
@@ -105,7 +132,14 @@ class ChebyshevAcross(AbstractAcross):
         scale = (2 / jnp.asarray(self.length, dtype)) ** 2  # between `d²/dξ²` and `d²/dx²`: ξ = 1 - 2x / length
         coefficient = added / scale
         parities = [
-            _Parity(eigenfunctions(self.basis, self.n, self.modes, parity), parity, self.ndim, coefficient, free)
+            _Parity(
+                eigenfunctions(self.modes, parity),
+                at_points(self.basis, self.n, self.modes, parity),
+                parity,
+                self.ndim,
+                coefficient,
+                free,
+            )
             for parity in (0, 1)
         ]
         parts = [times(each.inverse / scale, each.amounts(part)) for each, part in zip(parities, folded(f, axis))]
@@ -143,6 +177,7 @@ class _Parity:
     """
 
     functions: Eigenfunctions
+    points: AtPoints
     parity: int
     ndim: int
     coefficient: Array
@@ -158,11 +193,11 @@ class _Parity:
 
     def amounts(self, f: Array) -> Array:
         """The amount of each eigenfunction in the even or odd part of `f`."""
-        return multiply(self.functions.amounts, f, -self.ndim)
+        return multiply(self.points.amounts, f, -self.ndim)
 
     def at(self, wall: Wall, amounts: Array) -> Array:
         """What the condition at a wall ξ = 1 sees of eigenfunctions: their slopes; their values are zero."""
-        slopes = self._along(self.functions.slopes if wall == "neumann" else 0 * self.functions.slopes)
+        slopes = self._along(self.points.slopes if wall == "neumann" else 0 * self.points.slopes)
         return jnp.sum(times(slopes, amounts), axis=-self.ndim, keepdims=True)
 
     def line_at(self, wall: Wall) -> Array:
@@ -175,11 +210,11 @@ class _Parity:
     def field(self, amounts: Array, line: Array | None = None) -> Array:
         """Eigenfunctions at the points, plus `line` times the solution for f = 0 that has the value one at ξ = 1."""
         if line is None:
-            return multiply(self.functions.values, amounts, -self.ndim)
-        one = self._along(self.functions.line)
+            return multiply(self.points.values, amounts, -self.ndim)
+        one = self._along(self.points.line)
         if self._parabola is not None:
-            one = jnp.where(self._parabola, self._along(self.functions.parabola), one)
-        u = multiply(self.functions.values, amounts - times(self._of_line, line), -self.ndim)
+            one = jnp.where(self._parabola, self._along(self.points.parabola), one)
+        u = multiply(self.points.values, amounts - times(self._of_line, line), -self.ndim)
         return u + times(one, line)
 
     @property
