@@ -10,7 +10,7 @@ from jax import Array, lax
 
 
 # The most points of a line for which a product is faster, by the type of the transform.
-LONGEST = {1: 513, 2: 257, 3: 257, 4: 129}
+LONGEST = {1: 513, 2: 192, 3: 192, 4: 129}
 
 
 def transformed(matrix: np.ndarray, type: int, block: Array, axis: int) -> Array:
