@@ -53,10 +53,8 @@ def implicit(modes: WallModes, time: Number, integrated: Array | None = None, wa
 
     `time` is a time step times a diffusivity.
     """
-    scale = modes.slope**2
-    time = jnp.asarray(time, scale.dtype)
-    right = None if integrated is None else _vector.times(1 / (time * scale), integrated)
-    return modes.lines.solve((1 / time + modes.squared) / scale, right, walls)
+    time = jnp.asarray(time, modes.slope.dtype)
+    return modes.lines.solve(1 + time * modes.squared, time * modes.slope**2, integrated, walls)
 
 
 def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
@@ -104,9 +102,6 @@ def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
     The Laplacian comes with zero at the walls. The velocity meets its four conditions once the right multiples of
     `free`, which solves the implicit step's equation without a right-hand side, are added to the Laplacian.
     """
-    lines, scale = modes.lines, modes.slope**2
-    v, added = (
-        lines.solve(modes.squared / scale, _vector.times(-1 / scale, lines.double_integral(part)))
-        for part in (laplacian, free)
-    )
+    lines = modes.lines
+    v, added = (lines.solve(modes.squared, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free))
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

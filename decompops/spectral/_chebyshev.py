@@ -91,30 +91,35 @@ class Lines:
         below, above = moved(pairs, 1, self.axis), moved(pairs, -1, self.axis)
         return times(lower, below) + times(diagonal, pairs) + times(upper, above)
 
-    def solve(self, coefficient: Array, integrated: Array | None = None, walls: Array | None = None) -> Array:
-        """The u with `coefficient * u - d²u/dξ² = f`, from `double_integral(f)`, in pairs.
+    def solve(
+        self, shift: Array, diffusivity: Array, integrated: Array | None = None, walls: Array | None = None
+    ) -> Array:
+        """The u with `shift * u - diffusivity * d²u/dξ² = f`, from `double_integral(f)`, in pairs.
 
         Small coefficients of u have small errors, as the slopes at the walls need.
 
-        - `coefficient`: real, at least zero, broadcastable against pairs.
+        - `shift`, `diffusivity`: real, at least zero, one of them positive; broadcastable against pairs.
         - `integrated`: `None` for f = 0.
         - `walls`: the `wall_sums` of u; `None` for zero.
         """
-        return self.joined(*(self._solved(parity, coefficient, integrated, walls) for parity in (0, 1)))
+        solved = (self._solved(parity, shift, diffusivity, integrated, walls) for parity in (0, 1))
+        return self.joined(*solved)
 
-    def _solved(self, parity: int, coefficient: Array, integrated: Array | None, walls: Array | None) -> Array:
+    def _solved(
+        self, parity: int, shift: Array, diffusivity: Array, integrated: Array | None, walls: Array | None
+    ) -> Array:
         """The even (`parity` 0) or the odd (1) coefficients of the solution, in an axis of length one."""
         functions = eigenfunctions(self.modes, parity)
         padding = len(self._numbers) - len(functions.series)
-        along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), coefficient.dtype)
-        inverse = 1 / (along(functions.eigenvalues) + coefficient)
+        along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), shift.dtype)
+        inverse = 1 / (shift + diffusivity * along(functions.eigenvalues))
         amounts, lines = [], []
         if integrated is not None:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
         if walls is not None:  # The line, less what the equation would make of it.
             at_wall = self.parts(walls)[parity]
-            amounts.append(-times(coefficient * inverse * along(functions.of_line), at_wall))
+            amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))
         matrix = np.pad(functions.series, [(0, padding), (0, 0)])
         return total([multiply(matrix, total(amounts), self.axis), *lines])

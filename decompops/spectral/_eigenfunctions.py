@@ -51,7 +51,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     """The even (`parity` 0) or odd (1) eigenfunctions in the first `modes` polynomials.
 
     The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the matrix J integrates twice and has three
-    diagonals. Of its inverse only the largest digits are used.
+    diagonals. The eigenvalues -1/λ of J are computed: an error in the last digit of the largest one belongs to the
+    smallest λ, where it does no harm.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
@@ -63,15 +64,17 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     matrix = (integrate @ complete)[1:]
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
     eigenvalues = -1 / inverse
-    # The equation does not see one polynomial, whose double integral is zero. A field minus so much of it that the rest
-    # vanishes at the walls is a sum of eigenfunctions.
+    # One polynomial has no double integral, so the equation does not see it. A field is a sum of eigenfunctions after
+    # subtracting as much of that polynomial as makes it vanish at the walls.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
     split = np.linalg.inv(vectors)
-    # One step of inverse iteration: the amount of a high eigenfunction in a low polynomial has a small error.
+    # The amount of a high eigenfunction in a low polynomial is small. One step of inverse iteration makes its error
+    # small, too.
     low = k[1:] ** 2 < eigenvalues[:, None]
     of_integral = np.where(low, (split @ np.linalg.inv(matrix)) / -eigenvalues[:, None], split)
-    # Integrated once more, a high polynomial in a low eigenfunction has a small error: slopes weight it by k².
+    # A low eigenfunction has small coefficients of high polynomials. Slopes weight them by k², so their errors must be
+    # small: one more integration does that.
     series = complete @ (-eigenvalues * (matrix @ vectors))
     return Eigenfunctions(eigenvalues, split @ rest[1:], of_integral, series)
 

@@ -214,6 +214,23 @@ def test_derivatives():
     assert_close(second, (forward - backward) / 2e-5, 1e-6)
 
 
+def test_an_implicit_step_of_no_time_changes_nothing():
+    """Of states that meet the conditions at the walls; nor does one of a flow without viscosity."""
+    shape, box = (12, 6, 8), dops.Box((1.0, 2.0, 3.0))
+    fft = transform(shape, (2,))
+    convection, channel = pde.RayleighBenard(fft, 2e3, 0.7, box), pde.Channel(fft, 0.0, box)
+    fields = fft.decomposition.shard(random_field((4, *shape)))
+
+    @jax.jit
+    def run(fields):
+        u = convection.resolvent(convection.state(fields), 0.1)
+        return u, convection.resolvent(u, 0.0), channel.resolvent(u[:3], 0.1)
+
+    u, again, flow = run(fields)
+    assert_close(again, u, 1e-11)
+    assert_close(flow, u[:3], 1e-11)
+
+
 def test_batches_precision_and_every_rule_of_products():
     n, along = 12, 8
     fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
