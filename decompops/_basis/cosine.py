@@ -53,7 +53,7 @@ def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
 
 
 def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
-    """The cosines of whole numbers, of which `half`, a multiple of 4, are half a turn.
+    """The cosines of angles in whole units, where half a turn has `half` units, a multiple of 4.
 
     Reduced to an eighth of a turn, each is as accurate as its dtype.
     """

@@ -15,7 +15,7 @@ Wall = Literal["dirichlet", "neumann"]
 
 @dataclass(frozen=True, eq=False)
 class AbstractAcross(abc.ABC):
-    """How `(added - ∂²/∂x²) u = f` is solved along the first axis. Each mode along the walls has its own equation.
+    """Solves `(added - ∂²/∂x²) u = f` along the first axis, for each mode along the walls by itself.
 
     - `walls`: the condition at the first wall, x = 0, and at the last one.
     - `length`: the distance of the walls.

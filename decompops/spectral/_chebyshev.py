@@ -98,7 +98,7 @@ class Lines:
 
         Small coefficients of u have small errors, as the slopes at the walls need.
 
-        - `shift`, `diffusivity`: real, at least zero, one of them positive; broadcastable against pairs.
+        - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
         - `integrated`: `None` for f = 0.
         - `walls`: the `wall_sums` of u; `None` for zero.
         """

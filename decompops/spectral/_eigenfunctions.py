@@ -32,7 +32,7 @@ class Eigenfunctions(NamedTuple):
     - `amounts`: the matrix from the series of a field to the amount of each eigenfunction in it.
     - `of_integral`: the matrix from the series of its double integral, from T_2 or T_3 on, to the same amounts,
         each over -λ.
-    - `series`: the matrix from amounts to series.
+    - `series`: the matrix from the amounts of the eigenfunctions to the series of their sum.
     """
 
     eigenvalues: np.ndarray

@@ -134,9 +134,10 @@ class AbstractWallSolver(AbstractDerivable):
     def _solve(
         self, spectrum: Inexact[Array, "*spectrum"], values: Inexact[Array, "*spectrum"] | None = None
     ) -> Inexact[Array, "*spectrum"]:
-        """The solution for the spectrum along the walls of a right-hand side, or for one block inside a `shard_map`.
+        """Solve the equation of each mode along the walls, on global arrays or on blocks inside a `shard_map`.
 
-        `values` is such a spectrum of the field of wall values, where that is not added to the right-hand side.
+        - `spectrum`: the right-hand side, transformed along the walls only.
+        - `values`: the field of wall values, transformed likewise; `None` if it is zero or part of `spectrum`.
         """
         dtype = jnp.finfo(spectrum.dtype).dtype
         _, *k = _along_walls(self.transform).wavenumbers(box=self.box, dtype=dtype)

@@ -10,7 +10,7 @@
 namespace decompops::mpi {
 namespace {
 
-// What is done to the half spectra in a tile before or after FFTW's transform, one line after the other.
+// Conjugates and weights the half spectra in a tile, line by line, before or after FFTW's transform.
 template <class Real>
 class Change {
  public:
