@@ -1,6 +1,4 @@
-// What Python calls through ctypes. No C++ exception leaves these: they return 0, or -1 after keeping the error's text.
-
-#include <cstring>
+#include "cpu/api.h"
 
 #include "mpi/handler.h"
 #include "mpi/registry.h"
@@ -8,27 +6,6 @@
 
 using namespace decompops;
 using namespace decompops::mpi;
-
-#define DECOMPOPS_EXPORT extern "C" __attribute__((visibility("default")))
-
-namespace {
-
-char last_error[512];
-
-template <class Body>
-int guarded(const Body& body) {
-  try {
-    body();
-    return 0;
-  } catch (const std::exception& error) {
-    std::strncpy(last_error, error.what(), sizeof(last_error) - 1);
-    return -1;
-  }
-}
-
-}  // namespace
-
-DECOMPOPS_EXPORT const char* decompops_error() { return last_error; }
 
 DECOMPOPS_EXPORT void* decompops_instantiate() { return instantiate_handler(); }
 DECOMPOPS_EXPORT void* decompops_execute() { return execute_handler(); }

@@ -1,34 +1,14 @@
 #include "mpi/handler.h"
 
+#include "cpu/arguments.h"
 #include "mpi/executor.h"
 #include "mpi/registry.h"
 #include "mpi/signals.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 
 namespace decompops::mpi {
 namespace {
-
-Number number_of(ffi::DataType type) {
-  switch (type) {
-    case ffi::F16: return Number::f16;
-    case ffi::BF16: return Number::bf16;
-    case ffi::F32: return Number::f32;
-    case ffi::F64: return Number::f64;
-    case ffi::C64: return Number::c64;
-    case ffi::C128: return Number::c128;
-    case ffi::S8:
-    case ffi::U8: return Number::i8;
-    case ffi::S16:
-    case ffi::U16: return Number::i16;
-    case ffi::S32:
-    case ffi::U32: return Number::i32;
-    case ffi::S64:
-    case ffi::U64: return Number::i64;
-    default: return Number::other;  // can be moved, but not added
-  }
-}
 
 // One operator of one compiled program.
 struct Site {
@@ -36,7 +16,7 @@ struct Site {
   static ffi::TypeInfo info;
 
   Plan plan;
-  unsigned planning;
+  Planning planning;
   int communicator, threads;
   Identity identity;
   std::mutex mutex;
@@ -66,14 +46,10 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
                                                 std::int64_t planning, std::int64_t threads) {
   try {
     auto site = std::make_unique<Site>();
-    site->plan = decode(numbers.begin(), numbers.size(), mesh.size());
-    site->plan.mesh.assign(mesh.begin(), mesh.end());
-    site->plan.ranks.assign(ranks.begin(), ranks.end());
-    site->plan.scale = scale;
-    site->plan.label = std::string(label);
+    site->plan = plan_of(numbers, mesh, ranks, scale, label);
     site->plan.details = std::string(details);
     site->plan.thread = std::string(thread);
-    site->planning = planning_flag(static_cast<int>(planning));
+    site->planning = static_cast<Planning>(planning);
     site->communicator = static_cast<int>(communicator);
     site->threads = static_cast<int>(threads);
     const auto fingerprint = site->plan.fingerprint();
@@ -83,10 +59,6 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
   } catch (const std::exception& error) {
     return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
   }
-}
-
-Index element_of(const ffi::AnyBuffer& buffer) {
-  return buffer.element_count() == 0 ? 0 : static_cast<Index>(buffer.size_bytes() / buffer.element_count());
 }
 
 std::string rank_text() { return "decompops: rank " + std::to_string(Registry::get().rank()) + ": "; }
@@ -109,9 +81,7 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     }
   };
   try {
-    Index batch = 1;
-    const auto shape = input.dimensions();
-    for (std::size_t i = 0; i + site->plan.source.ndim() < shape.size(); ++i) batch *= shape[i];
+    const Index batch = batch_of(input, site->plan.source.ndim());
     if (batch == 0) {
       done("");
       return future;

@@ -4,22 +4,9 @@
 
 #include <mpi.h>
 
-#include "mpi/pieces.h"
+#include "cpu/exchange.h"
 
 namespace decompops::mpi {
-
-// `peer` is a position in the mesh.
-struct Message {
-  int peer;
-  Piece piece;
-};
-
-// Cells travel in `order` of grid axes, the last one fastest, whatever their strides on either side. Flat pieces need none.
-struct Exchange {
-  std::vector<Message> sends, receives;
-  Index element;
-  PerAxis<int> order{0};
-};
 
 // A committed datatype; freed at the end of its scope.
 class Datatype {

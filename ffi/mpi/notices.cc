@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/patience.h"
 #include "mpi/messages.h"
-#include "mpi/patience.h"
 
 namespace decompops::mpi {
 namespace {

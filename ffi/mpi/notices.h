@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi/pieces.h"
+#include "cpu/pieces.h"
 
 namespace decompops::mpi {
 

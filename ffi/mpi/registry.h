@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu/workspace.h"
 #include "mpi/team.h"
-#include "mpi/workspace.h"
 
 namespace decompops::mpi {
 

@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/patience.h"
+#include "cpu/runner.h"
 #include "mpi/messages.h"
 #include "mpi/notices.h"
-#include "mpi/patience.h"
-#include "mpi/runner.h"
 
 namespace decompops::mpi {
 

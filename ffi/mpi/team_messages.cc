@@ -113,7 +113,7 @@ void Team::start(const Exchange& exchange, const Memory& memory) {
     const Piece& piece = message.piece;
     const Datatype type(piece, exchange.element, exchange.order);
     MPI_Request request;
-    check(start(memory[piece.buffer] + piece.offset, 1, type, message.peer, kData, communicator_, &request), what);
+    check(start(memory[piece], 1, type, message.peer, kData, communicator_, &request), what);
     transfer.requests.push_back(request);
     transfer.peers.push_back(message.peer);
   };

@@ -104,7 +104,7 @@ class Trial {
     call->label = "a transpose of some cells, with a name too long for a short string";
     call->run = [&] {
       const Program program = compile(plan_, 1, sizeof(std::int64_t), Number::i64, rank_);
-      Executor(program, *team_, 1, 0).run(input_.data(), found_.data(), workspace_);
+      Executor(program, *team_, 1, Planning::estimate).run(input_.data(), found_.data(), workspace_);
     };
     call->done = [&](const std::string& error) {
       succeeded = error.empty();

@@ -1,5 +1,7 @@
 // Checks of the parts that move and transform cells, each against the most obvious way to do the same.
 
+#include <dlfcn.h>
+
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -8,9 +10,10 @@
 #include <future>
 #include <numeric>
 
-#include "mpi/copy.h"
-#include "mpi/lines.h"
-#include "mpi/program.h"
+#include "cpu/copy.h"
+#include "cpu/fft.h"
+#include "cpu/lines.h"
+#include "cpu/program.h"
 #include "mpi/team.h"
 #include "tests/expect.h"
 
@@ -213,9 +216,9 @@ void test_lines() {
     std::shuffle(order.begin(), order.end(), engine);
     const Field from{before, {piece, other}}, to{after, {dense(kResult, 0, after, order)}};
     Memory memory{};
-    memory[kInput] = reinterpret_cast<std::byte*>(input);
-    memory[kResult] = reinterpret_cast<std::byte*>(output);
-    transform_lines(lines, from, to, before, trial % 3 == 0, sizeof(double), planning_flag(0), memory);
+    memory.own[kInput] = reinterpret_cast<std::byte*>(input);
+    memory.own[kResult] = reinterpret_cast<std::byte*>(output);
+    transform_lines(lines, from, to, before, trial % 3 == 0, sizeof(double), Planning::estimate, memory);
     finish_streams();
     auto read = [](const double* cells, Index at, Index reals) {
       return Cell(cells[reals * at], reals == 2 ? cells[2 * at + 1] : 0);
@@ -245,11 +248,23 @@ void test_lines_of_a_gap() {
   const Field from{region, {clipped(dense(kInput, 0, region), region.with(3, 0, 1), 8)}};
   const Field to{region, {dense(kResult, 0, region)}};
   Memory memory{};
-  memory[kInput] = reinterpret_cast<std::byte*>(input.data());
-  memory[kResult] = reinterpret_cast<std::byte*>(output.data());
-  transform_lines({3, {Transform::Kind::c2c, -1}, 8, 1}, from, to, region, false, sizeof(float), planning_flag(0),
+  memory.own[kInput] = reinterpret_cast<std::byte*>(input.data());
+  memory.own[kResult] = reinterpret_cast<std::byte*>(output.data());
+  transform_lines({3, {Transform::Kind::c2c, -1}, 8, 1}, from, to, region, false, sizeof(float), Planning::estimate,
                   memory);
   for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
+}
+
+void test_loading_of_others() {
+  for (const char* path : {"libm.so.6", "no such library"}) {
+    bool refused = false;
+    try {
+      load_fftw(path, path);
+    } catch (const Failure&) {
+      refused = true;
+    }
+    expect(refused, path);
+  }
 }
 
 // On every rank: a ring of messages from a box stored one way to a box stored another way.
@@ -270,8 +285,8 @@ void test_messages(const Region& region) {
   auto number = [](int rank, const Strides& cell) { return at(cell, {1, 1 << 4, 1 << 16, Index{1} << 32}) + rank; };
   for_all(region.counts(), [&](const Strides& cell) { send[2 + at(cell, sent.stride)] = number(rank, cell); });
   Memory memory{};
-  memory[kSend] = reinterpret_cast<std::byte*>(send.data());
-  memory[kReceive] = reinterpret_cast<std::byte*>(receive.data());
+  memory.own[kSend] = reinterpret_cast<std::byte*>(send.data());
+  memory.own[kReceive] = reinterpret_cast<std::byte*>(receive.data());
   const Exchange exchange{{{(rank + 1) % size, sent}}, {{(rank + size - 1) % size, received}}, element, {0, 1, 2}};
   std::promise<std::string> ended;
   auto call = std::make_shared<Call>();
@@ -317,10 +332,16 @@ int main(int count, char** arguments) {
     test("regions", test_regions);
     for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
     test("decoding of noise", test_decoding_of_noise);
-#ifdef DECOMPOPS_FFTW
-    test("lines", test_lines);
-    test("lines of a gap", test_lines_of_a_gap);
-#endif
+    if (has_ducc()) {
+      test("lines, DUCC", test_lines);
+      test("lines of a gap, DUCC", test_lines_of_a_gap);
+    }
+    if (dlopen("libfftw3.so.3", RTLD_NOW) != nullptr && dlopen("libfftw3f.so.3", RTLD_NOW) != nullptr) {
+      load_fftw("libfftw3.so.3", "libfftw3f.so.3");
+      test("lines, FFTW", test_lines);
+      test("lines of a gap, FFTW", test_lines_of_a_gap);
+    }
+    test("a library without FFTW's functions", test_loading_of_others);
   }
   if (failures > 0) MPI_Abort(MPI_COMM_WORLD, 1);
   MPI_Finalize();

@@ -1,0 +1,316 @@
+#include "cpu/copy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "cpu/axes.h"
+
+namespace decompops {
+namespace {
+
+template <class Real>
+struct Complex {
+  Real real, imag;
+  Complex operator*(Real factor) const { return {real * factor, imag * factor}; }
+  Complex& operator+=(const Complex& other) {
+    real += other.real;
+    imag += other.imag;
+    return *this;
+  }
+};
+
+// What becomes of a cell on the way.
+struct Unchanged {
+  template <class T>
+  T operator()(T cell) const {
+    return cell;
+  }
+};
+
+template <class Real>
+struct Times {
+  Real factor;
+  template <class T>
+  T operator()(T cell) const {
+    return cell * factor;
+  }
+};
+
+constexpr Index kBlock = 8;                // cells that are transposed at a time, in both directions
+constexpr Index kLine = 64, kPage = 4096;  // bytes; rows a page apart share a set of the cache
+
+void stream_row(void* to_start, const void* from_start, Index bytes) {
+#ifdef __SSE2__
+  auto to = static_cast<std::byte*>(to_start);
+  auto from = static_cast<const std::byte*>(from_start);
+  const Index head = std::min<Index>(bytes, -reinterpret_cast<std::intptr_t>(to) & (kLine - 1));
+  std::memcpy(to, from, head);
+  Index done = head;
+  for (; done + kLine <= bytes; done += kLine) {
+    for (Index i = done; i < done + kLine; i += 16) {
+      const auto value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), value);
+    }
+  }
+  std::memcpy(to + done, from + done, bytes - done);
+#else
+  std::memcpy(to_start, from_start, bytes);
+#endif
+}
+
+// Two by two elements of 8 bytes, in vector registers.
+template <class T, class Change>
+inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
+  using Pair [[gnu::vector_size(16)]] = double;
+  using Numbers [[gnu::vector_size(16)]] = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  Pair a, b;
+  std::memcpy(&a, from, sizeof(Pair));
+  std::memcpy(&b, from + from_stride, sizeof(Pair));
+  const Numbers first = change((Numbers)Pair{a[0], b[0]}), second = change((Numbers)Pair{a[1], b[1]});
+  std::memcpy(to, &first, sizeof(Pair));
+  std::memcpy(to + to_stride, &second, sizeof(Pair));
+}
+
+// Fetches what lies behind the next block of columns of this tile, where they all fall into a few sets of the cache,
+// which would not keep more; else the same of the next tile, for which there is more time.
+template <class T>
+void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
+  const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
+  const T* next = from + (few_sets ? 2 * kBlock * columns.from : rows.count);
+  for (Index c = first; c < last; ++c) {
+    for (Index r = 0; r < rows.count; r += kLine / static_cast<Index>(sizeof(T))) {
+      __builtin_prefetch(next + c * columns.from + r, 0, 2);
+    }
+  }
+}
+
+// Rows of one side are columns of the other: `to` is contiguous along `columns`, `from` mostly along `rows`. In blocks,
+// so that both sides use whole cache lines.
+template <class T, class Change>
+void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
+  const bool pairs = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
+  for (Index j = 0; j < columns.count; j += kBlock) {
+    const Index j_end = std::min(j + kBlock, columns.count);
+    if (ahead && rows.from == 1) fetch_ahead(from, rows, columns, j, j_end);
+    for (Index i = 0; i < rows.count; i += kBlock) {
+      const Index i_end = std::min(i + kBlock, rows.count);
+      if constexpr (sizeof(T) == 8) {
+        if (pairs && j_end - j == kBlock && i_end - i == kBlock) {
+          for (Index c = j; c < j_end; c += 2) {
+            for (Index r = i; r < i_end; r += 2) {
+              transpose_pair(to + r * rows.to + c, rows.to, from + r + c * columns.from, columns.from, change);
+            }
+          }
+          continue;
+        }
+      }
+      for (Index r = i; r < i_end; ++r) {
+        for (Index c = j; c < j_end; ++c) {
+          to[r * rows.to + c * columns.to] = change(from[r * rows.from + c * columns.from]);
+        }
+      }
+    }
+  }
+}
+
+// The same past the cache: some rows at a time are put together in it.
+template <class T, class Change>
+void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
+  constexpr Index kWide = 1024 / sizeof(T);
+  T staged[kBlock * kWide];
+  for (Index j = 0; j < columns.count; j += kWide) {
+    const Index wide = std::min(kWide, columns.count - j);
+    for (Index i = 0; i < rows.count; i += kBlock) {
+      const Index high = std::min(kBlock, rows.count - i);
+      transpose(staged, from + i * rows.from + j * columns.from, Axis{high, kWide, rows.from},
+                Axis{wide, 1, columns.from}, false, change);
+      for (Index r = 0; r < high; ++r) {
+        stream_row(to + (i + r) * rows.to + j, staged + r * kWide, wide * static_cast<Index>(sizeof(T)));
+      }
+    }
+  }
+}
+
+template <class T, class Change>
+void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access, Change change) {
+  if (count == 0) {
+    *to = change(*from);
+    return;
+  }
+  const Axis inner = axes[count - 1];
+  if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
+    // Whole rows are left to `memcpy` in any case: it knows best when to bypass the cache.
+    auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
+    return for_each(axes.data(), count - 1, 0, 0, row);
+  }
+  // The axis that is contiguous on the other side becomes the second innermost.
+  auto other = std::min_element(axes.begin(), axes.begin() + count - 1,
+                                [](const Axis& a, const Axis& b) { return a.from < b.from; });
+  if (count == 1 || inner.from < other->from) {
+    auto row = [&](Index t, Index f) {
+      for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] = change(from[f + i * inner.from]);
+    };
+    return for_each(axes.data(), count - 1, 0, 0, row);
+  }
+  Axes outer{};
+  int outer_count = 0;
+  for (auto axis = axes.begin(); axis != axes.begin() + count - 1; ++axis) {
+    if (axis != other) outer[outer_count++] = *axis;
+  }
+  auto plane = [&](Index t, Index f) {
+    if (access == Access::stream && inner.to == 1) return stream_transpose(to + t, from + f, *other, inner, change);
+    transpose(to + t, from + f, *other, inner, access == Access::ahead, change);
+  };
+  for_each(outer.data(), outer_count, 0, 0, plane);
+}
+
+// Sums in single precision of the two 16-bit types. C++17 has neither, and not every compiler has one of its own.
+float from_bits(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+std::uint32_t to_bits(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// Without the last `count` bits: to the nearest, of two to the even one.
+std::uint32_t round_off(std::uint32_t bits, int count) {
+  return (bits + (1u << (count - 1)) - 1 + ((bits >> count) & 1u)) >> count;
+}
+
+struct Bfloat {
+  std::uint16_t bits;
+
+  float wide() const { return from_bits(std::uint32_t{bits} << 16); }
+  static std::uint16_t narrow(float value) {
+    const std::uint32_t wide = to_bits(value);
+    return static_cast<std::uint16_t>(std::isnan(value) ? (wide >> 16) | 0x40u : round_off(wide, 16));
+  }
+};
+
+struct Half {
+  std::uint16_t bits;
+
+  float wide() const {
+    const std::uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+    if (rest < 0x0400u) return std::copysign(static_cast<float>(rest) * 0x1p-24f, from_bits(sign));
+    // The difference of the exponents: the largest one becomes the largest one.
+    const std::uint32_t bias = rest < 0x7c00u ? 112 : 224;
+    return from_bits(sign | ((rest << 13) + (bias << 23)));
+  }
+  static std::uint16_t narrow(float value) {
+    const std::uint32_t sign = (to_bits(value) >> 16) & 0x8000u;
+    const float size = std::fabs(value);
+    std::uint32_t rest;
+    if (std::isnan(value)) {
+      rest = 0x7e00u;
+    } else if (size >= 65520) {
+      rest = 0x7c00u;
+    } else if (size < 0x1p-14f) {
+      rest = static_cast<std::uint32_t>(std::nearbyint(size * 0x1p24f));  // in units of the smallest number
+    } else {
+      rest = round_off(to_bits(size * 0x1p-112f), 13);
+    }
+    return static_cast<std::uint16_t>(sign | rest);
+  }
+};
+
+template <class T>
+auto operator+=(T& sum, const T& other) -> decltype(sum.bits, sum) {
+  sum.bits = T::narrow(sum.wide() + other.wide());
+  return sum;
+}
+
+template <class T>
+void add_typed(std::byte* to_bytes, const std::byte* from_bytes, const Axes& axes, int count) {
+  auto to = reinterpret_cast<T*>(to_bytes);
+  auto from = reinterpret_cast<const T*>(from_bytes);
+  Axis inner = count == 0 ? Axis{1, 0, 0} : axes[count - 1];
+  auto row = [&](Index t, Index f) {
+    for (Index i = 0; i < inner.count; ++i) to[t + i * inner.to] += from[f + i * inner.from];
+  };
+  for_each(axes.data(), std::max(count - 1, 0), 0, 0, row);
+}
+
+bool has_none(const Strides& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](Index n) { return n <= 0; });
+}
+
+}  // namespace
+
+void copy(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+          const Strides& counts, Index element, Access access, const Scale& scale) {
+  if (has_none(counts)) return;
+  if (to == from && to_stride == from_stride && scale.factor == 1) return;
+  Axes axes{};
+  int count = simplify(axes, to_stride, from_stride, counts);
+  auto as = [&](auto type, auto change) {
+    using T = decltype(type);
+    copy_typed(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), axes, count, access, change);
+  };
+  if (scale.factor != 1) {
+    const bool single = scale.real_bytes == 4, complex = element == 2 * scale.real_bytes;
+    if (single && complex) return as(Complex<float>{}, Times<float>{static_cast<float>(scale.factor)});
+    if (single) return as(float{}, Times<float>{static_cast<float>(scale.factor)});
+    if (complex) return as(Complex<double>{}, Times<double>{scale.factor});
+    return as(double{}, Times<double>{scale.factor});
+  }
+  switch (element) {
+    case 1: return as(std::uint8_t{}, Unchanged{});
+    case 2: return as(std::uint16_t{}, Unchanged{});
+    case 4: return as(float{}, Unchanged{});
+    case 8: return as(double{}, Unchanged{});
+    case 16: return as(Complex<double>{}, Unchanged{});
+  }
+  throw Failure("elements of " + std::to_string(element) + " bytes cannot be moved");
+}
+
+void finish_streams() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
+void zero(std::byte* to, Strides to_stride, const Strides& counts, Index element) {
+  if (has_none(counts)) return;
+  for (auto& stride : to_stride) stride *= element;
+  Axes axes{};
+  int count = simplify(axes, to_stride, to_stride, counts);
+  Index width = element;
+  if (count > 0 && axes[count - 1].to == element) width *= axes[--count].count;
+  for_each(axes.data(), count, 0, 0, [&](Index t, Index) { std::memset(to + t, 0, width); });
+}
+
+void add(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
+         const Strides& counts, Number number) {
+  if (has_none(counts)) return;
+  Axes axes{};
+  int count = simplify(axes, to_stride, from_stride, counts);
+  switch (number) {
+    case Number::f16: return add_typed<Half>(to, from, axes, count);
+    case Number::bf16: return add_typed<Bfloat>(to, from, axes, count);
+    case Number::f32: return add_typed<float>(to, from, axes, count);
+    case Number::f64: return add_typed<double>(to, from, axes, count);
+    case Number::c64: return add_typed<Complex<float>>(to, from, axes, count);
+    case Number::c128: return add_typed<Complex<double>>(to, from, axes, count);
+    // Unsigned, so that overflow wraps around as XLA's does.
+    case Number::i8: return add_typed<std::uint8_t>(to, from, axes, count);
+    case Number::i16: return add_typed<std::uint16_t>(to, from, axes, count);
+    case Number::i32: return add_typed<std::uint32_t>(to, from, axes, count);
+    case Number::i64: return add_typed<std::uint64_t>(to, from, axes, count);
+    case Number::other: break;
+  }
+  throw Failure("the adjoint of a halo exchange needs numbers that can be added");
+}
+
+}  // namespace decompops

@@ -1,0 +1,83 @@
+#include "cpu/fft.h"
+
+#include "cpu/fftw.h"
+
+#ifdef DECOMPOPS_DUCC
+#include <complex>
+
+#include "ducc0/fft/fft.h"
+#include "ducc0/fft/fftnd_impl.h"
+#endif
+
+namespace decompops {
+namespace {
+
+#ifdef DECOMPOPS_DUCC
+
+// DUCC keeps the plans of the lengths that it has seen last.
+template <class Real>
+class DuccLines : public AbstractFft {
+  using Complex = std::complex<Real>;
+  using Kind = Transform::Kind;
+
+ public:
+  explicit DuccLines(const LinesOfTile& lines) : lines_(lines) {}
+
+  void run(std::byte* from, std::byte* to) const override {
+    const std::size_t half = lines_.length / 2 + 1, n = lines_.length;
+    switch (lines_.kind) {
+      case Kind::c2c:
+        return ducc0::c2c(input<Complex>(from, n), output<Complex>(to, n), {1}, lines_.sign < 0, Real(1), 1);
+      case Kind::r2c: return ducc0::r2c(input<Real>(from, n), output<Complex>(to, half), 1, true, Real(1), 1);
+      case Kind::c2r: return ducc0::c2r(input<Complex>(from, half), output<Real>(to, n), 1, false, Real(1), 1);
+    }
+  }
+
+ private:
+  template <class Cell>
+  ducc0::cfmav<Cell> input(std::byte* memory, std::size_t cells) const {
+    return {
+        reinterpret_cast<const Cell*>(memory), {static_cast<std::size_t>(lines_.count), cells}, {lines_.in_pitch, 1}};
+  }
+  template <class Cell>
+  ducc0::vfmav<Cell> output(std::byte* memory, std::size_t cells) const {
+    return {reinterpret_cast<Cell*>(memory), {static_cast<std::size_t>(lines_.count), cells}, {lines_.out_pitch, 1}};
+  }
+
+  LinesOfTile lines_;
+};
+
+template <class Real>
+std::unique_ptr<AbstractFft> make_ducc(const LinesOfTile& lines) {
+  return std::make_unique<DuccLines<Real>>(lines);
+}
+
+#else
+
+template <class Real>
+std::unique_ptr<AbstractFft> make_ducc(const LinesOfTile&) {
+  throw Failure("there is no library for Fourier transforms");
+}
+
+#endif
+
+}  // namespace
+
+bool has_ducc() {
+#ifdef DECOMPOPS_DUCC
+  return true;
+#else
+  return false;
+#endif
+}
+
+template <class Real>
+std::unique_ptr<AbstractFft> make_fft(const LinesOfTile& lines, std::byte* input, std::byte* output,
+                                      Planning planning) {
+  return has_fftw() ? make_fftw<Real>(lines, input, output, planning) : make_ducc<Real>(lines);
+}
+
+template std::unique_ptr<AbstractFft> make_fft<float>(const LinesOfTile&, std::byte*, std::byte*, Planning);
+template std::unique_ptr<AbstractFft> make_fft<double>(const LinesOfTile&, std::byte*, std::byte*, Planning);
+
+}  // namespace decompops

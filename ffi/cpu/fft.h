@@ -1,0 +1,40 @@
+// One-dimensional Fourier transforms of a few contiguous lines, by one of several libraries.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "common/plan.h"
+
+namespace decompops {
+
+// `count` lines of `length` real-space cells. The distances between lines are in cells. Half spectra are those of
+// sign -1 for `r2c`, and +1 for `c2r`.
+struct LinesOfTile {
+  Transform::Kind kind;
+  int sign;
+  Index length, count, in_pitch, out_pitch;
+};
+
+class AbstractFft {
+ public:
+  virtual ~AbstractFft() = default;
+  // Transforms lines that are aligned as those were that it was made for. `c2r` may change its input.
+  virtual void run(std::byte* from, std::byte* to) const = 0;
+};
+
+// How long FFTW looks for a fast plan.
+enum class Planning { estimate, measure, patient, exhaustive };
+
+// A transform from `input` to `output`, which may be overwritten while it is planned. `Real` is float or double.
+template <class Real>
+std::unique_ptr<AbstractFft> make_fft(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning);
+
+// Takes FFTW, or another library with its interface such as MKL, from these two files, for double and single precision.
+// If this is not called, DUCC transforms lines, if it was compiled in.
+void load_fftw(const std::string& double_path, const std::string& single_path);
+bool has_ducc();
+
+}  // namespace decompops

@@ -1,0 +1,23 @@
+// Which layers of a block go to whom: the C++ side of the rule in docs/design.md, "Halos as a rule about cells".
+
+#pragma once
+
+#include <vector>
+
+#include "cpu/exchange.h"
+#include "cpu/place.h"
+
+namespace decompops {
+
+// The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that
+// were here already first, and what comes from others lies in `receiving`.
+struct Halo {
+  Field outgoing, arrived;
+  Exchange exchange;
+  Index send_bytes = 0, receive_bytes = 0;
+};
+
+Halo halo_of(const Stage& stage, const Place& place, const Field& current, const Region& result, Index element,
+             Buffer receiving);
+
+}  // namespace decompops

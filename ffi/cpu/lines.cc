@@ -1,0 +1,171 @@
+#include "cpu/lines.h"
+
+#include <algorithm>
+
+#include "cpu/copy.h"
+#include "cpu/tile.h"
+
+namespace decompops {
+namespace {
+
+// Conjugates and weights the half spectra in a tile, line by line, before or after FFTW's transform.
+template <class Real>
+class Change {
+ public:
+  static Change before(const Lines& lines) {
+    return lines.transform.kind == Transform::Kind::c2r ? Change(lines, -1, Real(0.5)) : Change();
+  }
+
+  static Change after(const Lines& lines) {
+    return lines.transform.kind == Transform::Kind::r2c ? Change(lines, 1, Real(2)) : Change();
+  }
+
+  bool is_none() const { return !conjugate_ && weight_ == 1; }
+
+  void apply(std::byte* tile, Index count, Index pitch) const {
+    if (is_none()) return;
+    for (Index i = 0; i < count; ++i) {
+      Real* line = reinterpret_cast<Real*>(tile) + 2 * i * pitch;
+      for (Index k = 0; k <= length_ / 2; ++k) {
+        const Real factor = k > 0 && 2 * k != length_ ? weight_ : Real(1);
+        line[2 * k] *= factor;
+        line[2 * k + 1] *= conjugate_ ? -factor : factor;
+      }
+    }
+  }
+
+ private:
+  Change() = default;
+  // Half spectra are conjugated where FFTW's sign is the other one; modes are multiplied by (or divided by) how often they
+  // stand in the full one.
+  Change(const Lines& lines, int conjugate_for, Real weight)
+      : length_(lines.length), conjugate_(lines.transform.sign == conjugate_for) {
+    if (lines.transform.weighted) weight_ = weight;
+  }
+
+  Index length_ = 0;  // in real space
+  bool conjugate_ = false;
+  Real weight_ = 1;
+};
+
+// How many cells of each axis a tile takes, and where their lines lie in it: side by side along the fastest axes, as many as
+// it has room for.
+struct Box {
+  Box(const Region& region, int along, Index width) : cells(PerAxis<Index>::filled(region.axes(), 1)), place(cells) {
+    Index lines = 1;
+    for (int axis = region.axes() - 1; axis >= 0; --axis) {
+      place[axis] = lines;
+      if (axis == along) continue;
+      cells[axis] = std::clamp<Index>(width / lines, 1, region.count(axis));
+      lines *= cells[axis];
+    }
+    cells[along] = region.count(along);
+  }
+
+  PerAxis<Index> cells, place;
+};
+
+// The distance in cells between the lines of such boxes of `region` in the memory that holds them, if FFTW may use them where
+// they are: in one piece, each in one row, at equal distances. Else 0.
+Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
+  if (field.pieces.size() != 1) return 0;
+  const Piece& piece = field.pieces[0];
+  if (piece.stride[along] != 1 || intersection(piece.region, region).volume() < region.volume()) return 0;
+  Index pitch = 0;
+  for (int axis = 0; axis < region.axes(); ++axis) {
+    if (axis == along || box.cells[axis] == 1) continue;
+    const Index distance = piece.stride[axis] / box.place[axis];
+    if (distance * box.place[axis] != piece.stride[axis] || (pitch != 0 && distance != pitch)) return 0;
+    pitch = distance;
+  }
+  const Index cells = region.count(along);
+  if (pitch == 0) return cells;  // one line at a time
+  return pitch <= 2 * cells ? pitch : 0;
+}
+
+template <class Real>
+void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
+         const Memory& memory, const std::function<void()>& between) {
+  if (region.empty()) return;
+  const int along = lines.axis;
+  auto lines_of = [along](const Region& part) { return part.volume() / part.count(along); };
+  auto cells_in = [&](const Region& part) { return part.with(along, 0, lines.cells_in()); };
+  auto cells_out = [&](const Region& part) { return part.with(along, 0, lines.cells_out()); };
+  auto is_scattered = [along](const Field& field) {
+    return std::any_of(field.pieces.begin(), field.pieces.end(), [&](const Piece& p) { return p.stride[along] != 1; });
+  };
+  const Index width = width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to));
+  const Box box(region, along, width);
+  const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
+  // FFTW changes the input of transforms to real cells.
+  const bool reads = lines.transform.kind != Transform::Kind::c2r;
+  const bool writes = after.is_none() && lines.scale == 1;
+  const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
+  const Index pitch_here = writes ? pitch_of(to, cells_out(region), box, along) : 0;
+  auto& tile = tile_for<Real>(lines, width, pitch_there, pitch_here, planning);
+  Index covered = 0;
+  for (const Piece& piece : from.pieces) covered += piece.region.volume();
+  const bool has_gaps = covered != from.region.volume();
+
+  // Where FFTW may use the lines of a part; null where they must be in the tile.
+  auto in_place = [&](const Field& field, const Region& part, Index pitch, Index element) -> std::byte* {
+    if (pitch == 0 || lines_of(part) < width) return nullptr;
+    const Piece piece = placed(field.pieces[0], part, element);
+    std::byte* start = memory[piece];
+    return reinterpret_cast<std::uintptr_t>(start) % kAlign == 0 ? start : nullptr;
+  };
+  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element,
+                  bool load) {
+    Strides stride = box.place;
+    for (Index& lines_between : stride) lines_between *= pitch;
+    stride[along] = 1;
+    for (const Piece& piece : field.pieces) {
+      const Region common = intersection(piece.region, cells);
+      if (common.empty()) continue;
+      const Piece part = clipped(piece, common, element);
+      std::byte* outside = memory[part];
+      std::byte* inside = tile_lines;
+      for (int axis = 0; axis < cells.axes(); ++axis) {
+        inside += element * stride[axis] * (common.lo[axis] - cells.lo[axis]);
+      }
+      if (load) {
+        copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
+      } else {
+        const Access access = stream ? Access::stream : Access::plain;
+        copy(outside, part.stride, inside, stride, common.counts(), element, access, {lines.scale, sizeof(Real)});
+      }
+    }
+  };
+
+  for_boxes(region, box.cells, [&](const Region& part) {
+    if (between) between();
+    std::byte* input = in_place(from, part, pitch_there, tile.in_bytes());
+    std::byte* output = in_place(to, part, pitch_here, tile.out_bytes());
+    if (input == nullptr) {
+      input = tile.input();
+      if (has_gaps) tile.clear();
+      move(from, cells_in(part), input, tile.in_pitch(), tile.in_bytes(), true);
+      before.apply(input, lines_of(part), tile.in_pitch());
+    }
+    tile.run(input, output == nullptr ? tile.output() : output);
+    if (output != nullptr) return;
+    after.apply(tile.output(), lines_of(part), tile.out_pitch());
+    move(to, cells_out(part), tile.output(), tile.out_pitch(), tile.out_bytes(), false);
+  });
+}
+
+}  // namespace
+
+void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
+                     Index real_bytes, Planning planning, const Memory& memory, const std::function<void()>& between) {
+  // Another pass of the same sweep may have more cells, such as a real transform.
+  const Region here =
+      intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
+  if (real_bytes == 4) {
+    run<float>(lines, from, to, here, stream, planning, memory, between);
+  } else {
+    run<double>(lines, from, to, here, stream, planning, memory, between);
+  }
+}
+
+}  // namespace decompops

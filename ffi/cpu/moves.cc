@@ -1,0 +1,246 @@
+// How exchanges are compiled: those of transposes, and those of halos.
+
+#include <algorithm>
+
+#include "cpu/compiler.h"
+
+namespace decompops {
+namespace {
+
+Index round_up(Index bytes) { return ceil_div(bytes, 64) * 64; }
+
+}  // namespace
+
+// --- Moves.
+
+// The axis that is divided in `before` only, or -1.
+int Compiler::whole_after(const Blocks& before, const Blocks& after) {
+  for (int axis = 0; axis < before.ndim(); ++axis) {
+    if (before.parts[axis] > 1 && after.parts[axis] == 1) return axis;
+  }
+  return -1;
+}
+
+bool Compiler::moves_nothing(const Stage& stage) {
+  return stage.kind == Stage::Kind::joined ||
+         (stage.kind == Stage::Kind::move && whole_after(stage.before, stage.after) < 0);
+}
+
+// Whether later stages change nothing but the order of storage.
+bool Compiler::is_last(const Stage& stage) const {
+  return std::all_of(&stage + 1, plan_.stages.data() + plan_.stages.size(), moves_nothing);
+}
+
+void Compiler::move(const Stage& stage) {
+  const int gathered = whole_after(stage.before, stage.after), divided = whole_after(stage.after, stage.before);
+  if (gathered < 0) return;  // only the order of storage changes, and that is free until the result is written
+  if (pending_.empty()) {
+    move_cells(stage, gathered, divided);
+  } else {
+    move_transformed(stage);
+  }
+  gathered_ = gathered;
+}
+
+// The results of transforms are written as messages, and the next transforms read what arrives.
+void Compiler::move_transformed(const Stage& stage) {
+  Buffer receive = free_of(current_, in_slot(kReceive));
+  used_[in_slot(kSend)] = 0;
+  if (ends_pieces(stage)) {
+    receive = last_received_;
+  } else {
+    used_[receive] = 0;
+  }
+  const Handed handed = hand_over(stage, result_region(), last_element(), {in_slot(kSend), receive, receive});
+  flush(&handed.out);
+  communicate(handed.exchange);
+  current_ = handed.in;
+  order_ = natural(ndim_);
+}
+
+Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, Index element, const Buffers& buffers) {
+  const int gathered = whole_after(stage.before, stage.after), divided = whole_after(stage.after, stage.before);
+  const Handover cells{stage, gathered, divided};
+  const int line = stage.before.mesh_axis[gathered];
+  const Index mine = place_.coordinate(line);
+  Handed handed{{before, {}}, {block(stage.after), {}}, {{}, {}, element}};
+  auto arrives = [&](Piece piece, Index sender) {
+    piece.region = cells.arrived(piece.region, sender, mine);
+    handed.in.pieces.push_back(piece);
+  };
+  for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
+    const Region leaving = cells.leaving(before, mine, part);
+    const Region coming = cells.leaving(before, part, mine);
+    if (part == mine) {
+      // What stays here is written where it would arrive.
+      if (leaving.empty()) continue;
+      handed.out.pieces.push_back(next(buffers.stay, leaving, element));
+      arrives(handed.out.pieces.back(), part);
+      continue;
+    }
+    const int peer = place_.moved(line, part);
+    auto message = [&](const Piece& piece) {
+      return Message{peer, flat(piece.buffer, piece.offset, span(piece, element) / element)};
+    };
+    if (!leaving.empty()) {
+      handed.out.pieces.push_back(next(buffers.send, leaving, element));
+      handed.exchange.sends.push_back(message(handed.out.pieces.back()));
+    }
+    if (!coming.empty()) {
+      const Piece piece = next(buffers.receive, coming, element);
+      handed.exchange.receives.push_back(message(piece));
+      arrives(piece, part);
+    }
+  }
+  return handed;
+}
+
+// Some more cells of a buffer of messages.
+Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
+  const Piece piece = spaced(buffer, used_[buffer], region, element);
+  used_[buffer] += round_up(span(piece, element));
+  reserve(buffer, used_[buffer]);
+  return piece;
+}
+
+// A piece starts and finishes its exchange in two steps. Steps of the other piece run between them.
+void Compiler::communicate(const Exchange& exchange) {
+  if (slot_ == 0) return program_.steps.push_back(exchange);
+  program_.steps.push_back(Start{exchange});
+  program_.steps.push_back(Finish{});
+}
+
+// Messages go from where cells are to where they are needed. Only where one side is stored in an order in which rows of
+// the message would be scattered they are put together there.
+void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
+  const Handover cells{stage, gathered, divided};
+  const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
+  const Index mine = place_.coordinate(line);
+  const bool last = is_last(stage);
+  const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
+  // The next stage of a piece reads received cells in the receive buffer. A whole block is copied into one array. So is a
+  // piece that still has cells of an earlier exchange, because the next exchange needs a free receive buffer.
+  const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
+  Piece target{};
+  if (last) target = cut(result()).pieces[0];
+  if (!last && (slot_ == 0 || again)) target = dense(scratch(after, current_), 0, after, order_);
+  const bool places = target.stride[fastest] == 1;
+  const Buffer receive = free_of(current_, in_slot(kReceive));
+  auto sends_from = [&](const Region& region) {
+    return current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
+           intersection(current_.pieces[0].region, region).volume() == region.volume();
+  };
+  Exchange exchange{{}, {}, element_, order_};
+  Field packed{before, {}}, own{after, {}}, in{after, {}};
+  std::vector<Region> filled;
+  Index sent = 0, received = 0;
+  for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
+    const Region leaving = cells.leaving(before, mine, part);
+    const Region coming = cells.leaving(before, part, mine);
+    const Region place = cells.arrived(coming, part, mine);
+    if (part == mine) {
+      for (Piece piece : clipped(current_, leaving, element_).pieces) {
+        piece.region = cells.arrived(piece.region, part, mine);
+        own.pieces.push_back(piece);
+      }
+      continue;
+    }
+    const int peer = place_.moved(line, part);
+    if (!leaving.empty()) {
+      const bool direct = sends_from(leaving);
+      const Piece piece =
+          direct ? placed(current_.pieces[0], leaving, element_) : dense(in_slot(kSend), sent, leaving, order_);
+      if (!direct) {
+        packed.pieces.push_back(piece);
+        sent += round_up(leaving.volume() * element_);
+      }
+      exchange.sends.push_back({peer, piece});
+    }
+    if (!coming.empty()) {
+      Piece piece = places ? placed(target, place, element_) : dense(receive, received, coming, order_);
+      piece.region = place;
+      if (!places) received += round_up(coming.volume() * element_);
+      exchange.receives.push_back({peer, piece});
+      in.pieces.push_back(piece);
+      filled.push_back(place);
+    }
+  }
+  reserve(in_slot(kSend), sent);
+  reserve(receive, received);
+  if (!packed.pieces.empty()) copy(packed);
+  if (!places) {
+    communicate(exchange);
+    in.pieces.insert(in.pieces.end(), own.pieces.begin(), own.pieces.end());
+    current_ = in;
+    return;
+  }
+  // Copies the cells that stay on this rank, and writes zeros where no cells arrive.
+  Field rest{after, {}};
+  for (const Region& region : difference(after, filled)) rest.pieces.push_back(clipped(target, region, element_));
+  current_ = own;
+  copy(rest);
+  communicate(exchange);
+  current_ = {after, {target}};
+}
+
+// --- Halos.
+
+void Compiler::extend(std::size_t index) {
+  const Stage& stage = plan_.stages[index];
+  // All extensions that follow each other write into one array, the last one's: the block is copied once.
+  std::size_t last = index;
+  while (last + 1 < plan_.stages.size() && plan_.stages[last + 1].kind == Stage::Kind::extend &&
+         !plan_.stages[last + 1].transposed) {
+    ++last;
+  }
+  const Blocks &here = stage.after, &whole = plan_.stages[last].after;
+  Buffer buffer = last + 1 == plan_.stages.size() ? kResult : scratch(block(whole), current_);
+  Region inner = block(here), placed = inner;
+  for (int axis = 0; axis < ndim_; ++axis) {
+    placed = placed.shifted(axis + 1, whole.halo[axis][0] - here.halo[axis][0]);
+  }
+  Piece piece = clipped(dense(buffer, 0, block(whole), whole.order), placed, element_);
+  piece.region = inner;
+  exchange_halo(stage, {inner, {piece}});
+}
+
+// The transpose of an extension: every cell of the halo is added to the cell that it is a copy of.
+void Compiler::reduce(std::size_t index) {
+  const Stage& stage = plan_.stages[index];
+  Region inner = block(stage.after);
+  bool last = index + 1 == plan_.stages.size();
+  const Buffer buffer = last ? kResult : scratch(inner, current_);
+  Piece piece = dense(buffer, 0, inner, last ? plan_.target.order : natural(ndim_));
+  exchange_halo(stage, {inner, {piece}});
+}
+
+void Compiler::exchange_halo(const Stage& stage, const Field& to) {
+  const Buffer receive = free_of(current_, kReceive);
+  Halo halo = halo_of(stage, place_, current_, to.region, element_, receive);
+  reserve(kSend, halo.send_bytes);
+  reserve(receive, halo.receive_bytes);
+  copy(halo.outgoing);
+  program_.steps.push_back(halo.exchange);
+  current_ = halo.arrived;
+  copy(to, stage.transposed);
+  current_ = to;
+  order_ = natural(ndim_);
+}
+
+void Compiler::crop(const Stage& stage) {
+  if (stage.transposed) {
+    for (int axis = 0; axis < ndim_; ++axis) current_ = shifted(current_, axis + 1, stage.after.halo[axis][0]);
+    current_.region = block(stage.after);
+    return;
+  }
+  Region core = block(stage.before);
+  for (int axis = 0; axis < ndim_; ++axis) {
+    core.lo[axis + 1] = stage.before.halo[axis][0];
+    core.hi[axis + 1] -= stage.before.halo[axis][1];
+  }
+  current_ = clipped(current_, core, element_);
+  for (int axis = 0; axis < ndim_; ++axis) current_ = shifted(current_, axis + 1, -stage.before.halo[axis][0]);
+  current_.region = block(stage.after);
+}
+
+}  // namespace decompops

@@ -1,0 +1,100 @@
+// Cells and where they lie: everything that the kernels do is to move cells from some pieces of memory to others.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "common/plan.h"
+
+namespace decompops {
+
+// A box of cells. Axis 0 is the batch (all leading axes in one): grid axis i is axis i + 1 here.
+struct Region {
+  PerAxis<Index> lo, hi;
+
+  int axes() const { return lo.size(); }
+  Index count(int axis) const { return hi[axis] - lo[axis]; }
+  PerAxis<Index> counts() const;
+  Index volume() const;
+  bool empty() const { return volume() == 0; }
+  Region with(int axis, Index low, Index high) const;
+  Region shifted(int axis, Index by) const;
+};
+
+Region intersection(const Region& a, const Region& b);
+// The parts of `whole` that none of `parts` covers.
+std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts);
+
+// Calls `body(part)` for all boxes of at most `cells` cells that `region` consists of.
+template <class Body>
+void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body, int axis = 0) {
+  if (axis == region.axes()) return body(region);
+  for (Index low = region.lo[axis]; low < region.hi[axis]; low += cells[axis]) {
+    for_boxes(region.with(axis, low, std::min(low + cells[axis], region.hi[axis])), cells, body, axis + 1);
+  }
+}
+
+// Where cells are found at run time. From `kScratch` on they hold a whole block; of a block that is exchanged in pieces,
+// each of the two that are under way at a time has as many of its own, `kOwn` and twice `kOwn` further on.
+enum Buffer : int {
+  kInput,
+  kResult,
+  kPlane,
+  kScratch,
+  kScratch2,
+  kSend,
+  kReceive,
+  kReceive2,
+  kOwn = kReceive2 + 1 - kScratch,
+  kBuffers = kScratch + 3 * kOwn
+};
+
+// A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes into it.
+struct Piece {
+  Buffer buffer;
+  Index offset;
+  PerAxis<Index> stride;  // in elements
+  Region region;
+  int owner = -1;  // the place in the mesh of the rank whose buffer it is; -1: this rank's own
+};
+
+// Where the buffers of a rank are.
+using Addresses = std::array<std::byte*, kBuffers>;
+
+// The memory that a rank's pieces lie in. Those of other ranks are `others`, by their place in the mesh.
+struct Memory {
+  Addresses own;
+  const Addresses* others = nullptr;
+
+  std::byte* operator[](const Piece& piece) const {
+    return (piece.owner < 0 ? own : others[piece.owner])[piece.buffer] + piece.offset;
+  }
+};
+
+// A block as a set of pieces. Cells of `region` that no piece has are zero.
+struct Field {
+  Region region;
+  std::vector<Piece> pieces;
+};
+
+// Grid axes as they are numbered.
+PerAxis<int> natural(int ndim);
+// A box of cells without gaps, stored in `order` of grid axes, last one fastest.
+Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int>& order);
+Piece dense(Buffer buffer, Index offset, const Region& region);
+// `cells` cells, one after the other.
+Piece flat(Buffer buffer, Index offset, Index cells);
+// A dense box with gaps where steps along an axis would otherwise stay in the same cache set; with the bytes from its first
+// cell to the end of its last gap.
+Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
+Index span(const Piece& piece, Index element);
+// Other cells, `region`, of the memory that a piece lies in; the part of a piece that lies in `region`.
+Piece placed(const Piece& piece, const Region& region, Index element);
+Piece clipped(const Piece& piece, const Region& region, Index element);
+Field clipped(const Field& field, const Region& region, Index element);
+// The same cells, counted from another origin.
+Field shifted(Field field, int axis, Index by);
+
+}  // namespace decompops

@@ -1,0 +1,181 @@
+#include "cpu/program.h"
+
+#include <algorithm>
+
+#include "cpu/compiler.h"
+
+namespace decompops {
+namespace {
+
+// What of a plane of intermediate results stays in cache (a share of the second level's size on today's processors).
+constexpr Index kPlaneBytes = Index{1} << 20;
+
+}  // namespace
+
+Compiler::Compiler(const Plan& plan, Index batch, Index element, Number number, int place)
+    : plan_(plan),
+      batch_(batch),
+      number_(number),
+      real_bytes_(number == Number::f64 || number == Number::c128 ? 8 : 4),
+      ndim_(plan.source.ndim()),
+      place_(plan.mesh, place) {
+  order_ = plan.source.order;
+  element_ = element;
+  current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
+}
+
+Program Compiler::run() {
+  for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
+    if (plan_.stages[i].kind == Stage::Kind::pieces) {
+      i = add_pieces(i);
+    } else {
+      add(i);
+    }
+  }
+  finish();
+  return std::move(program_);
+}
+
+void Compiler::add(std::size_t index) {
+  const Stage& stage = plan_.stages[index];
+  if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::move) settle();
+  switch (stage.kind) {
+    case Stage::Kind::move: return move(stage);
+    case Stage::Kind::fourier: return transform(stage);
+    case Stage::Kind::extend: return stage.transposed ? reduce(index) : extend(index);
+    case Stage::Kind::crop: return crop(stage);
+    case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
+    case Stage::Kind::pieces:
+    case Stage::Kind::joined: break;
+  }
+  throw Failure("the kernels have no such stage");  // `decode` has refused it
+}
+
+void Compiler::copy(const Field& to, bool sum) {
+  const bool stream = to.region.volume() * element_ >= kStreamBytes;
+  program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
+}
+
+// --- Transforms: collected until it is known where their results go.
+
+void Compiler::transform(const Stage& stage) {
+  using Kind = Transform::Kind;
+  std::vector<int> axes = stage.axes;
+  const int halved = axes.back();
+  // A real transform begins with the halved axis, its inverse ends with it. Otherwise the axis that has just become
+  // whole comes first: its lines are put together from the pieces received while they are transformed.
+  if (stage.transform.kind == Kind::r2c) {
+    std::rotate(axes.begin(), axes.end() - 1, axes.end());
+  } else if (stage.transform.kind != Kind::c2r) {
+    auto first = std::find(axes.begin(), axes.end(), gathered_);
+    if (first != axes.end()) std::rotate(axes.begin(), first, first + 1);
+  }
+  const Blocks& points = stage.transform.kind == Kind::c2r ? stage.after : stage.before;
+  for (int axis : axes) {
+    const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
+    pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
+  }
+  if (!scaled_) pending_.front().scale = plan_.scale;
+  scaled_ = true;
+}
+
+// The last results go to `to`, or to scratch memory.
+void Compiler::flush(const Field* to) {
+  Sweep sweep{{}, false, real_bytes_};
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    const Lines& lines = pending_[i];
+    bool last = i + 1 == pending_.size();
+    element_ = element_after(lines);
+    Region region = current_.region.with(lines.axis, 0, lines.cells_out());
+    Field result = last ? (to ? *to : in_scratch(region, sweep)) : between(region, lines, pending_[i + 1], sweep);
+    const bool stream = !sweep.planes || last ? region.volume() * element_ >= kStreamBytes : false;
+    sweep.passes.push_back({lines, current_, result, stream});
+    current_ = result;
+    // Two passes share a plane; a third one starts again.
+    if (sweep.planes && sweep.passes.size() < 2 && !last) continue;
+    program_.steps.push_back(sweep);
+    sweep.passes.clear();
+    sweep.planes = false;
+  }
+  pending_.clear();
+}
+
+// Memory for the results of one pass until the next pass reads them: one plane if it fits into the cache, else a block.
+Field Compiler::between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
+  // Lines are taken side by side along the last axis, those along it side by side along the one before: only planes of
+  // both hold whole tiles of both passes.
+  Region plane = region;
+  for (int axis = 0; axis < ndim_ - 1; ++axis) plane = plane.with(axis, 0, 1);
+  const bool last_two = lines.axis != next.axis && std::min(lines.axis, next.axis) == ndim_ - 1;
+  if (last_two && sweep.passes.empty() && plane.volume() * element_ <= kPlaneBytes) {
+    sweep.planes = true;
+    reserve(kPlane, plane.volume() * element_);
+    Piece piece = dense(kPlane, 0, plane);
+    for (int axis = 0; axis < ndim_ - 1; ++axis) piece.stride[axis] = 0;  // every plane lies in the same memory
+    piece.region = region;
+    return {region, {piece}};
+  }
+  return in_scratch(region, sweep);
+}
+
+// While the second pass over planes writes, the first one still has planes to read: what it reads from is not free yet.
+Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
+  const Field& read = sweep.passes.empty() ? current_ : sweep.passes.front().from;
+  return {region, {dense(scratch(region, read), 0, region)}};
+}
+
+// Computes the pending transforms into one array, for a stage that cannot read their results from messages.
+void Compiler::settle() {
+  if (pending_.empty()) return;
+  flush(nullptr);
+  order_ = natural(ndim_);
+}
+
+// Scratch memory that `read` does not lie in.
+Buffer Compiler::scratch(const Region& region, const Field& read) {
+  const Buffer buffer = free_of(read, in_slot(kScratch));
+  reserve(buffer, region.volume() * element_);
+  return buffer;
+}
+
+bool Compiler::lies_in(const Field& field, Buffer buffer) {
+  return std::any_of(field.pieces.begin(), field.pieces.end(),
+                     [buffer](const Piece& piece) { return piece.buffer == buffer; });
+}
+
+Buffer Compiler::free_of(const Field& field, Buffer buffer) {
+  return lies_in(field, buffer) ? static_cast<Buffer>(buffer + 1) : buffer;
+}
+
+// The block after the pending transforms.
+Region Compiler::result_region() const {
+  Region region = current_.region;
+  for (const Lines& lines : pending_) region = region.with(lines.axis, 0, lines.cells_out());
+  return region;
+}
+
+// The bytes of a cell after a transform.
+Index Compiler::element_after(const Lines& lines) const {
+  return real_bytes_ * (lines.transform.kind == Transform::Kind::c2r ? 1 : 2);
+}
+
+// --- The result.
+
+Field Compiler::result() const {
+  const Region region = decompops::block(plan_.target, batch_);
+  return {region, {dense(kResult, 0, region, plan_.target.order)}};
+}
+
+bool Compiler::has_result() const { return current_.pieces.size() == 1 && current_.pieces[0].buffer == kResult; }
+
+void Compiler::finish() {
+  const Field to = result();
+  if (!pending_.empty()) return flush(&to);
+  if (!has_result()) copy(to);
+}
+
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place) {
+  return Compiler(plan, batch, element, number, place).run();
+}
+
+}  // namespace decompops

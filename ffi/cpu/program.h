@@ -1,0 +1,52 @@
+// A plan made ready to run on this rank: which cells go where, step by step.
+
+#pragma once
+
+#include <variant>
+
+#include "cpu/copy.h"
+#include "cpu/halo.h"
+#include "cpu/lines.h"
+#include "cpu/pieces.h"
+
+namespace decompops {
+
+// Moves the cells of `from` to `to`; what `from` does not have becomes zero. With `sum`, pieces of `from` may overlap
+// and are added up. With `stream`, the result bypasses the cache.
+struct Copy {
+  Field from, to;
+  Index element;
+  bool sum, stream;
+  Number number;
+};
+
+// One-dimensional transforms, one after the other. With `planes`, all of them for one index of every other axis before the
+// next, so that what lies between stays in cache.
+struct Sweep {
+  struct Pass {
+    Lines lines;
+    Field from, to;
+    bool stream;
+  };
+  std::vector<Pass> passes;
+  bool planes;
+  Index real_bytes;
+};
+
+// The start of an exchange, and the end of the one that was started first of those under way.
+struct Start {
+  Exchange exchange;
+};
+struct Finish {};
+
+using Step = std::variant<Copy, Sweep, Exchange, Start, Finish>;
+
+struct Program {
+  std::vector<Step> steps;
+  std::array<Index, kBuffers> bytes{};  // of each buffer that the program owns
+};
+
+// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
+
+}  // namespace decompops

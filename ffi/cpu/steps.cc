@@ -1,0 +1,94 @@
+#include "cpu/steps.h"
+
+namespace decompops {
+namespace {
+
+// A share of `region`, cut along the first one of grid axes and batch that has enough cells, or else the one that has most;
+// not along `whole`, two axes or one twice.
+Region share_of(const Region& region, const Share& share, int whole = -1, int whole_too = -1) {
+  if (share.parts == 1) return region;
+  int best = -1;
+  for (int i = 0; i < region.axes(); ++i) {
+    const int axis = (i + 1) % region.axes();
+    if (axis == whole || axis == whole_too) continue;
+    if (best < 0 || region.count(axis) > region.count(best)) best = axis;
+    if (region.count(axis) >= share.parts) {
+      best = axis;
+      break;
+    }
+  }
+  const Index low = region.lo[best], count = region.count(best);
+  return region.with(best, low + count * share.part / share.parts, low + count * (share.part + 1) / share.parts);
+}
+
+void copy_piece(const Copy& step, const Piece& from, const Piece& to, bool further, const Memory& memory) {
+  const Strides counts = from.region.counts();
+  if (step.sum && further) return add(memory[to], to.stride, memory[from], from.stride, counts, step.number);
+  const Access access = step.stream ? Access::stream : Access::plain;
+  copy(memory[to], to.stride, memory[from], from.stride, counts, step.element, access);
+}
+
+}  // namespace
+
+Addresses addresses_of(const Program& program, const void* input, void* result, Workspace& workspace, int threads) {
+  Addresses addresses;
+  for (int i = 0; i < kBuffers; ++i) {
+    const auto buffer = static_cast<Buffer>(i);
+    addresses[i] = workspace.get(buffer, program.bytes[i] * (buffer == kPlane ? threads : 1));
+  }
+  addresses[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
+  addresses[kResult] = static_cast<std::byte*>(result);
+  return addresses;
+}
+
+void carry_out(const Copy& step, const Share& share, const Work& work) {
+  const auto& pieces = step.from.pieces;
+  const Region mine = share_of(step.to.region, share);
+  for (const Piece& whole : step.to.pieces) {
+    const Piece to = clipped(whole, mine, step.element);
+    if (to.region.empty()) continue;
+    std::vector<Region> copied;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!step.sum || i == 0) copied.push_back(pieces[i].region);
+    }
+    for (const Region& gap : difference(to.region, copied)) {
+      const Piece part = clipped(to, gap, step.element);
+      zero(work.memory[part], part.stride, gap.counts(), step.element);
+    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Region common = intersection(pieces[i].region, to.region);
+      if (common.empty()) continue;
+      copy_piece(step, clipped(pieces[i], common, step.element), clipped(to, common, step.element), i > 0, work.memory);
+    }
+  }
+  finish_streams();
+}
+
+void carry_out(const Sweep& sweep, const Share& share, const Work& work) {
+  auto pass_over = [&](const Sweep::Pass& pass, const Region& region, const Memory& memory) {
+    transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, work.planning, memory,
+                    share.thread == 0 ? work.between : nullptr);
+  };
+  Region region = sweep.passes.front().from.region;
+  for (const auto& pass : sweep.passes) {
+    for (int axis = 0; axis < region.axes(); ++axis) {
+      region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
+    }
+  }
+  const int first = sweep.passes.front().lines.axis, last = sweep.passes.back().lines.axis;
+  const Region part = share_of(region, share, first, last);
+  if (sweep.planes) {
+    Memory memory = work.memory;
+    memory.own[kPlane] += share.thread * work.plane_bytes;
+    auto cells = PerAxis<Index>::filled(part.axes(), 1);
+    for (int axis : {first, last}) cells[axis] = part.count(axis);
+    for_boxes(part, cells, [&](const Region& plane) {
+      for (const auto& pass : sweep.passes) pass_over(pass, plane, memory);
+    });
+  } else {
+    pass_over(sweep.passes.front(), part, work.memory);
+  }
+  finish_streams();
+}
+
+}  // namespace decompops

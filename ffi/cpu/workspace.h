@@ -1,0 +1,51 @@
+// Memory that operators work in. It grows to what the largest of them needs and is used again by all.
+
+#pragma once
+
+#include <sys/mman.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+
+#include "cpu/pieces.h"
+
+namespace decompops {
+
+class Workspace {
+ public:
+  std::byte* get(Buffer buffer, Index bytes) {
+    Block& block = blocks_[buffer];
+    if (block.bytes < bytes) {
+      block.memory.reset();
+      const Index unit = bytes < kHugePage ? kSmallPage : kHugePage;
+      const Index whole = ceil_div(bytes, unit) * unit;
+      block.memory.reset(static_cast<std::byte*>(std::aligned_alloc(unit, whole)));
+      if (!block.memory) throw Failure("no memory for " + std::to_string(bytes) + " bytes of work space");
+#ifdef MADV_HUGEPAGE
+      madvise(block.memory.get(), whole, MADV_HUGEPAGE);
+#endif
+      block.bytes = whole;
+    }
+    return block.memory.get();
+  }
+
+  Index bytes() const {
+    Index sum = 0;
+    for (const Block& block : blocks_) sum += block.bytes;
+    return sum;
+  }
+
+ private:
+  static constexpr Index kSmallPage = Index{1} << 12, kHugePage = Index{1} << 21;
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  struct Block {
+    std::unique_ptr<std::byte, Free> memory;
+    Index bytes = 0;
+  };
+  std::array<Block, kBuffers> blocks_;
+};
+
+}  // namespace decompops

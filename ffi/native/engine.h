@@ -1,0 +1,82 @@
+// What all operators of a process share: memory to work in, threads, and who waits for whom.
+
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu/fft.h"
+#include "cpu/runner.h"
+#include "cpu/workspace.h"
+#include "native/ensemble.h"
+
+namespace decompops::native {
+
+// One device in one execution of an operator. `done` gets the error's text, empty for none; it must not throw.
+struct Arrival {
+  int place;
+  int device;
+  const void* input;
+  void* result;
+  std::function<void(const std::string&)> done;
+};
+
+// One execution of an operator, in which all devices of a mesh meet.
+struct Meeting {
+  std::string label;
+  std::vector<int> devices;  // in the order of the mesh
+  std::vector<std::optional<Arrival>> arrivals;
+  int arrived = 0;
+  std::string failure;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  double reported = 0;
+};
+
+class Engine {
+ public:
+  // The one of this process. It is never destroyed: a forked child has its memory, but not its threads.
+  static Engine& get();
+
+  // Brings a device to a meeting. The last one to come calls `run` on all arrivals, and then `done` of its own; the others'
+  // are called by threads of their own, because XLA goes on with a device's program in the thread that calls it. `key` says
+  // which meeting it is. Throws if the device cannot come.
+  void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
+              const std::function<void(const Meeting&)>& run);
+  // Runs the programs of an ensemble on the blocks of all devices.
+  void run(const Ensemble& ensemble, const Meeting& meeting, int threads, Planning planning);
+  // Messages and bytes that devices have handed to each other, and the bytes of work space held.
+  std::array<Index, 3> counts();
+  void set_limits(double timeout, double limit);
+
+ private:
+  using Key = std::tuple<const void*, std::int64_t, int>;
+
+  void finish(const Arrival& arrival, const std::string& error);
+  void watch();
+  void fail(Meeting& meeting, const std::string& reason);
+
+  const int process_ = getpid();
+  std::mutex meetings_mutex_;
+  std::condition_variable changed_;
+  std::map<Key, Meeting> meetings_;
+  std::map<int, std::unique_ptr<Runner>> finishers_;  // one for each device
+  std::thread watcher_;
+  double timeout_ = 60, limit_ = 600;
+
+  std::mutex run_mutex_;  // one ensemble at a time: all use the same memory
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  Index messages_ = 0, sent_bytes_ = 0;
+};
+
+}  // namespace decompops::native

@@ -1,0 +1,13 @@
+// What XLA calls.
+
+#pragma once
+
+namespace decompops::native {
+
+// The handlers that XLA calls when it compiles an operator and when it runs it, and the type of the state in between.
+void* instantiate_handler();
+void* execute_handler();
+void* site_type_id();
+void* site_type_info();
+
+}  // namespace decompops::native
