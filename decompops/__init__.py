@@ -12,6 +12,7 @@ from ._autotune.trial import Trial as Trial
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.mpi import MPI as MPI
+from ._backend.native import Native as Native
 from ._backend.xla import XLA as XLA
 from ._basis.cells import Cells as Cells
 from ._basis.chebyshev import Chebyshev as Chebyshev

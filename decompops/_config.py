@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, get_args
 
+from jax.sharding import AbstractMesh, Mesh
+
+from ._backend import native
 from ._backend.base import AbstractBackend
 from ._backend.cudecomp import HaloBackend, TransposeBackend
+from ._backend.native import Native
 from ._backend.xla import XLA
 from ._registry import make_backend
 
@@ -19,14 +23,15 @@ _NAMES = {"transpose_backend": get_args(TransposeBackend), "halo_backend": get_a
 class Config:
     """The defaults that operators are built with: `dops.config`.
 
-    - `backend`: an instance such as `dops.XLA()`, or a name: "xla", "mpi", "cudecomp", or that of another registered
-      backend.
+    - `backend`: an instance such as `dops.XLA()`, or a name: "xla", "native", "mpi", "cudecomp", or that of another
+      registered backend.
     - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, by cuDecomp's own names in lower case
       ("nccl", "nvshmem_pl", ...).
 
     What is not set here is taken from the environment (`DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`,
-    `DECOMPOPS_HALO_BACKEND`), and else is `XLA()` and NCCL. An operator reads the defaults once, when
-    it is built; a later change does not alter it.
+    `DECOMPOPS_HALO_BACKEND`). Else `backend` is `None`: operators on CPU devices of this process get `Native()`, if
+    its kernels work here, and all others `XLA()`. An operator reads the defaults once, when it is built; a later change
+    does not alter it.
     """
 
     __slots__ = ("_context", "_process")  # so that a misspelt option is an error
@@ -36,8 +41,8 @@ class Config:
         self._context: ContextVar[dict[str, Any] | None] = ContextVar("decompops", default=None)
 
     @property
-    def backend(self) -> AbstractBackend:
-        return self._get("backend") or XLA()
+    def backend(self) -> AbstractBackend | None:
+        return self._get("backend")
 
     @property
     def transpose_backend(self) -> str | None:
@@ -100,6 +105,9 @@ def _checked_option(name: str, value: Any, label: str) -> Any:
     return value.lower()
 
 
-def resolve_backend(backend: AbstractBackend | str | None) -> AbstractBackend:
-    """The backend to build an operator with: the argument, else the default."""
-    return (_checked_option("backend", backend, "backend") or config.backend).resolved(config)
+def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh | None = None) -> AbstractBackend:
+    """The backend to build an operator with: the argument, else the default, which depends on the mesh."""
+    chosen = _checked_option("backend", backend, "backend") or config.backend
+    if chosen is None:
+        chosen = Native() if mesh is not None and native.is_local(mesh) and native.works() else XLA()
+    return chosen.resolved(config)

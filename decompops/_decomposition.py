@@ -60,6 +60,7 @@ class Decomposition(eqx.Module):
     axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
     pad: bool = eqx.field(static=True)
     backend: AbstractBackend = eqx.field(static=True)
+    _is_open: bool = eqx.field(static=True)  # whether the backend is chosen when the mesh is known
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Decomposition(eqx.Module):
                 raise ValueError(f"`ndim` must be that of the decomposition, {mesh.ndim}; got {ndim}.")
             axes = mesh.axes if axes is None and mesh.has_mesh else axes
             pad = mesh.pad if pad is None else pad
-            backend = mesh.backend if backend is None else backend
+            backend = mesh.backend if backend is None and not mesh._is_open else backend
             mesh = mesh.mesh
         ndim = None if ndim is None else check_count("ndim", ndim)
         self.shape = None if shape is None else check_shape("shape", shape, ndim)
@@ -104,7 +105,8 @@ class Decomposition(eqx.Module):
         self.mesh = _mesh(mesh)
         self.axes = _axes(axes, self.mesh, self.ndim)
         self.pad = False if pad is None else check_flag("pad", pad)
-        self.backend = resolve_backend(backend)
+        self.backend = resolve_backend(backend, self.mesh)
+        self._is_open = backend is None and not self.has_mesh
         if self.has_mesh:
             self.backend.check(self.mesh)
             if self.shape is not None:
@@ -117,8 +119,8 @@ class Decomposition(eqx.Module):
 
     def on(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
         """The same decomposition, built without a mesh, on `mesh`."""
-        axes = self.axes or None
-        return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=self.backend)
+        axes, backend = self.axes or None, None if self._is_open else self.backend
+        return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=backend)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -7,11 +7,12 @@ from importlib.metadata import EntryPoint
 from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
 from ._backend.mpi import MPI
+from ._backend.native import Native
 from ._backend.xla import XLA
 
 
 GROUP = "decompops.backends"
-_registered: dict[str, type[AbstractBackend]] = {"xla": XLA, "mpi": MPI, "cudecomp": CuDecomp}
+_registered: dict[str, type[AbstractBackend]] = {"xla": XLA, "native": Native, "mpi": MPI, "cudecomp": CuDecomp}
 
 
 def register_backend(name: str, backend_class: type[AbstractBackend]) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
 from . import __version__, _selftest as selftest
 from ._backend.base import AbstractBackend
@@ -97,6 +99,8 @@ def _info() -> int:
 def _selftest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     backend = _start(parser, options.backend)
     devices = _devices(options)
+    if options.backend is None:
+        backend = resolve_backend(None, Mesh(np.array(devices), ("x",)))
     failed = passed = 0
     for outcome in selftest.run(backend, devices):
         mesh = "x".join(map(str, outcome.mesh))
@@ -175,6 +179,8 @@ def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         if found := targets.problem() if options.on_paper else "it goes with --on-paper":
             parser.error(f"argument --target: {found}")
     devices = _devices(options)
+    if options.backend is None and options.overlap is None and not options.on_paper:
+        backend = resolve_backend(None, Mesh(np.array(devices), ("x",)))
     shapes = [shape * options.ndim if len(shape) == 1 else shape for shape in options.shape]
     for shape in shapes:
         if math.prod(shape) > MOST_CELLS:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .._config import Config
+    from .._plan.lower import Wire
 
 
 class Counters(NamedTuple):
@@ -89,6 +90,8 @@ class AbstractBackend(abc.ABC):
     launcher: ClassVar[str] = ""
     # Into how many pieces exchanges are split, to overlap them with transforms. A backend may have a field for it.
     overlap: int = 1
+    # The narrower type in which exchanges between pencils send. A backend may have a field for it.
+    wire: "Wire | None" = None
 
     def start(self) -> None:  # noqa: B027 - most have nothing to do
         """Start JAX in this process of a program run by `launcher`. The command line calls it before it uses JAX."""

@@ -12,12 +12,13 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from .._blocks import Blocks, MeshAxis, axis_names
-from .._plan.lower import Chunks
+from .._plan.lower import Chunks, Wire
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
 from . import grids, launch
 from .base import AbstractBackend, Call, check_overlap
 from .execute import lowered
+from .wire import check_wire
 from .xla import extend_or_add, move, pad_end
 from .xla_halo import Message, messages_of, permute
 
@@ -46,6 +47,8 @@ class CuDecomp(AbstractBackend):
     - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
     - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. cuDecomp then needs less
         work space; but XLA runs its transposes and the transforms one after the other.
+    - `wire`: the type in which exchanges between pencils send wider numbers: "float32", "bfloat16", "float16".
+        XLA then exchanges them. `None` sends the field's own type. docs/performance.md has the bytes and errors.
 
     Call `CuDecomp.initialize()` first.
     """
@@ -54,6 +57,7 @@ class CuDecomp(AbstractBackend):
     halo: HaloBackend | None = None
     communicator: str = "world"
     overlap: int = field(default=1, kw_only=True)
+    wire: Wire | None = field(default=None, kw_only=True)
 
     differentiable_block: ClassVar[bool] = False
     launcher: ClassVar[str] = "mpiexec -n 4"
@@ -65,6 +69,7 @@ class CuDecomp(AbstractBackend):
         if not isinstance(self.communicator, str):
             raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
         check_overlap(self.overlap)
+        check_wire(self.wire)
 
     @staticmethod
     def initialize(
@@ -138,7 +143,7 @@ class CuDecomp(AbstractBackend):
             return 0
         match stage:
             case Move():
-                return int(stage.mesh_axis is not None and not stage.is_partial)
+                return int(self.wire is None and stage.mesh_axis is not None and not stage.is_partial)
             case _:
                 return int(isinstance(stage, Extend))
 

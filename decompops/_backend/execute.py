@@ -2,26 +2,33 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 from jax import Array, lax
 
-from .._plan.lower import Chunks, Segment, schedule
+from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
-from .._plan.stage import AbstractStage
+from .._plan.stage import AbstractStage, Move
 from .base import AbstractBackend, Call
+from .wire import is_narrower, send_narrow
 from .xla import assembled, run_stage
 
 
 def run_on_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
     fields = math.prod(block.shape[: -call.plan.source.ndim]) if call.backend.overlap > 1 else 1
-    for part in lowered(call.plan, call.backend, call.platform, fields):
+    wire = call.backend.wire if is_narrower(call.backend.wire, np.dtype(block.dtype)) else None
+    for part in lowered(call.plan, call.backend, call.platform, fields, wire):
         block = _run_pieces(part, block, call) if isinstance(part, Chunks) else _run(part, block, call)
     return block
 
 
 def _run(segment: Segment, block: Array, call: Call) -> Array:
+    if segment.wire is not None:
+        (move,), plain = segment.plan.stages, replace(segment, wire=None)
+        assert isinstance(move, Move) and move.mesh_axis is not None  # noqa: PT018
+        return send_narrow(lambda b: _run(plain, b, call), block, segment.wire, move.before.ndim, move.mesh_axis)
     if segment.native:
         result = call.backend.run(segment.plan, block, call)
         return _checked(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
@@ -67,6 +74,8 @@ def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str)
 
 
 @functools.lru_cache(maxsize=1024)
-def lowered(plan: Plan, backend: AbstractBackend, platform: str, fields: int) -> tuple[Segment | Chunks, ...]:
+def lowered(
+    plan: Plan, backend: AbstractBackend, platform: str, fields: int, wire: Wire | None = None
+) -> tuple[Segment | Chunks, ...]:
     """What `backend` runs of `plan`, in order, where a block has `fields` fields in its leading batch axes."""
-    return schedule(plan, backend.takes, platform, backend.overlap, fields)
+    return schedule(plan, backend.takes, platform, backend.overlap, fields, wire)

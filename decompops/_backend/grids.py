@@ -59,7 +59,7 @@ class Search:
 
 def problem() -> str | None:
     """What keeps the kernels over cuDecomp from working in this process, and what to do; `None` if nothing does."""
-    return library.build()["cudecomp"] or library.mpi_problem() or library.loading_problem("decompops_cudecomp")
+    return library.build()["cudecomp_problem"] or library.mpi_problem() or library.loading_problem("decompops_cudecomp")
 
 
 @functools.cache

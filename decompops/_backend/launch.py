@@ -13,8 +13,9 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from . import caller, grids, library
+from . import caller, grids
 from .ending import end_together
+from .library import OVER_MPI
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,22 @@ class Limits:
 
 def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool) -> None:
     """What `MPI.initialize` does."""
-    library.load()
+    OVER_MPI.load()
     first = not known
 
     def make_known(communicator: Any) -> int:
-        library.call("add_communicator", len(known), communicator.py2f())
+        OVER_MPI.call("add_communicator", len(known), communicator.py2f())
         if first:
-            library.register()
-            library.call("set_limits", limits.timeout, limits.limit or 0.0)
-            library.call("watch_signals")
+            OVER_MPI.register()
+            OVER_MPI.call("set_limits", limits.timeout, limits.limit or 0.0)
+            OVER_MPI.call("watch_signals")
             if reuse_memory:
                 _reuse_memory()
             caller.adopt_main_thread()
             end_together(
                 communicator,
-                give_up=lambda why: library.call("give_up", why.encode(errors="replace")),
-                leave=lambda: library.call("leave"),
+                give_up=lambda why: OVER_MPI.call("give_up", why.encode(errors="replace")),
+                leave=lambda: OVER_MPI.call("leave"),
             )
         return len(known)
 

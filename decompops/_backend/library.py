@@ -6,15 +6,16 @@ import hashlib
 import importlib.metadata
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from . import fft_library
 from .base import Counters
 
 
-TARGET = "decompops_run_plan"
 # The kernels' sources, in a clone: an editable install may have older kernels.
 SOURCES = Path(__file__).parents[2] / "ffi"
 # What mpi4py calls the libraries that share MPICH's binary interface, and its header's name in the build.
@@ -23,22 +24,108 @@ _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", 
 
 @functools.cache
 def build() -> dict[str, str]:
-    """What the build found: `problem` (empty if the MPI kernels were built), `mpi`, `fftw`, `openmp`, `axes` (the most
-    that a grid may have), `cudecomp` (like `problem`, for the kernels over cuDecomp)."""
+    """What the build found: `problem` (empty if kernels were built), `ducc`, `axes` (the most that a grid may have),
+    `mpi`, `mpi_problem` and `cudecomp_problem` (like `problem`, for the kernels over MPI and cuDecomp)."""
     where = folder()
     if where is None:
         missing = "this copy of decompops was not installed with pip, which builds the kernels"
-        return {"problem": missing, "cudecomp": missing}
+        return {"problem": missing, "mpi_problem": missing, "cudecomp_problem": missing, "ducc": "no"}
     return json.loads((where / "build.json").read_text())
 
 
-def problem() -> str | None:
-    """What keeps the MPI kernels from working in this process, and what to do; `None` if nothing does."""
-    return build()["problem"] or mpi_problem() or loading_problem("decompops_mpi")
+@dataclass(frozen=True)
+class Kernels:
+    """A compiled library that runs plans.
+
+    - `name`: that of its file, and of its target for XLA.
+    - `backend`: what users write for the backend that it serves.
+    """
+
+    name: str
+    backend: str
+
+    def problem(self) -> str | None:
+        """What keeps these kernels from working in this process, and what to do; `None` if nothing does."""
+        return build()["problem"] or loading_problem(self.name) or _fft_problem()
+
+    @functools.cache  # noqa: B019 - there are two of these, for the life of the process
+    def load(self) -> ctypes.CDLL:
+        """The library. Raises `ImportError` with what to do where it does not work."""
+        if found := self.problem():
+            raise ImportError(f"`backend={self.backend}` does not work here: {found}.")
+        library = open_kernels(self.name)
+        library.decompops_error.restype = ctypes.c_char_p
+        library.decompops_set_limits.argtypes = [ctypes.c_double, ctypes.c_double]
+        if (found := fft_library.find()) and library.decompops_load_fftw(found.double.encode(), found.single.encode()):
+            raise ImportError(f"`backend={self.backend}` does not work here: {library.decompops_error().decode()}.")
+        return library
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of the library. Raises `RuntimeError` with what it says where it fails."""
+        if getattr(self.load(), f"decompops_{function}")(*arguments) != 0:
+            raise RuntimeError(self.load().decompops_error().decode())
+
+    @functools.cache  # noqa: B019 - there are two of these, for the life of the process
+    def register(self) -> str:
+        """Make the kernels known to XLA; the name of the target."""
+        jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
+        library = self.load()
+        types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
+        stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
+        register_targets({self.name: stages}, platform="cpu", types={f"{self.name}_site": types})
+        return self.name
+
+    def counters(self) -> Counters:
+        """What the kernels have done so far in this process."""
+        numbers = (ctypes.c_int64 * 3)()
+        self.call("count", numbers)
+        return Counters(*numbers)
+
+
+@dataclass(frozen=True)
+class MpiKernels(Kernels):
+    """The ones over MPI."""
+
+    def problem(self) -> str | None:
+        return build()["mpi_problem"] or mpi_problem() or super().problem()
+
+    def load(self) -> ctypes.CDLL:
+        library = super().load()
+        if not library.decompops_mpi_runs():
+            raise ImportError(
+                f"`backend={self.backend}` does not work here: the kernels are linked to another copy of MPI than "
+                "mpi4py has loaded. Reinstall decompops where that one's mpicxx comes first on the PATH."
+            )
+        library.decompops_give_up.argtypes = [ctypes.c_char_p]
+        return library
+
+
+NATIVE = Kernels("decompops_native", "Native()")
+OVER_MPI = MpiKernels("decompops_mpi", "MPI()")
+
+
+def has_fft() -> bool:
+    """Whether the kernels can run Fourier transforms."""
+    return fft_library.find() is not None or build()["ducc"] == "yes"
+
+
+def fft_version() -> str | None:
+    """What runs the Fourier transforms of the kernels; `None` for nothing."""
+    if found := fft_library.find():
+        return found.version
+    return "DUCC" if build()["ducc"] == "yes" else None
+
+
+def _fft_problem() -> str | None:
+    try:
+        fft_library.find()
+    except (ImportError, ValueError) as error:
+        return str(error).rstrip(".")
+    return None
 
 
 def mpi_problem() -> str | None:
-    """The same, where the kernels were built: what is wrong with MPI."""
+    """What is wrong with MPI, where the kernels were built for one."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -56,36 +143,13 @@ def mpi_problem() -> str | None:
 
 
 def missing_features() -> str | None:
-    """The optional features that the kernels were built without, and how to get them; `None` for none."""
-    missing = {
-        "fftw": "without FFTW, so that Fourier transforms stay with XLA: install its libraries in single and double "
-        "precision with their headers (Debian: libfftw3-dev), then reinstall decompops",
-        "openmp": "without OpenMP, so that `threads` must be 1",
-    }
-    return "; ".join(text for name, text in missing.items() if build()[name] == "no") or None
-
-
-@functools.cache
-def load() -> ctypes.CDLL:
-    """The library. Raises `ImportError` with what to do where it does not work."""
-    if found := problem():
-        raise ImportError(f"`backend=MPI()` does not work here: {found}.")
-    library = open_kernels("decompops_mpi")
-    if not library.decompops_mpi_runs():
-        raise ImportError(
-            "`backend=MPI()` does not work here: the kernels are linked to another copy of MPI than mpi4py has loaded. "
-            "Reinstall decompops where that one's mpicxx comes first on the PATH."
+    """What an installation has instead of all optional features, and how to get them."""
+    if fft_version() is None:
+        return (
+            "without a library for Fourier transforms, which stay with XLA: install FFTW in single and double "
+            "precision (Debian: libfftw3-double3 and libfftw3-single3; or pip install pyfftw)"
         )
-    library.decompops_error.restype = ctypes.c_char_p
-    library.decompops_set_limits.argtypes = [ctypes.c_double, ctypes.c_double]
-    library.decompops_give_up.argtypes = [ctypes.c_char_p]
-    return library
-
-
-def call(name: str, *arguments: Any) -> None:
-    """Call a function of the library. Raises `RuntimeError` with what it says where it fails."""
-    if getattr(load(), f"decompops_{name}")(*arguments) != 0:
-        raise RuntimeError(load().decompops_error().decode())
+    return f"with {fft_version()}"
 
 
 def open_kernels(name: str) -> ctypes.CDLL:
@@ -125,20 +189,10 @@ def stamp_of(library: ctypes.CDLL) -> str | None:
 
 def source_stamp(sources: Path) -> str:
     """The hash of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
-    files = [path for name in ("common", "cudecomp", "mpi") for path in (sources / name).rglob("*.*")]
+    files = [path for name in ("common", "cpu", "cudecomp", "mpi", "native") for path in (sources / name).rglob("*.*")]
     names = sorted(path.relative_to(sources).as_posix() for path in files if path.suffix in (".cc", ".h"))
     hashes = (f"{name} {hashlib.sha256((sources / name).read_bytes()).hexdigest()}\n" for name in names)
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-@functools.cache
-def register() -> None:
-    """Make the kernels known to XLA."""
-    jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
-    library = load()
-    types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
-    stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
-    register_targets({TARGET: stages}, platform="cpu", types={"decompops_site": types})
 
 
 def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str, Any] | None = None) -> None:
@@ -152,13 +206,6 @@ def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str,
             f"the kernels for {', '.join(targets)} were built for another JAX than {jax.__version__} ({error}). "
             "Reinstall decompops."
         ) from error
-
-
-def counters() -> Counters:
-    """What the kernels have done so far in this process."""
-    numbers = (ctypes.c_int64 * 3)()
-    call("count", numbers)
-    return Counters(*numbers)
 
 
 def pointer(library: ctypes.CDLL, name: str) -> Any:

@@ -14,9 +14,11 @@ from .._basis.base import AbstractLineTransform, Run
 from .._basis.real_to_real import row_major
 from .._blocks import MeshAxis
 from .._compat import most_fft_elements
+from .._plan.lower import Wire
 from .._plan.pieces import even_lengths
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 from .base import AbstractBackend, check_overlap
+from .wire import check_wire
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
 
@@ -36,12 +38,20 @@ class XLA(AbstractBackend):
     - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs then
         exchanges one piece while it transforms another. Complex transforms need less scratch memory; programs take
         longer to compile, above all for CPUs. 1 leaves programs as they are. See docs/performance.md.
+    - `wire`: the type in which exchanges between pencils send wider numbers: "float32", "bfloat16", "float16".
+        `None` sends the field's own type. docs/performance.md has the bytes and errors.
     """
 
     overlap: int = field(default=1, kw_only=True)
+    wire: Wire | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
         check_overlap(self.overlap)
+        check_wire(self.wire)
+
+    @property
+    def differentiable_block(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.wire is None  # JAX has no derivative of numbers that are taken for integers
 
     def problem(self) -> None:
         return None

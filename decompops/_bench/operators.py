@@ -12,8 +12,9 @@ from .._operator.halo import HaloExchange
 from .._operator.transform import Transform
 from .._operator.transpose import Transpose
 from .._plan.plan import Plan
-from .peers import Task, expected, of_transform, peers, weights, weights_of_half
+from .peers import expected, of_transform, peers, weights_of_half
 from .program import Operand, Problem, Program, random_field
+from .task import Task, weights
 
 
 TRANSPOSE = "transpose"

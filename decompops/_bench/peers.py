@@ -1,4 +1,4 @@
-"""What the benchmark compares single operators to: SciPy, `jnp.fft` on one device, jaxDecomp, mpi4py-fft.
+"""What the benchmark compares single operators to: `jnp.fft`, jaxDecomp, mpi4py-fft, and what host.py has.
 
 Everything works on one NumPy array `u` in natural order, the same in every process; `collect` brings a result back to
 that form, in every process.
@@ -6,10 +6,7 @@ that form, in every process.
 
 import importlib
 import math
-import os
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,61 +18,9 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from .._sharding import map_blocks
+from . import host
 from .program import Contestant, compile_for, gathered
-
-
-HALO_WIDTH = 2
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is to be computed of a field: the answer is the same for all contestants. `dtype` is the real one."""
-
-    operator: str
-    shape: tuple[int, ...]
-    mesh: Mesh
-    dtype: np.dtype
-    axis_contiguous: bool
-
-    @property
-    def halo(self) -> tuple[int, ...]:
-        """Its widths: along axes that devices divide."""
-        return tuple(HALO_WIDTH if parts > 1 else 0 for parts in self.parts)
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """How many devices divide each axis of the grid."""
-        sizes = self.mesh.devices.shape[: len(self.shape) - 1]
-        return *sizes, *[1] * (len(self.shape) - len(sizes))
-
-    @property
-    def kind(self) -> str:
-        """The plain operator: "fft", "rfft", "dct" (of type 2), "transpose", "halo"."""
-        return re.split("[+-]", self.operator)[0]
-
-    @property
-    def action(self) -> str:
-        """What is done with the transform: "" (nothing more), "inverse" or "gradient"."""
-        return self.operator.removeprefix(self.kind).lstrip("+-")
-
-    @property
-    def real(self) -> bool:
-        """Whether the field is real."""
-        return self.kind != "fft"
-
-    @property
-    def is_transform(self) -> bool:
-        return self.kind in ("fft", "rfft", "dct")
-
-    @property
-    def forward(self) -> "Task":
-        """The plain transform of the same field."""
-        return replace(self, operator=self.kind)
-
-
-def weights(*k: Any) -> Any:
-    """The weights of the spectral loss: `1 / (1 + |k|^2)`, of one array of wavenumbers for each axis."""
-    return 1 / sum((component**2 for component in k), 1)
+from .task import Task, pair, wavenumbers, weights
 
 
 def weights_of_half(*k: Array, last: int) -> Array:
@@ -97,7 +42,7 @@ def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> 
 def expected(task: Task, u: np.ndarray) -> np.ndarray:
     """The right answer, by SciPy where there is a transform."""
     if task.is_transform:
-        return _scipy(task, u)()
+        return host.scipy(task, u).run()
     if task.operator == "transpose":
         return u
     for axis, (width, parts) in enumerate(zip(task.halo, task.parts)):
@@ -111,55 +56,21 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
     """The contestants other than ours, by name, still to be made: one that does not apply then raises."""
     makers = {"jaxDecomp": lambda: _jaxdecomp(task, u)}
     if task.is_transform:
-        scipy = Contestant(_scipy(task, u), note=f"one process, {os.cpu_count()} threads", alone=True)
-        makers |= {"SciPy": lambda: scipy, "jnp.fft": lambda: _jnp(task, u)}
+        makers |= {name: partial(make, task, u) for name, make in host.MAKERS.items()}
+        makers["jnp.fft"] = lambda: _jnp(task, u)
         if jax.process_count() > 1:
+            # MKL has functions with FFTW's names, which mpi4py-fft would call once MKL is loaded.
+            del makers["MKL"]
             makers["mpi4py-fft"] = lambda: _mpi4py_fft(task, u)
     return makers
 
 
-def _wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[np.ndarray]:
-    """Integer wavenumbers, broadcastable against a spectrum stored in `order`, by default that of the axes."""
-    ndim = len(task.shape)
-    order = order or tuple(range(ndim))
-    kinds = [np.fft.fftfreq] * (ndim - 1) + [np.fft.rfftfreq if half else np.fft.fftfreq]
-    modes = [kind(n, 1 / n).astype(task.dtype) for kind, n in zip(kinds, task.shape)]
-    return [np.expand_dims(k, [i for i in range(ndim) if order[i] != axis]) for axis, k in enumerate(modes)]
-
-
-def _scipy(task: Task, u: np.ndarray) -> Callable[[], Any]:
-    import scipy.fft
-
-    workers = os.cpu_count()
-    weight = weights(*_wavenumbers(task, half=task.real)) if task.action == "gradient" else None
-    transform, inverse = _pair(task, scipy.fft)
-    forward = partial(transform, u, workers=workers)
-    back = partial(inverse, workers=workers, overwrite_x=True)
-
-    def gradient() -> Any:
-        k = forward()
-        k *= weight
-        return np.conj(back(k))  # JAX's convention for the gradient by a complex field
-
-    return {"": forward, "inverse": lambda: back(forward()), "gradient": gradient}[task.action]
-
-
-def _pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The transform and its inverse, of a library with the names of `scipy.fft`."""
-    match task.kind:
-        case "rfft":
-            return library.rfftn, partial(library.irfftn, s=task.shape)
-        case "dct":
-            return library.dctn, library.idctn
-    return library.fftn, library.ifftn
-
-
 def _jnp(task: Task, u: np.ndarray) -> Contestant:
     library, note = (jax.scipy.fft, "jax.scipy.fft, one device") if task.kind == "dct" else (jnp.fft, "one device")
-    transform, inverse = _pair(task, library)
+    transform, inverse = pair(task, library)
 
     def weight():
-        k = map(jnp.asarray, _wavenumbers(task, half=task.real))
+        k = map(jnp.asarray, wavenumbers(task, half=task.real))
         return weights_of_half(*k, last=task.shape[-1]) if task.real else weights(*k)
 
     field = jax.device_put(u, jax.local_devices()[0])
@@ -197,7 +108,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
         note = "complex transform" if task.real else ""
 
         def weight():
-            return weights(*map(jnp.asarray, _wavenumbers(task, half=False, order=order)))
+            return weights(*map(jnp.asarray, wavenumbers(task, half=False, order=order)))
 
         def inverse(k):
             result = jaxdecomp.fft.pifft3d(k)
@@ -247,7 +158,7 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     field[:] = u[field.local_slice()]
     weight: Any = None
     if task.action == "gradient":
-        modes = zip(_wavenumbers(task, half=task.real), spectrum.local_slice())
+        modes = zip(wavenumbers(task, half=task.real), spectrum.local_slice())
         weight = weights(*(k[(0,) * axis + (part,)] for axis, (k, part) in enumerate(modes)))
 
     def gradient() -> Any:

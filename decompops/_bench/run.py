@@ -26,8 +26,8 @@ from .._plan.stage import LocalTransform
 from . import solvers, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem
-from .peers import Task
 from .program import Contestant, Problem, over_memory, report
+from .task import Task
 
 
 # Between groups of devices.

@@ -1,4 +1,5 @@
-"""From a plan to a schedule: what overlaps, which steps a backend's kernels run, where the scale goes, what is fused.
+"""From a plan to a schedule: what overlaps, what travels in a narrower type, which steps a backend's kernels run, where
+the scale goes, what is fused.
 
 Each pass is a function from steps to steps that keeps what they compute.
 """
@@ -7,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from .._basis.mixed import mixed
 from .._blocks import Blocks
@@ -15,24 +17,34 @@ from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
 
+# The types in which exchanges may send wider numbers.
+Wire = Literal["float32", "bfloat16", "float16"]
+
+
 @dataclass(frozen=True)
 class Step:
     """A stage, and the number of the kernel that runs it; `None` if XLA does.
 
     `pieces`: what the stage is a part of, if it is carried out piece by piece.
+    `wire`: the narrower type in which an exchange sends.
     """
 
     stage: AbstractStage
     kernel: int | None = None
     pieces: Pieces | None = None
+    wire: Wire | None = None
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive stages that one kernel of a backend runs, or XLA one by one."""
+    """Consecutive stages that one kernel of a backend runs, or XLA one by one.
+
+    With `wire` it is a single exchange: values are cast to that type before it, and back after it.
+    """
 
     plan: Plan
     native: bool
+    wire: Wire | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,7 @@ Takes = Callable[[tuple[AbstractStage, ...]], int]
 
 
 def schedule(
-    plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1
+    plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
     """What is run, in order.
 
@@ -67,9 +79,10 @@ def schedule(
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: into how many pieces exchanges are split.
     - `fields`: how many fields a block has in its leading batch axes.
+    - `wire`: the narrower type in which exchanges between pencils send; `None` for that of the field.
     """
     stages = plan.stages if overlap == 1 else tuple(in_pieces(plan.stages, overlap, fields))
-    steps, factor = computed(split(stages, takes), platform)
+    steps, factor = computed(split(stages, takes, wire), platform)
     steps = scaled(fused(joined(steps), platform), plan.scale * factor, plan.target)
     parts: list[Segment | Chunks] = []
     for pieces, group in itertools.groupby(steps, lambda step: step.pieces):
@@ -79,9 +92,13 @@ def schedule(
 
 
 def _segments(name: str, steps: Steps) -> tuple[Segment, ...]:
-    groups = itertools.groupby(steps, lambda step: step.kernel)
-    stages = [(tuple(step.stage for step in group), kernel is not None) for kernel, group in groups]
-    return tuple(Segment(Plan(name, part[0].before, part), native) for part, native in stages)
+    segments = []
+    for (kernel, wire), group in itertools.groupby(steps, lambda step: (step.kernel, step.wire)):
+        stages = tuple(step.stage for step in group)
+        # Each exchange in a narrower type is by itself.
+        for part in [(stage,) for stage in stages] if wire else [stages]:
+            segments.append(Segment(Plan(name, part[0].before, part), kernel is not None, wire))
+    return tuple(segments)
 
 
 def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
@@ -98,16 +115,26 @@ def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
     return Chunks(source, target, axis, tuple((length, short[length]) for length in lengths))
 
 
-def split(stages: tuple[AbstractStage, ...], takes: Takes) -> Steps:
-    """Divide the stages between kernels of a backend and XLA; so also the stages of `Pieces` that no kernel takes."""
+def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None) -> Steps:
+    """Divide the stages between kernels of a backend and XLA; so also the stages of `Pieces` that no kernel takes.
+
+    What is done between exchanges in a narrower type is by itself, and so are these.
+    """
     numbers = itertools.count()
 
     def divided(stages: tuple[AbstractStage, ...], pieces: Pieces | None) -> Iterator[Step]:
         while stages:
-            count, number = takes(stages), next(numbers)
+            narrow = [i for i, stage in enumerate(stages) if wire and _exchanges(stage)]
+            first = narrow[0] if narrow else len(stages)
+            count, number = takes(stages[: max(first, 1)]), next(numbers)
             if not 0 <= count <= len(stages):
                 raise ValueError(f"`takes` must return how many of {len(stages)} stages a kernel runs; got {count!r}.")
-            if count:
+            if first == 0 and isinstance(stages[0], Pieces):
+                yield from divided(stages[0].stages, stages[0])
+                count = 1
+            elif first == 0:
+                yield Step(stages[0], number if count else None, pieces, wire)
+            elif count:
                 yield from (Step(stage, number, pieces) for stage in stages[:count])
             elif isinstance(stages[0], Pieces):
                 yield from divided(stages[0].stages, stages[0])
@@ -116,6 +143,11 @@ def split(stages: tuple[AbstractStage, ...], takes: Takes) -> Steps:
             stages = stages[max(count, 1) :]
 
     return tuple(divided(stages, None))
+
+
+def _exchanges(stage: AbstractStage) -> bool:
+    """Whether blocks, or pieces of them, are exchanged between pencils."""
+    return any(isinstance(part, Move) and part.mesh_axis is not None for part in plain_stages((stage,)))
 
 
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:

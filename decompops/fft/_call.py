@@ -102,7 +102,7 @@ def transform(
     """Apply one of the functions to an array, wherever that lies."""
     place = _place(function.name, x, mesh, out_sharding)
     x = as_array(x)
-    backend = resolve_backend(backend)
+    backend = resolve_backend(backend, None if place is None else place.mesh)
     arguments = _hashable(lengths), _hashable(axes), norm, out_sharding
     widest = jax.dtypes.canonicalize_dtype(np.float64)
     call, dtype = _call(function, x.shape, x.dtype, place, *arguments, backend, backend.caller(), widest)

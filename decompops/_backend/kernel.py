@@ -1,0 +1,134 @@
+"""What backends with compiled kernels for CPUs have in common: which stages these run, and what they are told."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh
+
+from .._basis.fourier import DFT
+from .._blocks import Blocks, MeshAxis, axis_names, entry_names
+from .._plan.pieces import Pieces, plain_stages
+from .._plan.plan import Plan
+from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from . import caller, library
+from .base import Call, Caller
+from .encode import encoded
+
+
+# How long FFTW looks for a fast plan.
+Planning = Literal["estimate", "measure", "patient", "exhaustive"]
+
+
+def check_planning(planning: object) -> None:
+    """Raise `ValueError` unless `planning`, an option of a backend, is one of the four."""
+    if planning not in get_args(Planning):
+        raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {planning!r}.")
+
+
+def check_threads(threads: object) -> None:
+    """Raise `ValueError` unless `threads`, an option of a backend, is a positive integer."""
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+        raise ValueError(f"`threads` must be a positive integer; got {threads!r}.")
+
+
+def count_known(stages: tuple[AbstractStage, ...]) -> int:
+    """How many of the first `stages` one kernel runs."""
+    return len(list(itertools.takewhile(_is_known, stages)))
+
+
+def run_kernel(
+    target: str,
+    plan: Plan,
+    block: Array,
+    call: Call,
+    entries: tuple[MeshAxis, ...],
+    planning: Planning,
+    threads: int,
+    **attributes: Any,
+) -> Array:
+    """Apply `plan` to one block with the kernel `target`. `entries` are the axes of the mesh that it gets."""
+    lead = block.shape[: -plan.source.ndim]
+    result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
+    sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]
+    return jax.ffi.ffi_call(target, result)(
+        block,
+        numbers=encoded(plan, entries),
+        mesh=np.array(sizes, np.int64),
+        scale=np.float64(scale_of(plan)),
+        label=_label(plan, call, lead, block.dtype),
+        planning=np.int64(get_args(Planning).index(planning)),
+        threads=np.int64(threads),
+        **attributes,
+    )
+
+
+def scale_of(plan: Plan) -> float:
+    """What a kernel multiplies by while it transforms."""
+    return math.prod((s.scale for s in plain_stages(plan.stages) if isinstance(s, LocalTransform)), start=1.0)
+
+
+def _is_known(stage: AbstractStage) -> bool:
+    """Whether the kernels run `stage`: on grids of not too many axes, and of transforms Fourier transforms only."""
+    match stage:
+        case Pieces(stages=stages):
+            known = all(_is_known(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
+        case Move(before=before, after=after):
+            # A mesh axis may not be added to others that divide an axis, nor be taken from among them.
+            cuts = zip(before.names, before.parts, after.names, after.parts)
+            known = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
+        case Extend() | Crop() | Clear():
+            known = True
+        case LocalTransform(transform=DFT(normalised=False)):
+            known = library.has_fft()
+        case _:
+            known = False
+    return known and stage.before.ndim <= int(library.build()["axes"])
+
+
+def in_order(entries: tuple[MeshAxis, ...], mesh: Mesh | AbstractMesh, numbers: list[int]) -> np.ndarray:
+    """`numbers`, one for each device of `mesh`, of a mesh that has `entries` for axes."""
+    positions = [tuple(mesh.shape).index(name) for entry in entries for name in entry_names(entry)]
+    return np.array(numbers, np.int64).reshape(tuple(mesh.shape.values())).transpose(positions).ravel()
+
+
+def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
+    """What an error calls the operator."""
+    mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
+    shape = (*lead, *plan.source.lengths)
+    ends = " -> ".join(map(_pencil, (plan.source, plan.target)))
+    line, _, thread = call.caller
+    at = f" at {line}" if line else ""
+    in_thread = f" in thread {thread!r}" if thread not in ("", caller.MAIN) else ""
+    return f"{plan.name} {ends} of a {dtype} field {shape} on mesh ({mesh}){at}{in_thread}"
+
+
+def details(plan: Plan, who: Caller) -> Iterator[str]:
+    """What else tells the operator from others: an error says it where all the rest is the same."""
+    names = axis_names(plan.source.ndim)
+    for stage in plan.stages:
+        if isinstance(stage, Pieces):
+            yield f"{stage.count} pieces along {'the batch' if stage.axis is None else names[stage.axis]}"
+    for stage in plain_stages(plan.stages):
+        match stage:
+            case LocalTransform(transform=DFT() as dft):
+                axes = "".join(names[axis] for axis in stage.axes)
+                yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
+            case Extend():
+                halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
+                kind = "periodic" if stage.periodic else "bounded"
+                yield f"{kind} halo {halo} along {names[stage.axis]}{', transposed' if stage.transposed else ''}"
+            case Crop(transposed=True):
+                yield "transposed"
+    yield "stored as " + " -> ".join("".join(names[i] for i in blocks.order) for blocks in (plan.source, plan.target))
+    yield f"times {scale_of(plan):g}"
+    yield f"called at {who.place}"
+
+
+def _pencil(blocks: Blocks) -> str:
+    whole = "".join(axis for axis, name in zip(axis_names(blocks.ndim), blocks.names) if name is None)
+    return f"{whole}-pencils"

@@ -1,0 +1,70 @@
+"""Exchanges in a narrower type than the field's: what is sent is cast before them, and cast back after them.
+
+Complex numbers travel as one integer that holds two narrow ones, or as complex numbers, so that backends move them like
+any others.
+"""
+
+from collections.abc import Callable
+from typing import get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .._blocks import MeshAxis
+from .._plan.lower import Wire
+
+
+def check_wire(wire: object) -> None:
+    """Raise `ValueError` unless `wire`, an option of a backend, is one of the types or `None`."""
+    if wire is not None and wire not in get_args(Wire):
+        raise ValueError(f"`wire` must be None or one of {get_args(Wire)}; got {wire!r}.")
+
+
+def is_narrower(wire: Wire | None, dtype: np.dtype) -> bool:
+    """Whether numbers of `dtype` lose bits by travelling as `wire`."""
+    if wire is None or not jnp.issubdtype(dtype, jnp.inexact):
+        return False
+    return jnp.dtype(wire).itemsize < jnp.finfo(dtype).dtype.itemsize
+
+
+def send_narrow(exchange: Callable[[Array], Array], block: Array, wire: Wire, ndim: int, name: MeshAxis) -> Array:
+    """`exchange(block)`, between devices along mesh axis `name`, in type `wire`. Grids have `ndim` axes."""
+    exponent = _exponent(block, ndim, name) if wire == "float16" else None
+    if exponent is not None:
+        block = _times_power(block, -exponent)
+    result = _wide(exchange(_narrow(block, wire)), block.dtype, wire)
+    return result if exponent is None else _times_power(result, exponent)
+
+
+def _narrow(block: Array, wire: Wire) -> Array:
+    if not jnp.iscomplexobj(block):
+        narrow = block.astype(wire)
+        # XLA for CPUs would send 16-bit numbers as 32-bit ones.
+        return narrow if wire == "float32" else lax.bitcast_convert_type(narrow, jnp.uint16)
+    if wire == "float32":
+        return block.astype(jnp.complex64)
+    return lax.bitcast_convert_type(jnp.stack([block.real, block.imag], axis=-1).astype(wire), jnp.uint32)
+
+
+def _wide(narrow: Array, dtype: np.dtype, wire: Wire) -> Array:
+    if wire == "float32":
+        return narrow.astype(dtype)
+    parts = lax.bitcast_convert_type(narrow, jnp.dtype(wire))
+    if not jnp.issubdtype(dtype, jnp.complexfloating):
+        return parts.astype(dtype)
+    parts = parts.astype(jnp.finfo(dtype).dtype)
+    return lax.complex(parts[..., 0], parts[..., 1])
+
+
+def _exponent(block: Array, ndim: int, name: MeshAxis) -> Array:
+    """The power of two of the largest number of each field, on all devices along `name`: float16 ends at 65504."""
+    axes = tuple(range(-ndim, 0))
+    parts = (block.real, block.imag) if jnp.iscomplexobj(block) else (block,)
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=axes, keepdims=True) for part in parts]), axis=0)
+    return jnp.frexp(lax.pmax(largest, name))[1]
+
+
+def _times_power(block: Array, exponent: Array) -> Array:
+    real = jnp.finfo(block.dtype).dtype
+    return block * jnp.ldexp(jnp.ones((), real), exponent).astype(block.dtype)

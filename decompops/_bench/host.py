@@ -1,0 +1,67 @@
+"""Libraries that transform NumPy arrays with the threads of one process: SciPy, FFTW by pyFFTW, MKL."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .program import Contestant
+from .task import Task, pair, wavenumbers, weights
+
+
+def scipy(task: Task, u: np.ndarray) -> Contestant:
+    import scipy.fft
+
+    return _like_scipy(task, u, scipy.fft)
+
+
+def _mkl(task: Task, u: np.ndarray) -> Contestant:
+    if task.kind == "dct":
+        raise ValueError("it has no cosine transforms")
+    from mkl_fft.interfaces import scipy_fft  # pyright: ignore[reportMissingImports]  (in no extra)
+
+    return _like_scipy(task, u, scipy_fft)
+
+
+def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
+    """A library with the names and options of `scipy.fft`."""
+    threads = os.cpu_count()
+    transform, inverse = pair(task, library)
+    forward = partial(transform, u, workers=threads)
+    back = partial(inverse, workers=threads, overwrite_x=True)
+    return _contestant(task, forward, back)
+
+
+def _fftw(task: Task, u: np.ndarray) -> Contestant:
+    """FFTW with plans that were measured, from and to arrays that are used again."""
+    if task.kind == "dct":
+        raise ValueError("it has no cosine transforms of several axes")
+    import pyfftw  # pyright: ignore[reportMissingImports]  (in no extra)
+
+    axes = tuple(range(u.ndim))
+    half = (*u.shape[:-1], u.shape[-1] // 2 + 1) if task.real else u.shape
+    field = pyfftw.empty_aligned(u.shape, u.dtype)
+    spectrum = pyfftw.empty_aligned(half, np.result_type(u.dtype, np.complex64))
+    result = pyfftw.empty_aligned(u.shape, u.dtype)
+    options = {"axes": axes, "threads": os.cpu_count(), "flags": ("FFTW_MEASURE",)}
+    forward = pyfftw.FFTW(field, spectrum, **options)
+    backward = pyfftw.FFTW(spectrum, result, direction="FFTW_BACKWARD", **options)
+    field[...] = u  # planning writes to it
+    return _contestant(task, forward, lambda spectrum: backward())
+
+
+def _contestant(task: Task, forward: Callable[[], Any], back: Callable[[Any], Any]) -> Contestant:
+    weight = weights(*wavenumbers(task, half=task.real)) if task.action == "gradient" else None
+
+    def gradient() -> Any:
+        k = forward()
+        k *= weight
+        return np.conj(back(k))  # JAX's convention for the gradient by a complex field
+
+    run = {"": forward, "inverse": lambda: back(forward()), "gradient": gradient}[task.action]
+    return Contestant(run, note=f"one process, {os.cpu_count()} threads", alone=True)
+
+
+MAKERS = {"SciPy": scipy, "FFTW": _fftw, "MKL": _mkl}
