@@ -1,8 +1,9 @@
-"""What operators must do on every rank with a backend of compiled kernels, under `mpiexec`. Used by the workers."""
+"""What operators must do with a backend of compiled kernels, on every rank or on all devices of one process."""
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import decompops as dops
 import jax
@@ -39,25 +40,32 @@ def distributed(array: np.ndarray, mesh: Mesh, spec: P, shape: tuple[int, ...]) 
 
 
 def assert_block(field: jax.Array, expected: np.ndarray) -> None:
-    """The block of this rank is that of `expected`, and its padding is zero."""
+    """The blocks of this process are those of `expected`, and their padding is zero."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
-    (shard,) = field.addressable_shards
     atol = tolerance(field.dtype) * np.abs(expected).max()
-    np.testing.assert_allclose(shard.data, expected[shard.index], rtol=0, atol=atol)
+    for shard in field.addressable_shards:
+        np.testing.assert_allclose(shard.data, expected[shard.index], rtol=0, atol=atol)
 
 
 def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
     """As `assert_block`, bit for bit."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
-    (shard,) = field.addressable_shards
     assert field.dtype == expected.dtype
-    assert np.array_equal(shard.data, expected[shard.index])
+    for shard in field.addressable_shards:
+        assert np.array_equal(shard.data, expected[shard.index])
 
 
 def assert_same(ours: jax.Array, theirs: jax.Array) -> None:
     """Bit for bit."""
     assert ours.dtype == theirs.dtype
-    assert np.array_equal(ours.addressable_data(0), theirs.addressable_data(0))
+    for own, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
+        assert np.array_equal(own.data, other.data)
+
+
+def assert_alike(ours: jax.Array, theirs: jax.Array) -> None:
+    """Up to rounding."""
+    for own, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
+        assert_close(own.data, np.asarray(other.data))
 
 
 def operators(backend) -> None:
@@ -113,12 +121,17 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
         same = dops.FFT3D(mesh, **{**options, "backend": XLA})
         for ours, theirs in ((fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)):
             x = t if plan_of(ours, shape).source == plan.target else fft.decomposition.shard(u)
-            assert_close(ours(x).addressable_data(0), np.asarray(theirs(x).addressable_data(0)))
+            assert_alike(ours(x), theirs(x))
+
+
+def in_pieces(backend, overlap: int) -> Any:
+    """`backend` with that option, if it has it."""
+    return replace(backend, overlap=overlap) if "overlap" in {option.name for option in fields(backend)} else backend
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
     """Exchanges in pieces: of one field along an axis of the grid, of a batch field by field."""
-    fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=replace(backend, overlap=2))
+    fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=in_pieces(backend, 2))
     u = random_field((3, *UNEVEN))
     spectrum = fft(fft.decomposition.shard(u[0]))
     assert_block(spectrum, np.fft.rfftn(u[0]))
@@ -126,6 +139,24 @@ def check_overlap(backend, mesh: Mesh) -> None:
     source = fft.plan(UNEVEN).source
     batch = distributed(u, mesh, P(None, *source.spec), (3, *source.shape))
     assert_block(fft(batch), np.fft.rfftn(u, axes=(1, 2, 3)))
+
+
+def check_wire(backend, mesh: Mesh) -> None:
+    """Exchanges in 16 bits: a quarter of the bytes, and their error."""
+    u = random_field(EVEN, np.complex128)
+
+    def sent(wire: str | None) -> tuple[jax.Array, int]:
+        fft = dops.FFT3D(mesh, backend=replace(backend, wire=wire))
+        before = backend.counters().sent_bytes
+        k = jax.block_until_ready(fft(fft.decomposition.shard(u)))
+        return k, backend.counters().sent_bytes - before
+
+    (exact, many), (k, few) = sent(None), sent("float16")
+    assert_block(exact, np.fft.fftn(u))
+    assert many == 4 * few > 0
+    for shard in k.addressable_shards:
+        error = np.asarray(shard.data) - np.fft.fftn(u)[shard.index]
+        assert 1e-6 < np.linalg.norm(error) / np.linalg.norm(shard.data) < 1e-3
 
 
 def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
@@ -151,7 +182,7 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
         empty = ours.crop.T(u)
         assert_exact(empty, surrounded(values, parts, ours.halo))
         assert_same(ours.update(empty), h)
-        assert_close(ours.T(h).addressable_data(0), np.asarray(theirs.T(h).addressable_data(0)))
+        assert_alike(ours.T(h), theirs.T(h))
         y = distributed(random_field(h.shape, seed=1), mesh, h.sharding.spec, h.shape)
         assert_close(jnp.sum(y * h), jnp.sum(ours.T(y) * u))
 
@@ -190,25 +221,27 @@ def matrix(backend, *, everything: bool) -> None:
                 assert_exact(program(field), extended(u, blocks.parts, widths, (periodic,) * 3).transpose(order))
 
 
-def stress(backend) -> None:
-    """Many operators under way at once, of several programs, in an order that is the same on all ranks."""
+def stress(backend, at_once: int = 60) -> None:
+    """Many operators under way `at_once`, of several programs, in an order that is the same on all ranks."""
     mesh = meshes()[-1]
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, backend=backend)
     exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
-    fields = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
-    blocks = [fft.decomposition.shard(u) for u in fields]
+    values = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
+    blocks = [fft.decomposition.shard(u) for u in values]
     # A factor for each mode in between: without it, two wrong transforms could be one right result.
     turned = np.exp(1j * np.arange(UNEVEN[1]))[:, None]
     both = jax.jit(lambda u, v: (fft.inverse(turned * fft(v)), exchange(u), fft(u)))
     under_way = []
     for i in np.random.default_rng(0).integers(3, size=60).tolist():
         under_way.append((i, both(blocks[i], blocks[i - 1]), fft(blocks[i - 2])))
+        if len(under_way) % at_once == 0:
+            jax.block_until_ready(under_way[-1])
     widths = ((1, 1),) * 3
     for i, (back, halo, k), other in under_way:
-        assert_block(back, np.fft.ifftn(turned * np.fft.fftn(fields[i - 1])))
-        assert_exact(halo, extended(fields[i], exchange.decomposition.layout().blocks.parts, widths, (True,) * 3))
-        assert_block(k, np.fft.fftn(fields[i]))
-        assert_block(other, np.fft.fftn(fields[i - 2]))
+        assert_block(back, np.fft.ifftn(turned * np.fft.fftn(values[i - 1])))
+        assert_exact(halo, extended(values[i], exchange.decomposition.layout().blocks.parts, widths, (True,) * 3))
+        assert_block(k, np.fft.fftn(values[i]))
+        assert_block(other, np.fft.fftn(values[i - 2]))
 
 
 def transformations(backend) -> None:
@@ -218,7 +251,7 @@ def transformations(backend) -> None:
         check_derivatives(backend, make_mesh((n // 2, 2), kind))
     groups = make_mesh((2, n // 2))
     for axes in (("x",), ("y",)):
-        u = random_field((2, 8, 4, 6), np.complex128)
+        u = random_field((n, 8, 4, 6), np.complex128)
         fft = dops.FFT3D(groups, axes=axes, backend=backend)
         spec = P("x" if axes == ("y",) else "y", *fft.in_spec)
         field = distributed(u, groups, spec, u.shape)
@@ -252,7 +285,7 @@ def spectral(backend, *, everything: bool = False) -> None:
         return found
 
     for ours, theirs in zip(results(backend), results(XLA), strict=True):
-        assert_close(ours.addressable_data(0), np.asarray(theirs.addressable_data(0)))
+        assert_alike(ours, theirs)
 
 
 def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
@@ -285,7 +318,8 @@ def check_derivatives(backend, mesh: Mesh) -> None:
 
         def loss(v):  # sum (du/dx)^2 / 2, whose gradient is -d^2u/dx^2 = 4 u
             kx, _, _ = fft.wavenumbers()
-            return jnp.sum(fft.inverse(1j * kx * fft(v)) ** 2) / 2
+            k = fft(v)
+            return jnp.sum(fft.inverse(1j * kx.astype(k.dtype) * k) ** 2) / 2
 
         field = fft.decomposition.shard(u)
         gradient = jax.jit(jax.grad(loss))
@@ -315,4 +349,4 @@ def check_local(mesh: Mesh, fft: dops.FFT3D, u: np.ndarray) -> None:
     assert_block(derivative, np.fft.rfftn(u))
     _, pull = jax.vjp(mapped(fft.local), field)
     k = fft(field)
-    assert_close(pull(k)[0].addressable_data(0), np.asarray(fft.T(k).addressable_data(0)))
+    assert_alike(pull(k)[0], fft.T(k))

@@ -13,6 +13,9 @@ from compiling import FLAGS
 # XLA reads its flags once, when JAX starts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
+# Most tests look at programs made by XLA. tests/native tests the kernels, which are the default on CPUs.
+os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
+
 import jax
 
 

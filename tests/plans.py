@@ -1,4 +1,4 @@
-"""Plans made by hand on grids of any number of axes, under `mpiexec`: every rank's block against NumPy and SciPy."""
+"""Plans made by hand on grids of any number of axes: every block against NumPy and SciPy."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.fft
 from decompops._backend.base import Call
-from decompops._backend.mpi import MPI
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._blocks import Blocks
@@ -19,14 +18,14 @@ from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTrans
 from decompops._primitive import apply
 from jax.sharding import Mesh
 
-from checks import assert_block, distributed, make_mesh
+from checks import assert_block, distributed, in_pieces, make_mesh
 from helpers import extended_axis, random_field
 
 
 Entry = str | tuple[str, ...]
 
 
-def check_plans(backend: MPI) -> None:
+def check_plans(backend) -> None:
     """Run random sequences of transforms, moves and halo exchanges on grids of 1 to 5 axes.
 
     One or several mesh axes divide a grid axis. Each exchange has one, two or three pieces. Half of the sequences have
@@ -215,12 +214,12 @@ def an_exchange_and_a_halo(mesh: Mesh) -> Steps:
     return steps
 
 
-def check(backend: MPI, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
+def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     scale = float(rng.uniform(0.5, 2))
     plan = Plan("Thing", steps.source, tuple(steps.stages), scale)
     waves = [isinstance(s, LocalTransform) and isinstance(s.transform, RealToReal) for s in plan.stages]
     assert backend.takes(plan.stages) == [*waves, True].index(True)
-    backend = replace(backend, overlap=int(rng.integers(1, 4)))
+    backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
     # One kernel runs all pieces. Only those with waves, and those of a batch with halos, are kernels of their own.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
@@ -239,7 +238,7 @@ def placed(u: np.ndarray, mesh: Mesh, blocks: Blocks) -> jax.Array:
     return distributed(u, mesh, spec, (*u.shape[:lead], *blocks.shape))
 
 
-def check_adjoint(backend: MPI, mesh: Mesh) -> None:
+def check_adjoint(backend, mesh: Mesh) -> None:
     """Halos of a grid of four axes, one of them divided by the whole mesh."""
     blocks = Blocks((3, 9, 2, 4), (1, mesh.size, 1, 1), (None, ("x", "y"), None, None))
     wide = replace(blocks, halo=((0, 0), (2, 1), (0, 0), (0, 0)))
@@ -253,7 +252,7 @@ def check_adjoint(backend: MPI, mesh: Mesh) -> None:
     assert_block(apply(Call(cropped, mesh, backend), apply(call, x)), random_field((2, *blocks.lengths)))
 
 
-def check_partial_move(backend: MPI, mesh: Mesh) -> None:
+def check_partial_move(backend, mesh: Mesh) -> None:
     """One of two mesh axes that act as one goes over alone, done by XLA between two kernels; with its derivatives."""
     source = Blocks((4, 3, 4), (4, 1, 1), (("x", "y"), None, None))
     half = replace(source, parts=(2, 1, 2), names=("x", None, "y"))
@@ -282,7 +281,7 @@ def check_partial_move(backend: MPI, mesh: Mesh) -> None:
         assert_block(found, values)
 
 
-def check_kinds(backend: MPI, mesh: Mesh) -> None:
+def check_kinds(backend, mesh: Mesh) -> None:
     """All real-to-real transforms, of real and complex fields in both precisions, between exchanges."""
     for number, dtype in zip((1, 2, 3, 4), (np.float64, np.complex64, np.float32, np.complex128)):
         blocks = Blocks((3, 7, 4, 6), (1, mesh.size, 1, 1), (None, "x", None, None))
@@ -297,7 +296,7 @@ def check_kinds(backend: MPI, mesh: Mesh) -> None:
 def main() -> None:
     dops.MPI.initialize()
     jax.config.update("jax_enable_x64", True)
-    check_plans(MPI(planning="estimate"))
+    check_plans(dops.MPI(planning="estimate"))
     print("passed")
 
 

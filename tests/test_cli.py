@@ -11,11 +11,11 @@ import sys
 import jax
 import numpy as np
 import pytest
-from decompops import MPI, XLA, CuDecomp, _selftest, cli
+from decompops import MPI, XLA, CuDecomp, Native, _selftest, cli
 from decompops._backend import library
 from decompops._bench import run as bench, targets
-from decompops._bench.peers import HALO_WIDTH
 from decompops._bench.program import Contestant
+from decompops._bench.task import HALO_WIDTH
 from decompops.extend import run_stage
 
 
@@ -23,9 +23,9 @@ SHAPE = (16, 8, 24)
 MESHES = ((2, 4), (8, 1), (1, 1), (8,))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "decompops", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    command, variables = [sys.executable, "-m", "decompops", *arguments], os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=variables)
 
 
 def run_json(*arguments: str) -> dict:
@@ -74,41 +74,51 @@ def test_info():
     assert lines["jax"].strip() == jax.__version__
     assert lines["platform"].strip().startswith("cpu")
     assert lines["backend xla"].strip() == "available"
-    problem = MPI().problem()
-    assert lines["backend mpi"].strip().startswith("available" if problem is None else f"not available: {problem}")
-    problem = CuDecomp().problem()
-    assert lines["backend cudecomp"].strip().startswith("available" if problem is None else f"not available: {problem}")
-    assert "backend=XLA(overlap=1)" in lines["defaults"]
+    for backend in (Native(), MPI(), CuDecomp()):
+        problem, name = backend.problem(), type(backend).__name__.lower()
+        expected = "available" if problem is None else f"not available: {problem}"
+        assert lines[f"backend {name}"].strip().startswith(expected)
+    assert library.fft_version() in lines["backend native"]
+    assert "backend=XLA(" in lines["defaults"]
 
 
-@pytest.mark.parametrize(
-    ("fftw", "openmp", "said"),
-    [("yes", "yes", []), ("no", "yes", ["without FFTW"]), ("no", "no", ["without FFTW", "without OpenMP"])],
-)
-def test_info_of_kernels_built_without_something(fftw, openmp, said, monkeypatch, capsys):
-    built = {"problem": "", "mpi": "some MPI", "fftw": fftw, "openmp": openmp, "cudecomp": "not found"}
-    monkeypatch.setattr(library, "build", lambda: built)
-    monkeypatch.setattr(library, "problem", lambda: None)
+@pytest.mark.parametrize("ducc", ["yes", "no"])
+def test_info_without_fftw(ducc, monkeypatch, capsys):
+    built = library.build()
+    monkeypatch.setattr(library, "build", lambda: {**built, "ducc": ducc})
+    monkeypatch.setattr(library.fft_library, "find", lambda: None)
     assert cli.main(["info"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend mpi"))
-    assert ("reinstall" in line) == (fftw == "no")
-    for text in ("without FFTW", "without OpenMP"):
-        assert (text in line) == (text in said)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend native"))
+    assert line.endswith("available, with DUCC") == (ducc == "yes")
+    assert ("which stay with XLA: install FFTW" in line) == (ducc == "no")
+
+
+def test_default_of_the_commands():
+    """What users get who name no backend: here the kernels in one process."""
+    environment = {"DECOMPOPS_BACKEND": ""}
+    done = run("bench", "--shape", "8", "--operator", "fft", "--mesh", "2x1", "--repeats", "1", "--json", **environment)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["cases"]
+    assert found["program"]["collectives"] == []
+    assert found["program"]["kernel_messages"] == 2
+    assert "our XLA backend" in {row["name"] for row in found["contestants"]}
+    done = run("bench", "--shape", "8", "--operator", "fft", "--mesh", "2x1", "--on-paper", "--json", **environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_info_of_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
-    built = {"problem": "", "mpi": "some MPI", "fftw": "yes", "openmp": "yes", "cudecomp": ""}
+    built = {"problem": "", "mpi": "some MPI", "ducc": "yes", "mpi_problem": "", "cudecomp_problem": ""}
     monkeypatch.setattr(library, "build", lambda: built)
     monkeypatch.setattr(library, "mpi_problem", lambda: None)
     monkeypatch.setattr(library, "folder", lambda: tmp_path)
-    for name in ("mpi", "cudecomp"):
+    for name in ("native", "mpi", "cudecomp"):
         (tmp_path / f"libdecompops_{name}.so").write_text("no library")
 
     def said() -> list[str]:
         assert cli.main(["info"]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if "not available" in line]
 
-    for line, backend in zip(said(), ("mpi", "cudecomp"), strict=True):
+    for line, backend in zip(said(), ("native", "mpi", "cudecomp"), strict=True):
         assert line.startswith(f"backend {backend}")
         assert line.endswith("reinstall decompops")
 
@@ -139,11 +149,12 @@ def test_program_of_a_transform(measured, operator, mesh, count):
 def test_contestants_are_right_and_timed(measured):
     for one in measured["cases"]:
         rows = {row["name"]: row for row in one["contestants"]}
-        assert set(rows) == {"decompops", "SciPy", "jnp.fft", "jaxDecomp", "memory alone"}
-        if importlib.util.find_spec("jaxdecomp") is None:
-            assert rows.pop("jaxDecomp")["failure"] == "not installed"
-        elif one["mesh"] == [1, 1]:  # it knows no undivided grid
-            rows.pop("jaxDecomp")
+        assert set(rows) == {"decompops", "SciPy", "FFTW", "MKL", "jnp.fft", "jaxDecomp", "memory alone"}
+        for name, package in (("jaxDecomp", "jaxdecomp"), ("FFTW", "pyfftw"), ("MKL", "mkl")):
+            if importlib.util.find_spec(package) is None:
+                assert rows.pop(name)["failure"] == "not installed"
+            elif (name, one["mesh"]) == ("jaxDecomp", [1, 1]):  # it knows no undivided grid
+                rows.pop(name)
         for row in rows.values():
             assert row["failure"] is None
             assert row["relative_error"] <= 1e-5
@@ -163,7 +174,7 @@ def test_every_operator_in_tables():
         fields = "complex128" if operator.startswith("fft") else "float64"
         orders = [""] if operator in ("halo", "gradient", "reshard") else [", natural order", ", axis-contiguous order"]
         for order in orders:
-            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA(overlap=1)" in done.stdout
+            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA(overlap=1, wire=None)" in done.stdout
     assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in done.stdout
     assert "2 all-to-all (groups of 4), 2 all-to-all (groups of 2)" in done.stdout
     assert "collective-permute" in done.stdout

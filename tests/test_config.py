@@ -17,10 +17,13 @@ def _restore(plain):
         module.config.update(backend=None, transpose_backend=None, halo_backend=None)
 
 
-def test_default_is_xla():
-    assert dops.config.backend == dops.XLA()
+def test_default(monkeypatch):
+    assert dops.config.backend == dops.XLA()  # by the environment of the tests
     assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
-    assert "XLA(overlap=1)" in repr(dops.config)
+    assert "XLA(overlap=1" in repr(dops.config)
+    monkeypatch.delenv("DECOMPOPS_BACKEND")
+    assert dops.config.backend is None
+    assert "backend=None" in repr(dops.config)
 
 
 def test_order_of_precedence(monkeypatch):

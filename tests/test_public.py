@@ -17,7 +17,20 @@ from decompops import extend
 PACKAGE = Path(dops.__file__).parent
 NAMES = {
     *("AbstractBackend", "AbstractOperator", "Compose", "CuDecomp", "CuDecompTuner", "Decomposition"),
-    *("Box", "Cells", "Chebyshev", "Cosine", "FFT", "FFT2D", "FFT3D", "Fourier", "HaloExchange", "Layout", "MPI"),
+    *(
+        "Box",
+        "Cells",
+        "Chebyshev",
+        "Cosine",
+        "FFT",
+        "FFT2D",
+        "FFT3D",
+        "Fourier",
+        "HaloExchange",
+        "Layout",
+        "MPI",
+        "Native",
+    ),
     *("Points", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }

@@ -95,7 +95,7 @@ def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
     assert "\nbackend scaled    available\n" in capsys.readouterr().out
     monkeypatch.setattr(cli.selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest", "--backend", "scaled"]) == 0
-    assert capsys.readouterr().out.startswith("Scaled(overlap=1, factor=2.0) on 8 x cpu")
+    assert capsys.readouterr().out.startswith("Scaled(overlap=1, wire=None, factor=2.0) on 8 x cpu")
 
 
 def test_the_open_options_of_a_backend_come_from_the_defaults():
@@ -165,7 +165,7 @@ def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, cap
     assert cli.main(["info"]) == 0
     assert "defaults  " in (text := capsys.readouterr().out)
     assert "invalid: `DECOMPOPS_BACKEND='elsewhere'` does not work here: entry point" in text
-    with pytest.raises(ValueError, match=r"`backend` must be one of \('xla', 'mpi', 'cudecomp', .*'plugged'"):
+    with pytest.raises(ValueError, match=r"`backend` must be one of \('xla', 'native', 'mpi', 'cudecomp', .*'plugged'"):
         dops.Decomposition(make_mesh((8,)), backend="gloo")
 
 

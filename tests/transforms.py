@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import decompops as dops
 import jax
 import numpy as np
 
-from checks import assert_block, make_mesh
+from checks import assert_block, in_pieces, make_mesh
 from helpers import expansion, random_field
 
 
@@ -120,7 +120,7 @@ def check(case: Case, backend, theirs: np.ndarray | None = None) -> None:
 
 def made(case: Case, backend) -> dops.Transform:
     options = {name: getattr(case, name) for name in ("bases", "shape", "axes", "norm", "modes", "axis_contiguous")}
-    backend = replace(backend, overlap=case.overlap)
+    backend = in_pieces(backend, case.overlap)
     return dops.Transform(make_mesh(case.sizes), **options, nyquist=True, pad=True, backend=backend)
 
 

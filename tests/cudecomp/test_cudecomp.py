@@ -22,7 +22,7 @@ pytestmark = mpiexec.MARKS
 def kernels(tmp_path_factory) -> Path:
     """The folder of the kernels, built over the mock."""
     build = tmp_path_factory.mktemp("kernels")
-    options = ("-DDECOMPOPS_TESTS=ON", f"-DPython_EXECUTABLE={sys.executable}")
+    options = ("-DDECOMPOPS_TESTS=ON", "-DDECOMPOPS_DUCC=OFF", f"-DPython_EXECUTABLE={sys.executable}")
     target = "cudecomp_mock"
     for command in (
         ("cmake", "-S", HERE.parents[1] / "ffi", "-B", build, *options),

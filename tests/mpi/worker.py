@@ -30,6 +30,7 @@ def operators() -> None:
     check_plans(MPI)
     check_some(MPI, every=73)
     checks.check_overlap(MPI, meshes()[-1])
+    checks.check_wire(MPI, meshes()[-1])
 
 
 def transformations() -> None:

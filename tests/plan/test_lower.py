@@ -14,10 +14,11 @@ from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT, Fourier
 from decompops._basis.mixed import Mixed
 from decompops._blocks import Blocks
-from decompops._plan.lower import Segment, Step, computed, fused, joined, scaled, schedule, split
+from decompops._plan.lower import Chunks, Segment, Step, _exchanges, computed, fused, joined, scaled, schedule, split
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, LocalTransform, Move, Resize, Scale
 from decompops._primitive import apply
+from jax.sharding import AbstractMesh
 
 from dense import apply_plan, apply_stage
 from helpers import make_mesh, random_field
@@ -283,3 +284,37 @@ def test_a_backend_must_return_what_the_stages_say():
         apply(Call(PLAN, make_mesh((2,)), Kernels(every, broken=True)), u)
     with pytest.raises(NotImplementedError, match="`Unfinished` takes stages, and must have a method `run`"):
         apply(Call(PLAN, make_mesh((2,)), Unfinished(every)), u)
+
+
+class TestWire:
+    """Exchanges in a narrower type stand by themselves."""
+
+    @pytest.mark.parametrize("overlap", [1, 2])
+    def test_one_segment_for_each_exchange(self, overlap):
+        fft = dops.FFT3D(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8), backend=dops.XLA())
+        forward = fft.plan((8, 8, 8))
+        asked = []
+
+        def takes(stages):
+            asked.append(stages)
+            return len(stages)
+
+        def segments(takes):
+            parts = schedule(forward, takes, "cpu", overlap, wire="float16")
+            for part in parts:
+                yield from (part.pieces[0][1] if isinstance(part, Chunks) else (part,))
+
+        for choice, native in ((takes, True), (lambda stages: 0, False)):
+            found = list(segments(choice))
+            narrow = [segment for segment in found if segment.wire]
+            assert len(narrow) == 2
+            assert {segment.wire for segment in narrow} == {"float16"}
+            assert all(isinstance(segment.plan.stages[0], Move) for segment in narrow)
+            assert all(len(segment.plan.stages) == 1 and segment.native == native for segment in narrow)
+            others = [stage for segment in found if not segment.wire for stage in segment.plan.stages]
+            assert not any(isinstance(stage, Move) and stage.mesh_axis is not None for stage in others)
+        # No kernel is asked for an exchange together with what is beside it.
+        assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
+
+    def test_without_it_nothing_changes(self):
+        assert schedule(PLAN, lambda stages: 0, "cpu", wire=None) == schedule(PLAN, lambda stages: 0, "cpu")

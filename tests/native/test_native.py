@@ -1,0 +1,260 @@
+"""The compiled kernels in one process: all devices of a mesh, against NumPy, SciPy and the XLA backend."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._backend import fft_library, library
+from hypothesis import given, settings, strategies as st
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec as P
+
+import checks
+from checks import assert_block, distributed, make_mesh
+from helpers import random_field
+from plans import check_plans
+from transforms import check_some
+
+
+NATIVE = dops.Native(planning="estimate", threads=2)
+
+
+def test_kernels_are_there():
+    assert library.NATIVE.problem() is None
+    assert dops.Native().problem() is None
+
+
+@pytest.mark.parametrize("check", [checks.operators, checks.transformations, checks.spectral, check_plans])
+def test_results(check):
+    check(NATIVE)
+
+
+def test_narrow_exchanges():
+    checks.check_wire(NATIVE, make_mesh((2, 4)))
+
+
+def test_many_programs_under_way():
+    # With more than 32 XLA itself runs out of threads on several CPU devices of one process: see docs/caveats.md.
+    checks.stress(NATIVE, at_once=8)
+
+
+def test_thin_selection_of_all_transforms():
+    check_some(NATIVE, every=73)
+
+
+def test_cudecomps_matrix():
+    checks.matrix(NATIVE, everything=False)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.sampled_from([(1,), (2,), (3,), (8,), (2, 2), (2, 4), (4, 2), (1, 5), (7, 1)]),
+    shape=st.tuples(*[st.integers(1, 20)] * 3),
+    batch=st.integers(0, 3),
+    threads=st.integers(1, 4),
+    real=st.booleans(),
+)
+def test_random_shapes(sizes, shape, batch, threads, real):
+    devices = jax.devices()[: int(np.prod(sizes))]
+    mesh = jax.make_mesh(sizes, ("x", "y")[: len(sizes)], devices=devices)
+    backend = dops.Native(planning="estimate", threads=threads)
+    fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=backend)
+    u = random_field((*[batch] * (batch > 0), *shape), np.float64 if real else np.complex128)
+    k = fft(fft.decomposition.shard(u))
+    assert_block(k, (np.fft.rfftn if real else np.fft.fftn)(u, axes=(-3, -2, -1)))
+    assert_block(fft.inverse(k), u)
+
+
+class TestDefault:
+    def test_on_devices_of_this_process(self, monkeypatch):
+        monkeypatch.delenv("DECOMPOPS_BACKEND")
+        mesh = make_mesh((2, 4))
+        assert dops.FFT3D(mesh).decomposition.backend == dops.Native()
+        assert dops.FFT3D(mesh, backend=dops.XLA()).decomposition.backend == dops.XLA()
+        with dops.config.use(backend=dops.XLA()):
+            assert dops.FFT3D(mesh).decomposition.backend == dops.XLA()
+        assert dops.FFT3D(mesh.abstract_mesh).decomposition.backend == dops.XLA()
+
+    def test_of_an_operator_without_a_mesh(self, monkeypatch):
+        monkeypatch.delenv("DECOMPOPS_BACKEND")
+        fft, mesh = dops.FFT3D(), make_mesh((2, 4))
+        assert fft.decomposition.on(mesh).backend == dops.Native()
+        assert dops.Decomposition(fft.decomposition, shape=(8, 8, 8)).on(mesh).backend == dops.Native()
+        assert dops.FFT3D(backend="xla").decomposition.on(mesh).backend == dops.XLA()
+
+    def test_of_functions(self, monkeypatch):
+        monkeypatch.delenv("DECOMPOPS_BACKEND")
+        mesh, before = make_mesh((8,)), dops.Native().counters()
+        u = random_field((8, 8, 3), np.complex128)
+        assert_block(dops.fft.fftn(distributed(u, mesh, P("x"), u.shape)), np.fft.fftn(u))
+        assert dops.Native().counters().messages > before.messages
+
+
+def test_groups_exchange_inside_only():
+    """Each group of a batched transform is by itself: fewer bytes move than if all devices took part."""
+    mesh = make_mesh((2, 2, 2))
+    u = random_field((2, 8, 8, 8), np.complex128)
+    fft = dops.FFT3D(mesh, axes=("x", "y"), backend=NATIVE)
+    field = distributed(u, mesh, P("c", *fft.in_spec), u.shape)
+    program = jax.jit(jax.vmap(fft)).lower(field).compile()
+    before = NATIVE.counters()
+    assert_block(program(field), np.fft.fftn(u, axes=(1, 2, 3)))
+    after = NATIVE.counters()
+    # Two exchanges in groups of four: each device hands half of its block to one other, each time.
+    assert after.messages - before.messages == 2 * 8
+    assert after.sent_bytes - before.sent_bytes == 2 * u.nbytes // 2
+
+
+def test_independent_operators_in_any_order():
+    """Many operators in one program, which XLA may run side by side, and each device in another order."""
+    mesh = make_mesh((2, 4))
+    ffts = [dops.FFT3D(mesh, shape=shape, pad=True, backend=NATIVE) for shape in ((8, 8, 8), (9, 10, 11), (4, 6, 30))]
+    fields = [random_field(ffts[i % 3].decomposition.shape, np.complex128, seed=i) for i in range(24)]
+    blocks = [ffts[i % 3].decomposition.shard(u) for i, u in enumerate(fields)]
+    program = jax.jit(lambda blocks: [ffts[i % 3](u) for i, u in enumerate(blocks)])
+    for _ in range(20):
+        results = program(blocks)
+    for k, u in zip(results, fields):
+        assert_block(k, np.fft.fftn(u))
+
+
+def test_loops_of_many_steps():
+    mesh = make_mesh((8,))
+    fft = dops.FFT3D(mesh, shape=(8, 8, 8), backend=NATIVE)
+    u = random_field((8, 8, 8), np.complex128)
+    turned = np.exp(1j * np.arange(8))
+
+    @jax.jit
+    def program(v):
+        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # norms are collectives of XLA
+        return lax.scan(step, v, length=2000)
+
+    result, norms = program(fft.decomposition.shard(u))
+    assert_block(result, np.fft.ifftn(turned**2000 * np.fft.fftn(u)))
+    np.testing.assert_allclose(norms, np.linalg.norm(u), rtol=1e-9)
+
+
+def test_threads_of_python():
+    """Two of them run programs on the same devices at the same time."""
+    mesh = make_mesh((2, 4))
+    fft = dops.FFT3D(mesh, shape=(9, 10, 11), pad=True, backend=NATIVE)
+    failures = []
+
+    def work(seed):
+        u = random_field((9, 10, 11), np.complex128, seed=seed)
+        block = fft.decomposition.shard(u)
+        program = jax.jit(lambda v: fft(v) * seed)
+        try:
+            for _ in range(30):
+                assert_block(program(block), seed * np.fft.fftn(u))
+        except AssertionError as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2, 3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+def test_devices_in_another_order():
+    backwards = Mesh(np.array(jax.devices())[::-1].reshape(2, 4), ("x", "y"))
+    some = Mesh(np.array(jax.devices())[[5, 2, 7]], ("x",))
+    u = random_field((13, 17, 19), np.complex128)
+    for mesh in (backwards, some):
+        fft = dops.FFT3D(mesh, shape=u.shape, pad=True, backend=NATIVE)
+        assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
+
+
+WAITING = """
+import ctypes, jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 2)
+import decompops as dops
+from decompops._backend.library import NATIVE
+from jax.sharding import PartitionSpec as P
+NATIVE.call("set_limits", 1.0, 2.0)
+mesh = jax.make_mesh((2,), ("x",))
+fft = dops.FFT3D(mesh, shape=(4, 4, 4), backend="native")
+@jax.jit
+@jax.shard_map(mesh=mesh, in_specs=fft.in_spec, out_specs=fft.in_spec, check_vma=False)
+def one_stays_away(block):
+    return jax.lax.cond(jax.lax.axis_index("x") == 0, lambda b: fft.inverse.local(fft.local(b)), lambda b: b, block)
+try:
+    one_stays_away(fft.decomposition.shard(np.ones((4, 4, 4), np.complex64))).block_until_ready()
+except Exception as error:
+    print("ERROR", str(error))
+"""
+
+
+def test_a_device_that_stays_away():
+    """The others say so after a while, and raise an error that names operator and device. None waits for ever."""
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=120, check=False)
+    assert "has waited 1 s for device 1" in done.stderr, done.stderr
+    (error,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
+    assert "FFT3D" in error
+    assert "device 1" in error
+    assert "must run the same operators" in error
+
+
+class TestBadInput:
+    def test_options(self, plain):
+        for options, error in (
+            ({"threads": 0}, "`threads` must be a positive integer; got 0"),
+            ({"threads": True}, "`threads` must be a positive integer; got True"),
+            ({"planning": "quick"}, "`planning` must be one of"),
+        ):
+            with pytest.raises(ValueError, match=error):
+                plain.Native(**options)
+
+    def test_mesh_without_devices(self, plain):
+        with pytest.raises(ValueError, match=r"`mesh` must consist of CPU devices of this process"):
+            plain.FFT3D(make_mesh((8,)).abstract_mesh, backend=plain.Native())
+
+
+class TestLibraries:
+    """What transforms lines: FFTW where it is installed, MKL, or what is compiled in."""
+
+    @pytest.mark.parametrize("wanted", ["fftw", "mkl", "ducc"])
+    def test_each_one(self, wanted):
+        environment = os.environ | {"DECOMPOPS_FFT": wanted, "PYTHONPATH": os.pathsep.join(sys.path)}
+        program = (
+            "import jax; jax.config.update('jax_num_cpu_devices', 4); jax.config.update('jax_enable_x64', True)\n"
+            "import sys, decompops as dops\n"
+            "from decompops._backend import library\n"
+            "if library.NATIVE.problem(): print(library.NATIVE.problem()); sys.exit()\n"
+            "import numpy as np, checks\n"
+            "from jax import numpy as jnp\n"
+            "mesh = jax.make_mesh((2, 2), ('x', 'y'))\n"
+            "native = dops.Native(planning='estimate')\n"
+            "checks.check_fft(native, mesh, (13, 16, 15), False)\n"
+            "checks.check_fft(native, mesh, (6, 4, 331), True)\n"
+            "print('passed with', library.fft_version())\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False, env=environment
+        )
+        expected = {"fftw": "passed with fftw-3", "mkl": "passed with MKL", "ducc": "passed with DUCC"}[wanted]
+        missing = f"`DECOMPOPS_FFT={wanted}`, but that library was not found"
+        assert expected in done.stdout or (wanted != "ducc" and missing in done.stdout), done.stdout + done.stderr
+
+    def test_of_an_unknown_name(self, monkeypatch):
+        monkeypatch.setenv("DECOMPOPS_FFT", "pocket")
+        fft_library.find.cache_clear()
+        with pytest.raises(ValueError, match=r"`DECOMPOPS_FFT` must be one of .*; got 'pocket'"):
+            fft_library.find()
+        fft_library.find.cache_clear()
+
+
+def test_counting():
+    before = NATIVE.counters()
+    dops.FFT3D(make_mesh((8,)), backend=NATIVE)(jnp.zeros((16, 16, 16), jnp.complex64)).block_until_ready()
+    after = NATIVE.counters()
+    assert after.messages - before.messages == 8 * 7
+    assert after.sent_bytes - before.sent_bytes == 16**3 * 8 * 7 // 8

@@ -1,0 +1,126 @@
+"""Exchanges in a narrower type: errors, derivatives, bytes, against the exact transform by NumPy."""
+
+from dataclasses import replace
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops._hlo import collectives
+from jax.sharding import PartitionSpec as P
+
+from checks import make_mesh
+from helpers import random_field
+
+
+SHAPE = (16, 8, 12)
+# The error of a transform, relative 2-norm: half a unit in the last place of the type, times sqrt(2) for two exchanges.
+ERRORS = {"float32": 6e-8, "bfloat16": 4e-3, "float16": 5e-4}
+BACKENDS = [dops.XLA(), dops.XLA(overlap=2), dops.Native(planning="estimate", threads=2)]
+
+
+def relative(found, expected) -> float:
+    return float(np.linalg.norm(np.asarray(found) - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("wire", ERRORS)
+@pytest.mark.parametrize("real", [True, False])
+def test_error_of_a_transform(backend, wire, real):
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=real, backend=replace(backend, wire=wire))
+    u = random_field(SHAPE, np.float64 if real else np.complex128)
+    k = fft(fft.decomposition.shard(u))
+    error = relative(fft.out_layout.gather(k), (np.fft.rfftn if real else np.fft.fftn)(u))
+    assert ERRORS[wire] / 8 < error < ERRORS[wire]
+    back = relative(fft.inverse(k), u)
+    assert ERRORS[wire] / 8 < back < 1.5 * ERRORS[wire]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-3, 1e30])
+def test_numbers_of_any_size(size):
+    """Those of float16 end at 65504, and small ones lose digits: fields are scaled, each of a batch by itself."""
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, backend=dops.XLA(wire="float16"))
+    u = random_field((3, *SHAPE), np.complex64) * np.array([1, size, 0], np.float32)[:, None, None, None]
+    k = np.asarray(fft(jnp.asarray(u)))
+    for found, field in zip(k[:2], u[:2]):
+        assert relative(found / size, np.fft.fftn(field.astype(complex)) / size) < ERRORS["float16"]
+    assert not k[2].any()
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16"])
+def test_what_is_not_wider_stays_as_it_is(wire):
+    transpose = dops.Transpose(make_mesh((2, 4)), "z", "x", backend=dops.XLA(wire=wire))
+    for dtype in (np.int32, np.bool_, np.float16, jnp.bfloat16, *([np.float32] if wire == "float32" else [])):
+        u = jnp.arange(512).reshape(8, 8, 8).astype(dtype)
+        assert (transpose(u) == u).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_derivatives(backend):
+    """The transpose sends in the narrow type, too: gradients agree to its precision, and no better."""
+    mesh = make_mesh((2, 4))
+    fft = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=replace(backend, wire="float16"))
+    exact = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=dops.XLA())
+    u = exact.decomposition.shard(random_field(SHAPE))
+    y = exact(exact.decomposition.shard(random_field(SHAPE, seed=1)))
+    _, pull = jax.vjp(fft, u)
+    (found,), (expected,) = pull(y), jax.vjp(exact, u)[1](y)
+    assert 5e-5 < relative(found, np.asarray(expected)) < 1e-3
+    assert relative(jax.jvp(fft, (u,), (u,))[1], np.asarray(exact(u))) < 1e-3
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=fft.in_spec, out_specs=fft.in_spec)
+    def gradient(block):  # of half the sum of squares of one device's part of the spectrum
+        return jax.grad(lambda b: jnp.sum(jnp.abs(fft.local(b)) ** 2) / 2)(block)
+
+    # R.T(conj(R u)) of a half spectrum, by NumPy.
+    half = np.fft.rfftn(np.asarray(u))
+    whole = np.zeros(SHAPE, complex)
+    whole[..., : half.shape[-1]] = np.conj(half)
+    right = np.fft.fftn(whole).real
+    assert relative(gradient(u), right) < 1e-3
+
+
+@pytest.mark.parametrize(("wire", "share"), [("float32", 2), ("bfloat16", 4), ("float16", 4)])
+@pytest.mark.parametrize("real", [True, False])
+def test_bytes(wire, share, real):
+    def exchanged(backend) -> int:
+        operator = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=real, backend=backend)
+        u = operator.decomposition.shard(random_field(SHAPE, np.float64 if real else np.complex128))
+        found = collectives(jax.jit(operator).lower(u).compile().as_text())
+        return sum(each.bytes for each in found if each.kind == "all-to-all")
+
+    assert exchanged(dops.XLA()) == share * exchanged(dops.XLA(wire=wire))
+
+
+def test_real_fields_travel_as_16_bits():
+    transpose = dops.Transpose(make_mesh((8,)), "z", "x", backend=dops.XLA(wire="bfloat16"))
+    u = jnp.asarray(random_field((8, 8, 8), np.float32))
+    program = jax.jit(transpose).lower(u).compile()
+    (found,) = collectives(program.as_text())
+    assert found.bytes == 8 * 8 * 8 * 2 // 8 * 7 // 8
+    np.testing.assert_array_equal(program(u), u.astype(jnp.bfloat16).astype(jnp.float32))
+
+
+def test_halos_are_exact():
+    halo = dops.HaloExchange(make_mesh((2, 4)), 1, shape=SHAPE, backend=dops.XLA(wire="bfloat16"))
+    exact = dops.HaloExchange(make_mesh((2, 4)), 1, shape=SHAPE, backend=dops.XLA())
+    u = halo.decomposition.shard(random_field(SHAPE))
+    np.testing.assert_array_equal(halo(u), exact(u))
+
+
+def test_groups_and_batches():
+    mesh = make_mesh((2, 2, 2))
+    fft = dops.FFT3D(mesh, axes=("x", "y"), backend=dops.XLA(wire="float16"))
+    u = random_field((2, 8, 8, 8), np.complex128) * np.array([1, 1e9])[:, None, None, None]
+    field = jax.device_put(u, jax.NamedSharding(mesh, P("c", *fft.in_spec)))
+    k = np.asarray(jax.jit(jax.vmap(fft))(field))
+    for found, one in zip(k, u):
+        assert relative(found, np.fft.fftn(one)) < ERRORS["float16"]
+
+
+@pytest.mark.parametrize("make", [dops.XLA, dops.Native, dops.MPI, dops.CuDecomp])
+def test_bad_input(make):
+    with pytest.raises((ValueError, TypeError), match="wire"):
+        make(wire="float8")
