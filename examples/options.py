@@ -72,7 +72,7 @@ def figure(text: str) -> Path:
 
 
 def make_mesh(
-    parser: Parser, shape: tuple[int, ...] | None, *, double: bool = True, backend: str = "xla", **default: int
+    parser: Parser, shape: tuple[int, ...] | None, *, double: bool = True, backend: str | None = None, **default: int
 ) -> Mesh:
     """The mesh of the `--mesh` option, of GPUs where JAX has them, else of virtual CPU devices.
 

@@ -171,7 +171,8 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--dt", type=positive, help="time step (0.025; with --gradient 0.05)")
     parser.add_argument("--dtype", choices=["float32", "float64"], help="precision (float32; with --gradient float64)")
     parser.add_argument("--mesh", type=mesh_shape, help="devices along x and y, such as 2x4 (all along x)")
-    parser.add_argument("--backend", choices=["xla", "mpi"], default="xla", help="mpi: compiled kernels, under mpiexec")
+    backends = ["xla", "native", "mpi"]
+    parser.add_argument("--backend", choices=backends, help="mpi needs mpiexec (native on CPUs, else xla)")
     parser.add_argument("--re", type=positive, default=1600.0, help="Reynolds number (1600)")
     parser.add_argument("--out", default="taylor_green.png", help="the figure (taylor_green.png)")
     parser.add_argument("--no-plot", action="store_true", help="draw no figure")
