@@ -36,13 +36,15 @@ class DuccLines : public AbstractFft {
  private:
   template <class Cell>
   ducc0::cfmav<Cell> input(std::byte* memory, std::size_t cells) const {
-    return {
-        reinterpret_cast<const Cell*>(memory), {static_cast<std::size_t>(lines_.count), cells}, {lines_.in_pitch, 1}};
+    const Spacing& spacing = lines_.in;
+    return {reinterpret_cast<const Cell*>(memory), {count(), cells}, {spacing.lines, spacing.cells}};
   }
   template <class Cell>
   ducc0::vfmav<Cell> output(std::byte* memory, std::size_t cells) const {
-    return {reinterpret_cast<Cell*>(memory), {static_cast<std::size_t>(lines_.count), cells}, {lines_.out_pitch, 1}};
+    const Spacing& spacing = lines_.out;
+    return {reinterpret_cast<Cell*>(memory), {count(), cells}, {spacing.lines, spacing.cells}};
   }
+  std::size_t count() const { return static_cast<std::size_t>(lines_.count); }
 
   LinesOfTile lines_;
 };

@@ -1,21 +1,30 @@
-// One-dimensional Fourier transforms of a few contiguous lines, by one of several libraries.
+// One-dimensional Fourier transforms of a few lines, by one of several libraries.
 
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/plan.h"
 
 namespace decompops {
 
-// `count` lines of `length` real-space cells. The distances between lines are in cells. Half spectra are those of
-// sign -1 for `r2c`, and +1 for `c2r`.
+// The distances, in cells, between the cells of a line and between lines. One of the two is 1.
+struct Spacing {
+  Index cells, lines;
+  bool operator<(const Spacing& other) const {
+    return std::pair(cells, lines) < std::pair(other.cells, other.lines);
+  }
+};
+
+// `count` lines of `length` real-space cells. Half spectra are those of sign -1 for `r2c`, and +1 for `c2r`.
 struct LinesOfTile {
   Transform::Kind kind;
   int sign;
-  Index length, count, in_pitch, out_pitch;
+  Index length, count;
+  Spacing in, out;
 };
 
 class AbstractFft {

@@ -71,20 +71,23 @@ class FftwLines : public AbstractFft {
  public:
   FftwLines(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning) : kind_(lines.kind) {
     const int n = static_cast<int>(lines.length), count = static_cast<int>(lines.count);
-    const int from = static_cast<int>(lines.in_pitch), to = static_cast<int>(lines.out_pitch);
+    const int from = static_cast<int>(lines.in.cells), from_line = static_cast<int>(lines.in.lines);
+    const int to = static_cast<int>(lines.out.cells), to_line = static_cast<int>(lines.out.lines);
     const unsigned flag = flag_of(planning);
     std::lock_guard<std::mutex> lock(planner());
     if (api_.set_threads != nullptr) api_.set_threads(1);
     switch (kind_) {
       case Kind::c2c:
-        plan_ =
-            api_.c2c(1, &n, count, complex(input), nullptr, 1, from, complex(output), nullptr, 1, to, lines.sign, flag);
+        plan_ = api_.c2c(1, &n, count, complex(input), nullptr, from, from_line, complex(output), nullptr, to, to_line,
+                         lines.sign, flag);
         break;
       case Kind::r2c:
-        plan_ = api_.r2c(1, &n, count, real(input), nullptr, 1, from, complex(output), nullptr, 1, to, flag);
+        plan_ =
+            api_.r2c(1, &n, count, real(input), nullptr, from, from_line, complex(output), nullptr, to, to_line, flag);
         break;
       case Kind::c2r:
-        plan_ = api_.c2r(1, &n, count, complex(input), nullptr, 1, from, real(output), nullptr, 1, to, flag);
+        plan_ =
+            api_.c2r(1, &n, count, complex(input), nullptr, from, from_line, real(output), nullptr, to, to_line, flag);
         break;
     }
     if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(lines.length) + " cells");

@@ -83,6 +83,14 @@ Index pitch_of(const Field& field, const Region& region, const Box& box, int alo
   return pitch <= 2 * cells ? pitch : 0;
 }
 
+// Whether the lines of `field` lie side by side along the axis that the boxes' lines do.
+bool lie_side_by_side(const Field& field, const Box& box, int along) {
+  int axis = field.region.axes() - 1;
+  while (axis == along || (axis > 0 && box.cells[axis] == 1)) --axis;
+  return axis >= 0 && std::all_of(field.pieces.begin(), field.pieces.end(),
+                                  [axis](const Piece& piece) { return piece.stride[axis] == 1; });
+}
+
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
          const Memory& memory, const std::function<void()>& between) {
@@ -102,7 +110,14 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   const bool writes = after.is_none() && lines.scale == 1;
   const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
   const Index pitch_here = writes ? pitch_of(to, cells_out(region), box, along) : 0;
-  auto& tile = tile_for<Real>(lines, width, pitch_there, pitch_here, planning);
+  const bool side_by_side = may_lie_side_by_side<Real>(lines) && pitch_there == 0 && pitch_here == 0 &&
+                            lie_side_by_side(from, box, along) && lie_side_by_side(to, box, along);
+  auto spacing = [&](Index pitch, Index cells) {
+    if (side_by_side) return Spacing{width, 1};
+    return pitch > 0 ? Spacing{1, pitch} : in_rows<Real>(cells);
+  };
+  auto& tile = tile_for<Real>(lines, width, spacing(pitch_there, lines.cells_in()),
+                              spacing(pitch_here, lines.cells_out()), planning);
   Index covered = 0;
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
@@ -114,11 +129,11 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     std::byte* start = memory[piece];
     return reinterpret_cast<std::uintptr_t>(start) % kAlign == 0 ? start : nullptr;
   };
-  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, Index pitch, Index element,
-                  bool load) {
+  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing,
+                  Index element, bool load) {
     Strides stride = box.place;
-    for (Index& lines_between : stride) lines_between *= pitch;
-    stride[along] = 1;
+    for (Index& lines_between : stride) lines_between *= spacing.lines;
+    stride[along] = spacing.cells;
     for (const Piece& piece : field.pieces) {
       const Region common = intersection(piece.region, cells);
       if (common.empty()) continue;
@@ -144,13 +159,13 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     if (input == nullptr) {
       input = tile.input();
       if (has_gaps) tile.clear();
-      move(from, cells_in(part), input, tile.in_pitch(), tile.in_bytes(), true);
-      before.apply(input, lines_of(part), tile.in_pitch());
+      move(from, cells_in(part), input, tile.in(), tile.in_bytes(), true);
+      before.apply(input, lines_of(part), tile.in().lines);
     }
     tile.run(input, output == nullptr ? tile.output() : output);
     if (output != nullptr) return;
-    after.apply(tile.output(), lines_of(part), tile.out_pitch());
-    move(to, cells_out(part), tile.output(), tile.out_pitch(), tile.out_bytes(), false);
+    after.apply(tile.output(), lines_of(part), tile.out().lines);
+    move(to, cells_out(part), tile.output(), tile.out(), tile.out_bytes(), false);
   });
 }
 

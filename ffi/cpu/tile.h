@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -16,8 +17,10 @@ namespace decompops {
 
 // FFTW is fastest by far on contiguous lines, from one array to another; transposing while a tile is loaded and stored
 // costs less than letting FFTW stride (docs/kernels.md). So a tile holds some lines, one after the other, with a gap
-// that keeps lines of a power of two from falling into the same cache set.
+// that keeps lines of a power of two from falling into the same cache set. Only where lines are so short that a tile stays in
+// the first level of the cache, FFTW is as fast on lines that lie side by side: nothing is transposed then.
 constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
+constexpr Index kSideBySideBytes = 1 << 14;  // of the first level, for lines that lie side by side
 constexpr Index kLeastTileBytes = 64;   // of it where lines are long: one cache line
 constexpr Index kCacheBytes = 1 << 17;  // of the second level, for all lines of a tile
 constexpr Index kAlign = 64;
@@ -31,13 +34,11 @@ class Tile {
  public:
   using Kind = Transform::Kind;
 
-  // The distances between lines are in cells; 0: what is best.
   template <class Real>
-  static std::unique_ptr<Tile> make(const Lines& lines, Index width, Index in_pitch, Index out_pitch,
+  static std::unique_ptr<Tile> make(const Lines& lines, Index width, const Spacing& in, const Spacing& out,
                                     Planning planning) {
-    auto tile = std::unique_ptr<Tile>(new Tile(lines, width, in_pitch, out_pitch, sizeof(Real)));
-    const LinesOfTile shape{lines.transform.kind, lines.transform.sign, lines.length, width,
-                            tile->in_pitch_,      tile->out_pitch_};
+    auto tile = std::unique_ptr<Tile>(new Tile(lines, width, in, out, sizeof(Real)));
+    const LinesOfTile shape{lines.transform.kind, lines.transform.sign, lines.length, width, in, out};
     tile->fft_ = make_fft<Real>(shape, tile->input(), tile->output(), planning);
     tile->clear();
     return tile;
@@ -52,32 +53,32 @@ class Tile {
   Index width() const { return width_; }
   Index in_bytes() const { return in_bytes_; }  // of a cell
   Index out_bytes() const { return out_bytes_; }
-  Index in_pitch() const { return in_pitch_; }
-  Index out_pitch() const { return out_pitch_; }
-  void clear() { std::memset(input(), 0, width_ * in_pitch_ * in_bytes_); }
+  const Spacing& in() const { return in_; }
+  const Spacing& out() const { return out_; }
+  void clear() { std::memset(input(), 0, input_bytes_); }
 
  private:
-  Tile(const Lines& lines, Index width, Index in_pitch, Index out_pitch, Index real_bytes)
+  Tile(const Lines& lines, Index width, const Spacing& in, const Spacing& out, Index real_bytes)
       : in_bytes_(real_bytes * (lines.transform.kind == Kind::r2c ? 1 : 2)),
         out_bytes_(real_bytes * (lines.transform.kind == Kind::c2r ? 1 : 2)),
         width_(width),
-        in_pitch_(in_pitch > 0 ? in_pitch : best_pitch(lines.cells_in(), real_bytes)),
-        out_pitch_(out_pitch > 0 ? out_pitch : best_pitch(lines.cells_out(), real_bytes)),
-        input_(allocate(in_pitch_ * in_bytes_)),
-        output_(allocate(out_pitch_ * out_bytes_)) {}
+        in_(in),
+        out_(out),
+        input_bytes_(span(in, lines.cells_in()) * in_bytes_),
+        input_(allocate(input_bytes_)),
+        output_(allocate(span(out, lines.cells_out()) * out_bytes_)) {}
 
-  static Index best_pitch(Index cells, Index real_bytes) {
-    const Index unit = kAlign / real_bytes;
-    return ceil_div(cells, unit) * unit + unit;
-  }
-  std::unique_ptr<std::byte, Free> allocate(Index line_bytes) {
-    const Index bytes = ceil_div(width_ * line_bytes, kAlign) * kAlign;
+  Index span(const Spacing& spacing, Index cells) const { return std::max(spacing.cells * cells, spacing.lines * width_); }
+  static std::unique_ptr<std::byte, Free> allocate(Index least) {
+    const Index bytes = ceil_div(least, kAlign) * kAlign;
     auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes));
     if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
     return std::unique_ptr<std::byte, Free>(memory);
   }
 
-  Index in_bytes_, out_bytes_, width_, in_pitch_, out_pitch_;
+  Index in_bytes_, out_bytes_, width_;
+  Spacing in_, out_;
+  Index input_bytes_;
   std::unique_ptr<std::byte, Free> input_, output_;
   std::unique_ptr<AbstractFft> fft_;
 };
@@ -93,15 +94,28 @@ Index width_for(const Lines& lines, Index count, bool scattered) {
   return width;
 }
 
+// Whether a tile of lines that lie side by side stays in the first level of the cache.
 template <class Real>
-Tile& tile_for(const Lines& lines, Index width, Index in_pitch, Index out_pitch, Planning planning) {
-  using Key = std::tuple<Transform::Kind, int, Index, Index, Index, Index, Planning>;
+bool may_lie_side_by_side(const Lines& lines) {
+  return lines.transform.kind == Transform::Kind::c2c && kTileBytes * lines.length <= kSideBySideBytes;
+}
+
+// Lines one after the other, with a gap.
+template <class Real>
+Spacing in_rows(Index cells) {
+  const Index unit = kAlign / sizeof(Real);
+  return {1, ceil_div(cells, unit) * unit + unit};
+}
+
+template <class Real>
+Tile& tile_for(const Lines& lines, Index width, const Spacing& in, const Spacing& out, Planning planning) {
+  using Key = std::tuple<Transform::Kind, int, Index, Index, Spacing, Spacing, Planning>;
   // Each thread has tiles of its own.
   thread_local std::map<Key, std::unique_ptr<Tile>> tiles;
   const Transform& transform = lines.transform;
   const int sign = transform.kind == Transform::Kind::c2c ? transform.sign : 0;
-  auto& tile = tiles[Key{transform.kind, sign, lines.length, width, in_pitch, out_pitch, planning}];
-  if (!tile) tile = Tile::make<Real>(lines, width, in_pitch, out_pitch, planning);
+  auto& tile = tiles[Key{transform.kind, sign, lines.length, width, in, out, planning}];
+  if (!tile) tile = Tile::make<Real>(lines, width, in, out, planning);
   return *tile;
 }
 
