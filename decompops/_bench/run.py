@@ -205,21 +205,15 @@ def _relative_error(got: Any, answer: Any) -> float:
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
     """Time in turns, each repeat starting with another contestant, so that a busy moment hits no one in particular.
 
-    Processes start together; a time is that of the slowest.
+    Processes start together; a time is that of the slowest. Where a call is short, a turn is several of them.
     """
-    several = jax.process_count() > 1
+    calls = _calls_of_turns([contestant for _, contestant in contestants])
     times = np.zeros((len(contestants), repeats))
     for repeat in range(repeats):
         for i in range(len(contestants)):
             turn = (repeat + i) % len(contestants)
-            contestant = contestants[turn][1]
-            if several:
-                multihost_utils.sync_global_devices("decompops bench")
-            if contestant.alone and jax.process_index() > 0:
-                continue
-            start = time.perf_counter()
-            jax.block_until_ready(contestant.run())
-            times[turn, repeat] = time.perf_counter() - start
+            times[turn, repeat] = _seconds(contestants[turn][1], calls[turn])
+    several = jax.process_count() > 1
     if several:
         times = np.max(multihost_utils.process_allgather(times), axis=0)
     for (row, _), seconds in zip(contestants, times.tolist()):
@@ -228,3 +222,25 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
     if ours.get("name") == "decompops":
         for row, _ in contestants:
             row["ratio"] = ours["median_s"] / row["median_s"]
+
+
+def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
+    """How many calls of each contestant last for `_LEAST_SECONDS`: processes do not start together by less than 0.1 ms."""
+    seconds = np.array([_seconds(contestant, 3) for contestant in contestants])
+    slowest = np.max(multihost_utils.process_allgather(seconds).reshape(-1, len(contestants)), axis=0)
+    return [min(100, math.ceil(_LEAST_SECONDS / one)) for one in slowest.tolist()]
+
+
+_LEAST_SECONDS = 3e-3
+
+
+def _seconds(contestant: Contestant, calls: int) -> float:
+    """Of one call, of several one after the other."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("decompops bench")
+    if contestant.alone and jax.process_index() > 0:
+        return 0.0
+    start = time.perf_counter()
+    for _ in range(calls):
+        jax.block_until_ready(contestant.run())
+    return (time.perf_counter() - start) / calls

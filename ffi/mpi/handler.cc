@@ -1,5 +1,8 @@
 #include "mpi/handler.h"
 
+#include <atomic>
+#include <optional>
+
 #include "cpu/arguments.h"
 #include "mpi/executor.h"
 #include "mpi/registry.h"
@@ -9,6 +12,9 @@ namespace ffi = xla::ffi;
 
 namespace decompops::mpi {
 namespace {
+
+// Of a block that is computed in less time than it takes to wake a thread a few times.
+constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.
 struct Site {
@@ -22,6 +28,7 @@ struct Site {
   std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
   std::optional<Program> program;
+  std::atomic<bool> has_run{false};
 
   // The first execution finds the mesh; `compile` makes the program for this rank's place in it, in the team's thread.
   Team& team() {
@@ -30,9 +37,9 @@ struct Site {
     return mesh->team;
   }
 
-  void run(const void* input, void* result, Index batch, Index element, Number number) {
+  Executor executor(const void* input, void* result, Index batch, Index element, Number number) {
     if (!program) program = compile(plan, batch, element, number, mesh->team.rank());
-    Executor(*program, mesh->team, threads, planning).run(input, result, mesh->workspace);
+    return Executor(*program, mesh->team, threads, planning, input, result, mesh->workspace);
   }
 };
 
@@ -96,8 +103,15 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     call->identity = site->identity;
     call->label = site->plan.label;
     call->details = site->plan.details;
+    // The first time FFTW plans the transforms, which may take seconds.
+    call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes;
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
-                 number = number_of(input.element_type())] { site->run(from, to, batch, element, number); };
+                 number = number_of(input.element_type()), executor = std::optional<Executor>()](double longest) mutable {
+      if (!executor) executor.emplace(site->executor(from, to, batch, element, number));
+      const bool has_ended = executor->run(longest);
+      if (has_ended) site->has_run = true;
+      return has_ended;
+    };
     call->done = done;
     set_current(label);
     team.submit(call);

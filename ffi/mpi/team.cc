@@ -8,6 +8,8 @@ namespace {
 
 // A call that no program of this rank contains yet can only come from one that is still to be compiled.
 constexpr double kUnknownSeconds = 5;
+// How long a quick call may wait for other ranks in the thread that submits it. Waking another thread takes about as long.
+constexpr double kQuickSeconds = 1e-4;
 
 // Calls `body` without the lock, and takes it again in any case.
 template <class Body>
@@ -46,6 +48,7 @@ void Team::stop() {
 }
 
 void Team::free() {
+  withdraw(listening_);
   // After a failure messages may still be under way: the communicator is left to MPI.
   if (communicator_ == MPI_COMM_NULL || failed_) return;
   for (Sent& sent : sent_) {
@@ -58,20 +61,26 @@ void Team::free() {
 // --- Order.
 
 void Team::submit(std::shared_ptr<Call> call) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_) throw Failure("MPI has been finalised");
-    // First all that may fail. Once the call is in the queue it will run, and XLA may not have its buffers back before.
-    try {
-      finisher_.start();
-      if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-      notices_->count(hash_, 1);
-      waiting_.push_back(std::move(call));
-    } catch (const std::exception& error) {
-      refuse_locked(error.what());
-      throw;
-    }
+  const bool is_quick = call->is_quick;
+  call->submitter = std::this_thread::get_id();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (stopping_) throw Failure("MPI has been finalised");
+  // First all that may fail. Once the call is in the queue it will run, and XLA may not have its buffers back before.
+  try {
+    finisher_.start();
+    if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+    notices_->count(hash_, 1);
+    waiting_.push_back(std::move(call));
+  } catch (const std::exception& error) {
+    refuse_locked(error.what());
+    throw;
   }
+  const bool is_alone = waiting_.size() == 1 && !current_ && !is_led_ && communicator_ != MPI_COMM_NULL;
+  if (is_quick && is_alone && !failed_) {
+    lead(lock, kQuickSeconds);
+    if (waiting_.empty() && !current_) return;
+  }
+  lock.unlock();
   changed_.notify_all();
 }
 
@@ -98,46 +107,63 @@ void Team::refuse_locked(const char* reason) noexcept {
 void Team::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait_for(lock, std::chrono::milliseconds(5), [&] { return stopping_ || !waiting_.empty(); });
-    if (stopping_ && !waiting_.empty()) fail("this rank ends while the operator is under way", true);
-    if (!failed_ && !stopping_) {
-      try {
-        step(lock);
-      } catch (const Notice& notice) {
-        fail(notice.what(), false);
-      } catch (const std::exception& error) {
-        fail(error.what(), true);
-      }
-    }
+    changed_.wait_for(lock, std::chrono::milliseconds(5),
+                      [&] { return !is_led_ && (stopping_ || current_ || !waiting_.empty()); });
+    if (is_led_) continue;
+    if (stopping_ && (current_ || !waiting_.empty())) fail("this rank ends while the operator is under way", true);
+    if (!failed_ && !stopping_) lead(lock, kForever);
     if (failed_) {
-      for (; !waiting_.empty(); waiting_.pop_front()) end(waiting_.front(), failure_);
+      if (current_) end_current(lock, failure_);
+      for (; !waiting_.empty(); waiting_.pop_front()) end(*waiting_.front(), failure_);
     }
     if (stopping_) return;
   }
 }
 
-void Team::step(std::unique_lock<std::mutex>& lock) {
+// Does what comes next, in this thread.
+void Team::lead(std::unique_lock<std::mutex>& lock, double longest) {
+  is_led_ = true;
+  try {
+    step(lock, longest);
+  } catch (const Notice& notice) {
+    fail(notice.what(), false);
+  } catch (const std::exception& error) {
+    fail(error.what(), true);
+  }
+  is_led_ = false;
+}
+
+void Team::step(std::unique_lock<std::mutex>& lock, double longest) {
   if (refused_) throw Failure(refusal_);
-  if (waiting_.empty()) return unlocked(lock, [&] { notices_->look(); });
-  here_ = waiting_.front()->label;
-  if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
-  if (const std::shared_ptr<Call> call = next(lock)) {
-    execute(call, lock);
-  } else {
+  if (!current_ && waiting_.empty()) {
+    return unlocked(lock, [&] {
+      notices_->look();
+      listen_for_announcement();
+    });
+  }
+  if (!current_) {
+    here_ = waiting_.front()->label;
+    if (communicator_ == MPI_COMM_NULL) unlocked(lock, [&] { connect(); });
+    current_ = next(lock, longest);
+  }
+  if (current_) {
+    execute(lock, longest);
+  } else if (longest == kForever) {
     changed_.wait_for(lock, std::chrono::milliseconds(20));
   }
 }
 
-// Takes the call that is to be run now; none if it has not been submitted yet.
-std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock) {
+// Takes the call that is to be run now; none if it has not been submitted, or not been announced in time.
+std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double longest) {
   auto found = waiting_.begin();
   if (rank_ == 0) {
-    announce(**found);
+    announce(announcement_of(**found));
   } else {
-    if (!next_) {
-      next_ = unlocked(lock, [&] { return receive_announcement(); });
-      next_since_ = Clock::now();
-    }
+    unlocked(lock, [&] {
+      listen_for_announcement();
+      if (!next_ && wait(listening_, longest)) listen_for_announcement();
+    });
+    if (!next_) return nullptr;
     found = std::find_if(waiting_.begin(), waiting_.end(),
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
@@ -177,11 +203,11 @@ std::string Team::both_sides(const Announcement& mine) const {
   return sides(compiled(next_->identity), compiled(mine.identity));
 }
 
-void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mutex>& lock) {
-  here_ = call->label;
+void Team::execute(std::unique_lock<std::mutex>& lock, double longest) {
+  here_ = current_->label;
   std::string error;
   try {
-    unlocked(lock, [&] { call->run(); });
+    if (!unlocked(lock, [&] { return current_->run(longest); })) return;
     before_ = here_;
   } catch (const Notice& notice) {
     error = notice.what();
@@ -190,19 +216,26 @@ void Team::execute(const std::shared_ptr<Call>& call, std::unique_lock<std::mute
     error = failure.what();
     fail(error, true);
   }
+  end_current(lock, error);
+}
+
+void Team::end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept {
   // XLA takes the memory back.
   for (; !under_way_.empty(); under_way_.pop_front()) withdraw(under_way_.front());
-  end(call, error);
+  const std::shared_ptr<Call> call = std::move(current_);
+  current_.reset();
+  unlocked(lock, [&] { end(*call, error); });
 }
 
 // XLA must hear of every call, even if there is no memory left to say it well.
-void Team::end(const std::shared_ptr<Call>& call, const std::string& error) noexcept {
+void Team::end(const Call& call, const std::string& error) noexcept {
   notices_->count(hash_, -1);
   try {
-    const std::string text = error.empty() ? "" : call->label + ": " + error;
-    finisher_.submit([call, text] { call->done(text); });
+    const std::string text = error.empty() ? "" : call.label + ": " + error;
+    if (call.submitter == std::this_thread::get_id()) return call.done(text);
+    finisher_.submit([done = call.done, text] { done(text); });
   } catch (const std::bad_alloc&) {
-    call->done(error.empty() ? "" : "no memory");
+    call.done(error.empty() ? "" : "no memory");
   }
 }
 

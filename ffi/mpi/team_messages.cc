@@ -65,10 +65,12 @@ void Team::meet(int tag, bool ready) {
     }
   }
   transfer.receives = static_cast<std::size_t>(size_ - 1);
-  wait(transfer, ready);
+  wait(transfer, kForever, ready);
 }
 
-void Team::announce(const Call& call) {
+// Along a binomial tree: a rank passes an announcement on to those that differ from it in one of the bits below its own
+// lowest one.
+void Team::announce(const Announcement& announcement) {
   while (!sent_.empty()) {
     int all = 0;
     check(MPI_Testall(static_cast<int>(sent_.front().requests.size()), sent_.front().requests.data(), &all,
@@ -77,29 +79,39 @@ void Team::announce(const Call& call) {
     if (!all) break;
     sent_.pop_front();
   }
+  int bit = 1;
+  while (bit < size_ && (rank_ & bit) == 0) bit *= 2;
+  if (rank_ + 1 >= size_ || bit == 1) return;
   Sent& sent = sent_.emplace_back();
-  sent.announcement = announcement_of(call);
-  sent.requests.reserve(size_);
-  for (int other = 1; other < size_; ++other) {
-    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, other, kAnnouncement, communicator_,
+  sent.announcement = announcement;
+  for (bit /= 2; bit > 0; bit /= 2) {
+    if (rank_ + bit >= size_) continue;
+    check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, rank_ + bit, kAnnouncement, communicator_,
                     &sent.requests.emplace_back()),
           "MPI_Isend");
   }
 }
 
-Team::Announcement Team::receive_announcement() {
-  Announcement announcement;
-  Transfer transfer{{MPI_REQUEST_NULL}, {0}, 1};
-  check(
-      MPI_Irecv(&announcement, sizeof(announcement), MPI_BYTE, 0, kAnnouncement, communicator_, &transfer.requests[0]),
-      "MPI_Irecv");
-  wait(transfer);
-  return announcement;
-}
-
-void Team::exchange(const Exchange& exchange, const Memory& memory) {
-  start(exchange, memory);
-  wait_for_first();
+// Takes the next announcement if it has come, and passes it on.
+void Team::listen_for_announcement() {
+  if (rank_ == 0 || next_ || communicator_ == MPI_COMM_NULL) return;
+  auto& [requests, peers, receives] = listening_;
+  if (requests.empty()) {
+    requests.reserve(1);
+    peers = {rank_ & (rank_ - 1)};
+    check(MPI_Irecv(&incoming_, sizeof(incoming_), MPI_BYTE, peers[0], kAnnouncement, communicator_,
+                    &requests.emplace_back()),
+          "MPI_Irecv");
+    receives = 1;
+  }
+  int arrived = 0;
+  check(MPI_Test(requests.data(), &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+  if (!arrived) return;
+  requests.clear();
+  receives = 0;
+  announce(incoming_);
+  next_ = incoming_;
+  next_since_ = Clock::now();
 }
 
 void Team::start(const Exchange& exchange, const Memory& memory) {
@@ -128,22 +140,19 @@ void Team::start(const Exchange& exchange, const Memory& memory) {
   }
 }
 
-void Team::finish() {
-  wait_for_first();
+bool Team::finish(double longest) {
+  if (!wait(under_way_.front(), longest)) return false;
+  under_way_.pop_front();
   // A rank that has failed in the meantime does not wait for ever until what it has sent is received: this may be something
   // else. Its notice came before.
   notices_->check(hash_, ranks_, {});
+  return true;
 }
 
 void Team::progress() {
   if (seconds_since(looked_) < kLookSeconds) return;
   notices_->check(hash_, ranks_, {});
   looked_ = Clock::now();
-}
-
-void Team::wait_for_first() {
-  wait(under_way_.front());
-  under_way_.pop_front();
 }
 
 // After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank that
@@ -165,7 +174,7 @@ void Team::withdraw(Transfer& transfer) noexcept {
   }
 }
 
-void Team::wait(Transfer& transfer, bool ready) {
+bool Team::wait(Transfer& transfer, double longest, bool ready) {
   const int count = static_cast<int>(transfer.requests.size());
   Patience patience;
   std::vector<int> told;
@@ -174,12 +183,14 @@ void Team::wait(Transfer& transfer, bool ready) {
       int all = 0;
       check(MPI_Testall(count, transfer.requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (all) break;
+      if (spins % 16 == 0 && patience.seconds() > longest) return false;
       if (spins % 256 == 0) ready ? listen() : watch(transfer, patience, told);
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
     }
     notices_->tell_waiting(hash_, "", told);
+    return true;
   } catch (const Notice& notice) {
     fail(notice.what(), false);
     withdraw(transfer);
