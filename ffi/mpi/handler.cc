@@ -59,9 +59,8 @@ ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> nu
     site->planning = static_cast<Planning>(planning);
     site->communicator = static_cast<int>(communicator);
     site->threads = static_cast<int>(threads);
-    const auto fingerprint = site->plan.fingerprint();
-    site->identity = {fingerprint, Registry::get().count_occurrence(fingerprint),
-                      hash_bytes(thread.data(), thread.size(), 0)};
+    const auto fingerprint = site->plan.fingerprint(), name = hash_bytes(thread.data(), thread.size(), 0);
+    site->identity = {fingerprint, Registry::get().count_occurrence(fingerprint, name), name};
     return site;
   } catch (const std::exception& error) {
     return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
@@ -103,8 +102,9 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     call->identity = site->identity;
     call->label = site->plan.label;
     call->details = site->plan.details;
-    // The first time FFTW plans the transforms, which may take seconds.
-    call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes;
+    // The first time FFTW plans the transforms, which may take seconds. Where several threads run programs, these go on in
+    // the team's one: collectives of XLA's that follow the calls are then in the same order on all ranks, too.
+    call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
                  number = number_of(input.element_type()), executor = std::optional<Executor>()](double longest) mutable {
       if (!executor) executor.emplace(site->executor(from, to, batch, element, number));

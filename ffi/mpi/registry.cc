@@ -64,8 +64,10 @@ std::shared_ptr<Mesh> Registry::mesh_of(int key, const std::vector<int>& ranks) 
   return found->second;
 }
 
-std::uint64_t Registry::count_occurrence(std::uint64_t fingerprint) {
+std::uint64_t Registry::count_occurrence(std::uint64_t fingerprint, std::uint64_t thread) {
   std::lock_guard<std::mutex> lock(calls_mutex_);
+  threads_.insert(thread);
+  has_several_threads_ = threads_.size() > 1;
   return occurrences_[fingerprint]++;
 }
 

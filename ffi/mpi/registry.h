@@ -3,10 +3,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +34,11 @@ class Registry {
   void add_communicator(int key, MPI_Comm communicator);
   // The mesh of these ranks, which is made if there is none yet. Throws in a forked child.
   std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks);
-  // How often an operator has been compiled in this process before, by its fingerprint.
-  std::uint64_t count_occurrence(std::uint64_t fingerprint);
+  // How often an operator has been compiled in this process before, by its fingerprint. `thread` is the Python thread that
+  // compiles it.
+  std::uint64_t count_occurrence(std::uint64_t fingerprint, std::uint64_t thread);
+  // Whether more than one Python thread has operators.
+  bool has_several_threads() const { return has_several_threads_; }
   bool is_compiled(std::uint64_t fingerprint);
   // Notes that a program of a Python thread has come to an operator; `run` is XLA's number for the execution. Throws if
   // another program of the same thread has come in between: then several threads pass for one.
@@ -65,6 +70,8 @@ class Registry {
   std::mutex calls_mutex_;  // of its own: compiling does not wait for MPI
   std::map<std::uint64_t, std::uint64_t> occurrences_;
   std::map<std::uint64_t, Runs> runs_;
+  std::set<std::uint64_t> threads_;
+  std::atomic<bool> has_several_threads_{false};
 };
 
 }  // namespace decompops::mpi
