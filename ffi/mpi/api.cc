@@ -3,6 +3,7 @@
 #include "mpi/handler.h"
 #include "mpi/registry.h"
 #include "mpi/signals.h"
+#include "mpi/stderr.h"
 
 using namespace decompops;
 using namespace decompops::mpi;
@@ -41,9 +42,21 @@ DECOMPOPS_EXPORT int decompops_watch_signals() {
   return guarded([] { watch_signals(Registry::get().rank()); });
 }
 
-// Tells the other ranks that this one cannot go on.
+DECOMPOPS_EXPORT int decompops_shorten_jax_errors() {
+  return guarded([] { shorten_jax_errors(); });
+}
+
+// Tells the other ranks that this one cannot go on. Python tells the user.
 DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
-  return guarded([&] { Registry::get().give_up(reason); });
+  return guarded([&] {
+    say_no_more();
+    Registry::get().give_up(reason);
+  });
+}
+
+// Whether a rank below this one has given up for this very reason.
+DECOMPOPS_EXPORT int decompops_is_repeated(const char* reason, int* repeated) {
+  return guarded([&] { *repeated = Registry::get().is_repeated(reason); });
 }
 
 // Ends the threads and frees the communicators. Every rank must call it before MPI is finalised.

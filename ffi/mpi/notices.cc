@@ -50,6 +50,14 @@ void Notices::give_up(std::uint64_t mesh, const std::string& reason, std::vector
   send(kGaveUp, mesh, reason, ranks);
 }
 
+bool Notices::is_repeated(const std::string& reason) {
+  look();
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(given_up_.begin(), given_up_.end(), [&](const GivenUp& notice) {
+    return notice.mesh == 0 && notice.rank < rank_ && notice.reason == reason;
+  });
+}
+
 void Notices::tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed) {
   send(kWaiting, mesh, label, needed);
 }
@@ -99,7 +107,8 @@ void Notices::check(std::uint64_t mesh, const std::vector<int>& ranks, const std
   }
   for (const auto& [rank, since] : left_) {
     if (has(needed, rank) && Clock::now() - since > kLastMessages) {
-      throw Notice("rank " + std::to_string(rank) + " has ended its program, while this rank waits for it here");
+      throw Notice("rank " + std::to_string(rank) +
+                   " has ended its program, while this rank waits for it here; all ranks must call the same operators");
     }
   }
 }

@@ -32,6 +32,8 @@ class Notices {
   int rank() const { return rank_; }
   // Tells `ranks` (of the communicator; all of them if empty) that this one cannot go on with a mesh (0: with any), and why.
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
+  // Whether a rank below this one has told all ranks that it gives up for this very reason.
+  bool is_repeated(const std::string& reason);
   // Receives what has arrived; this also lets MPI send what others wait for, which it does within calls to it only.
   void look();
   // Throws a `Notice` if one of the ranks of a mesh has given up, or if one of `needed` has ended and what it has sent must have arrived.

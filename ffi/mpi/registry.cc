@@ -107,6 +107,12 @@ void Registry::give_up(const std::string& reason) {
   for (auto& [key, communicator] : communicators_) communicator.notices->give_up(0, reason);
 }
 
+bool Registry::is_repeated(const std::string& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(communicators_.begin(), communicators_.end(),
+                     [&](const auto& known) { return known.second.notices->is_repeated(reason); });
+}
+
 void Registry::leave() {
   if (is_forked()) return;
   std::lock_guard<std::mutex> once(leaving_);

@@ -47,6 +47,8 @@ class Registry {
   std::array<Index, 3> counts();
   // Tells the other ranks that this one cannot go on.
   void give_up(const std::string& reason);
+  // Whether a rank below this one has given up for this very reason.
+  bool is_repeated(const std::string& reason);
   // Ends the threads and frees the communicators, together with all other ranks. Does nothing the second time, or in a forked child.
   void leave();
   // This process' rank in the first communicator, or -1.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -10,30 +11,38 @@
 namespace decompops::mpi {
 namespace {
 
-// A signal handler may do no more than read these and write.
+struct Watched {
+  int signal;
+  const char* name;
+  const char* advice;
+  struct sigaction previous;
+};
+
+constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
+
+// A signal handler may do no more than read and set these, and write.
+Watched watched[] = {
+    {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
+    {SIGABRT, "SIGABRT", "the lines before this one say why", {}},
+    {SIGSEGV, "SIGSEGV", kCrash, {}},
+    {SIGBUS, "SIGBUS", kCrash, {}},
+    {SIGFPE, "SIGFPE", kCrash, {}},
+};
 std::atomic<const char*> current{nullptr};
+std::atomic<bool> said{false};
 char name[64];
 int process = 0;
-struct sigaction previous;
 
-void write_text(const char* text) {
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text));
-}
-
-void on_signal(int signal, siginfo_t*, void*) {
-  const char* label = current;
-  if (label != nullptr && process == getpid()) {  // and not in a forked child
-    write_text(name);
-    write_text(label);
-    write_text("\n");
+void on_signal(int signal, siginfo_t* info, void*) {
+  for (const Watched& one : watched) {
+    if (one.signal != signal) continue;
+    // A SIGTERM that the program handles itself need not end it.
+    const bool ends = signal != SIGTERM || one.previous.sa_handler == SIG_DFL;
+    if (ends || current != nullptr) say_end(one.name, one.advice);
+    sigaction(signal, &one.previous, nullptr);
   }
-  // MPI's own handler of SIGABRT prints the stack, which says nothing of decompops.
-  if (signal == SIGTERM) {
-    sigaction(signal, &previous, nullptr);
-  } else {
-    std::signal(signal, SIG_DFL);
-  }
-  raise(signal);
+  // A fault happens again when this returns, and the previous handler then sees its address.
+  if (info->si_code <= 0) raise(signal);
 }
 
 }  // namespace
@@ -42,14 +51,36 @@ void set_current(const char* label) { current = label; }
 
 void clear_current(const char* label) { current.compare_exchange_strong(label, nullptr); }
 
+void say_end(const char* by, const char* advice) {
+  if (said || process != getpid()) return;  // a forked child says nothing
+  const char* label = current;
+  const char* place = label != nullptr ? " in " : " outside of operators";
+  const char* const parts[] = {name, by, place, label != nullptr ? label : "", ": ", advice};
+  char line[2048];  // written in one piece, since lines of other ranks may come in between
+  std::size_t size = 0;
+  for (const char* part : parts) {
+    const std::size_t length = std::min(std::strlen(part), sizeof(line) - 1 - size);
+    std::memcpy(line + size, part, length);
+    size += length;
+  }
+  line[size++] = '\n';
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, line, size);
+  said = true;  // only now: should another thread end the process meanwhile, twice is better than not at all
+}
+
+void say_no_more() { said = true; }
+
 void watch_signals(int rank) {
-  std::snprintf(name, sizeof(name), "decompops: rank %d was terminated in ", rank);
+  std::snprintf(name, sizeof(name), "decompops: rank %d was terminated by ", rank);
   process = getpid();
-  struct sigaction action{}, other{};
+  struct sigaction action{};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO;
-  sigaction(SIGTERM, &action, &previous);
-  sigaction(SIGABRT, &action, &other);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (Watched& one : watched) {
+    sigaction(one.signal, &action, &one.previous);
+    // MPI's own handler of SIGABRT prints the stack, which says nothing of decompops.
+    if (one.signal == SIGABRT) one.previous = {};
+  }
 }
 
 }  // namespace decompops::mpi

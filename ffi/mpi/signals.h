@@ -1,4 +1,4 @@
-// A job that is ended from outside says which operator it was in.
+// A rank that is terminated says by what, and in which operator.
 
 #pragma once
 
@@ -9,8 +9,15 @@ namespace decompops::mpi {
 void set_current(const char* label);
 void clear_current(const char* label);
 
-// MPI's launcher sends SIGTERM when a rank has died, and batch systems send it when a job's time is over. JAX ends itself
-// by SIGABRT when its coordinator, rank 0, has died.
+// Writes one line to standard error: that this rank is terminated, by what, in which operator, and what to look for.
+// Further calls write nothing. Signal handlers may call it.
+void say_end(const char* by, const char* advice);
+
+// From here on, `say_end` writes nothing.
+void say_no_more();
+
+// MPI's launcher sends SIGTERM when a rank has died, and batch systems send it when a job's time is over. The other
+// signals are crashes of this rank itself.
 void watch_signals(int rank);
 
 }  // namespace decompops::mpi

@@ -227,7 +227,10 @@ void Team::watch(const Transfer& transfer, Patience& patience, std::vector<int>&
     report("rank " + std::to_string(ranks_[rank_]) + " has waited " + seconds + " in " + here_ + " for " +
            named(needed) + (before_.empty() ? " (not seen yet)" : " (last seen in " + before_ + ")"));
   }
-  if (patience.has_reached_limit()) throw Failure("gave up after " + seconds + " of waiting for " + named(needed));
+  if (patience.has_reached_limit()) {
+    throw Failure("gave up after " + seconds + " of waiting for " + named(needed) +
+                  "; if it is only slow, pass a larger `limit` to `MPI.initialize`");
+  }
 }
 
 // The ranks whose requests are not done.
