@@ -1,5 +1,6 @@
 """What `MPI.initialize()` and `CuDecomp.initialize()` do: start JAX over the ranks of an MPI communicator."""
 
+import atexit
 import ctypes
 import math
 import os
@@ -51,10 +52,13 @@ class Limits:
                 raise ValueError(f"`{name}` must be a positive number of seconds; got {value!r}.")
 
 
-def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool) -> None:
+def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool, traces: bool) -> None:
     """What `MPI.initialize` does."""
     OVER_MPI.load()
     first = not known
+
+    def watch(communicator: Any) -> Callable[[], None]:
+        return end_together(communicator, OVER_MPI, traces)
 
     def make_known(communicator: Any) -> int:
         OVER_MPI.call("add_communicator", len(known), communicator.py2f())
@@ -62,24 +66,24 @@ def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool) 
             OVER_MPI.register()
             OVER_MPI.call("set_limits", limits.timeout, limits.limit or 0.0)
             OVER_MPI.call("watch_signals")
+            if not traces:
+                OVER_MPI.call("shorten_jax_errors")
             if reuse_memory:
                 _reuse_memory()
             caller.adopt_main_thread()
-            end_together(
-                communicator,
-                give_up=lambda why: OVER_MPI.call("give_up", why.encode(errors="replace")),
-                leave=lambda: OVER_MPI.call("leave"),
-            )
         return len(known)
 
     # Programs run one after the other: the kernels of several in flight could not tell two runs of the same one apart.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _start(communicator, key, "cpu", limits, make_known)
+    _start(communicator, key, "cpu", limits, watch, make_known)
 
 
 def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
     """What `CuDecomp.initialize` does."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
+
+    def watch(communicator: Any) -> Callable[[], None]:
+        return end_together(communicator, None, traces=False)
 
     def choose(communicator: Any) -> int:
         from mpi4py import MPI
@@ -92,10 +96,9 @@ def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | N
     def make_known(communicator: Any) -> int:
         if not known:
             grids.register()
-            end_together(communicator, give_up=lambda why: None, leave=lambda: None)
         return len(known)
 
-    _start(communicator, key, platform, limits, make_known, choose)
+    _start(communicator, key, platform, limits, watch, make_known, choose)
 
 
 def _start(
@@ -103,10 +106,14 @@ def _start(
     key: str,
     platform: str,
     limits: Limits,
+    watch: Callable[[Any], Callable[[], None]],
     make_known: Callable[[Any], int],
     choose_device: Callable[[Any], int | None] = lambda _: None,
 ) -> None:
-    """Check the communicator, start JAX over it if it is the first one, and let `make_known` do the rest."""
+    """Check the communicator, start JAX over it if it is the first one, and let `make_known` do the rest.
+
+    `watch` is called first. It returns what is to be called at the end of the process.
+    """
     from mpi4py import MPI
 
     if communicator is None:
@@ -120,8 +127,10 @@ def _start(
             "MPI must be initialised with thread level MPI_THREAD_MULTIPLE, which is mpi4py's default; got level "
             f"{MPI.Query_thread()}."
         )
+    first = not known
+    at_exit = watch(communicator) if first else None
     _meet(communicator, limits)
-    if not known:
+    if first:
         _start_jax(communicator, platform, limits, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
         hint = "" if platform == "cpu" else ' JAX must be installed with CUDA, as by pip install "jax[cuda13]".'
@@ -131,9 +140,11 @@ def _start(
             f"{hint}"
         )
     indices = communicator.allgather(jax.process_index())
-    if not known and indices != list(range(communicator.size)):
+    if first and indices != list(range(communicator.size)):
         raise RuntimeError(f"the processes of JAX must be the ranks of `communicator`; got {indices} in its order.")
     number = make_known(communicator)
+    if at_exit is not None:
+        atexit.register(at_exit)
     known[key] = Communicator(number, communicator, {index: rank for rank, index in enumerate(indices)})
 
 
@@ -174,8 +185,8 @@ def _meet(communicator: Any, limits: Limits) -> None:
             print(where, file=sys.stderr, flush=True)
         if seconds > limit:
             raise RuntimeError(
-                f"`initialize()` must be called by all {communicator.size} ranks; rank {communicator.rank} has waited "
-                f"{seconds:.0f} s for the others."
+                f"decompops: rank {communicator.rank}: `initialize()` must be called by all {communicator.size} ranks, "
+                f"and some have not come for {seconds:.0f} s; look for their errors, or pass a larger `limit`"
             )
         time.sleep(0.001)
 

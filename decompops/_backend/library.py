@@ -96,8 +96,17 @@ class MpiKernels(Kernels):
                 f"`backend={self.backend}` does not work here: the kernels are linked to another copy of MPI than "
                 "mpi4py has loaded. Reinstall decompops where that one's mpicxx comes first on the PATH."
             )
-        library.decompops_give_up.argtypes = [ctypes.c_char_p]
         return library
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other ranks that this one cannot go on."""
+        self.call("give_up", reason.encode(errors="replace"))
+
+    def is_repeated(self, reason: str) -> bool:
+        """Whether a rank below this one has given up for this very reason."""
+        repeated = ctypes.c_int()
+        self.call("is_repeated", reason.encode(errors="replace"), ctypes.byref(repeated))
+        return bool(repeated.value)
 
 
 NATIVE = Kernels("decompops_native", "Native()")

@@ -63,6 +63,7 @@ class MPI(AbstractBackend):
         limit: float | None = None,
         heartbeat: float = 100.0,
         reuse_memory: bool = True,
+        traces: bool = False,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, one CPU device in each.
 
@@ -79,12 +80,15 @@ class MPI(AbstractBackend):
         - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
         - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
             the system each time, page by page, which costs more than moving the data.
+        - `traces`: print JAX's stack traces when it ends a process because another one is gone, and the traceback of
+            every rank. By default, one line says what has happened to a rank that fails because of another one.
+            Without glibc, JAX's stack traces are always printed.
 
         **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `ValueError` for a
         number of seconds that is not positive; `RuntimeError` if JAX is in use already, if not all ranks call this, or
         if they do not agree with JAX's processes.
         """
-        launch.initialize(communicator, key, launch.Limits(timeout, limit, heartbeat), reuse_memory)
+        launch.initialize(communicator, key, launch.Limits(timeout, limit, heartbeat), reuse_memory, traces)
 
     @staticmethod
     def thread(name: str) -> AbstractContextManager[None]:
