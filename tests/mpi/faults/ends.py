@@ -1,5 +1,6 @@
 """A rank ends, or is late. `mpiexec -n N python ends.py FAULT`"""
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,11 @@ def raises() -> None:
     if victim():
         raise ValueError("the victim's own error")
     fft(field)
+
+
+def raises_on_all_ranks() -> None:
+    waiting()
+    raise ValueError("everybody's error")
 
 
 def raises_before_the_first_call() -> None:
@@ -80,6 +86,14 @@ def gets_sigterm_in_an_operator() -> None:
     if not victim():
         time.sleep(100)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    fft(field)
+
+
+def crashes() -> None:
+    fft, field = waiting()
+    if not victim():
+        time.sleep(100)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGSEGV)).start()
     fft(field)
 
 
@@ -157,8 +171,34 @@ def finalizes() -> None:
 
     fft, field = waiting()
     fft(field)
+    writes()
     MPI.Finalize()
+    writes()
     print("finalized", flush=True)
+
+
+def writes() -> None:
+    """Standard error passes everything on at once: of Python, of the system, of C, also half a line."""
+    library = ctypes.CDLL(None)
+    stream = ctypes.c_void_p.in_dll(library, "stderr")
+    texts = {
+        "of Python": lambda: print("of Python", end="", file=sys.stderr, flush=True),
+        "of the system": lambda: os.write(2, b"of the system"),
+        "E1231 of C": lambda: library.fputs(b"E1231 of C", stream),
+        "Fatal 7\n": lambda: library.fprintf(stream, b"Fatal %d\n", 7),
+    }
+    assert library.fileno(stream) == 2
+    reading, writing = os.pipe()
+    terminal = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        found = []
+        for write in texts.values():
+            write()
+            found.append(os.read(reading, 100).decode())
+    finally:
+        os.dup2(terminal, 2)
+    assert found == list(texts), found
 
 
 def in_child(queue=None) -> str:

@@ -20,7 +20,7 @@ SHAPE = (16, 16, 16)
 
 def run(functions: dict[str, Callable], **options) -> None:
     """Run the function that is named on the command line; `options` are those of `MPI.initialize`."""
-    dops.MPI.initialize(**{"timeout": 1.0, **options})
+    dops.MPI.initialize(**{"timeout": 1.0, "traces": "TRACES" in os.environ, **options})
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
     functions[sys.argv[1]]()
@@ -51,9 +51,11 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
-    """An operator that has run before, and what to apply it to."""
+    """An operator that has run before, and what to apply it to. The victim comes when the others are in it."""
     fft = transform()
     field = field_of(fft)
     jax.block_until_ready(fft(field))
     happens()
+    if victim():
+        time.sleep(0.5)
     return fft, field

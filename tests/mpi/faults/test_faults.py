@@ -24,19 +24,26 @@ FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on m
 GAVE_UP = rf"^decompops: rank \d: {FFT}: rank \d gave up: ValueError: the victim's own error$"
 OWN_ERROR = r"^ValueError: the victim's own error$"
 WAITED = rf"^decompops: rank 0 has waited 1 s in {FFT} for rank \d \("
-ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here$"
-TERMINATED = rf"^decompops: rank {{}} was terminated in {FFT}$"
+ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
+TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
+BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
+NOISE = r"fault at |\[Gloo\]|\w+ ended$"
+NAMED = r"decompops: rank \d"  # how the first line begins, but for these
+STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # as JAX prints it
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A function of a script, and what is to be seen of it. `says`: for the table."""
+    """A function of a script, and what is to be seen of it: `patterns`, not `absent`, and `first` at the beginning of
+    the output. `says`: for the table."""
 
     script: str
     name: str
     what: str
     says: str
     patterns: tuple[str, ...] = ()
+    absent: tuple[str, ...] = (STACK,)
+    first: str = NAMED
     fails: bool = True
     within: float = 60  # seconds from the fault to the end of the job: far more than on an idle machine
     lines: int = 25
@@ -49,7 +56,7 @@ class Fault:
         return "-".join([self.name, *(f"{k}={v}" for k, v in self.variables.items()), f"{self.ranks}-ranks"])
 
 
-FOLLOWS = "the others say in which operator they waited, and why it is in vain; the job ends"
+FOLLOWS = "it says why; the others say in which operator they waited, and why it is in vain; the job ends"
 SPEAKS = "the launcher ends the job; the others say in which operator they were"
 WAITS = "the others say for whom they wait, fail three seconds later, and the job ends"
 ALL = "an exception on all ranks, which names the operator, the line and what differs on both sides"
@@ -66,8 +73,23 @@ FAULTS = [
         "ends.py", "raises_before_the_first_call", "the same, before the first operator", FOLLOWS, (OWN_ERROR, GAVE_UP)
     ),
     Fault("ends.py", "raises_in_a_thread", "the same, in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
-    Fault("ends.py", "raises_in_a_callback", "the same, in a callback of JAX", FOLLOWS, (OWN_ERROR,), lines=60),
-    Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True),
+    Fault(
+        *("ends.py", "raises_in_a_callback", "the same, in a callback of JAX"),
+        "JAX logs the traceback; the rest is as above",
+        (OWN_ERROR, r"^decompops: rank 1 ends the job: ValueError: .*, in a callback of JAX$", GAVE_UP),
+        absent=(STACK, r"(?s)Traceback.*Traceback"),
+        first="jax.pure_callback failed",
+        lines=22,
+    ),
+    Fault(
+        *("ends.py", "raises_on_all_ranks", "all ranks raise the same exception, on four ranks"),
+        "rank 0 prints its traceback, the others say nothing; the job ends",
+        (r"^ValueError: everybody's error$",),
+        absent=(STACK, r"(?s)Traceback.*Traceback"),
+        ranks=4,
+        lines=18,
+    ),
+    Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True, lines=6),
     Fault(
         *(
             "ends.py",
@@ -75,11 +97,18 @@ FAULTS = [
             "rank 0, JAX's coordinator, is killed",
             "JAX ends the others, which say where they were",
         ),
-        *((TERMINATED.format(1),), True),
+        (BY_JAX,),
         variables={"VICTIM": "0"},
         open_mpi=True,
+        lines=6,
     ),
-    Fault("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),), open_mpi=True),
+    Fault(
+        *("ends.py", "is_killed", "the same, with `MPI.initialize(traces=True)`", "as above, with JAX's stack trace"),
+        *((STACK, rf"^decompops: rank 1 was terminated by SIGABRT in {FFT}: the lines before"), (), r"E\d"),
+        variables={"VICTIM": "0", "TRACES": "1"},
+        open_mpi=True,
+    ),
+    Fault(*("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),)), open_mpi=True, lines=7),
     Fault(
         *(
             "ends.py",
@@ -87,7 +116,14 @@ FAULTS = [
             "the same, inside an operator",
             "it says in which; the launcher ends the job",
         ),
-        *((TERMINATED.format(1),), True),
+        (TERMINATED.format(1),),
+        lines=7,
+    ),
+    Fault(
+        *("ends.py", "crashes", "a rank crashes inside an operator"),
+        "it says in which; Open MPI prints its stack, and the launcher ends the job",
+        (rf"^decompops: rank 1 was terminated by SIGSEGV in {FFT}: compiled code has crashed; ",),
+        lines=50,
     ),
     Fault("ends.py", "ends_early", "a rank ends before the others", WAITS, (WAITED, ENDED)),
     Fault("ends.py", "ends_before_the_first_call", "the same, before the first operator", WAITS, (ENDED,)),
@@ -100,8 +136,13 @@ FAULTS = [
     Fault(
         *("ends.py", "does_not_initialize", "a rank does not come to `initialize()`"),
         "the others say so after `timeout`, and raise after `limit` (300 s by default)",
-        (r"^decompops: rank 0 has waited 1 s in `initialize\(\)` for other ranks$", OWN_ERROR),
-        lines=40,
+        (
+            r"^decompops: rank 0 has waited 1 s in `initialize\(\)` for other ranks$",
+            r"^decompops: rank 0: `initialize\(\)` must be called by all 2 ranks, and some have not come for 4 s; look",
+            OWN_ERROR,
+        ),
+        absent=(STACK, r"(?s)Traceback.*Traceback"),
+        first="Traceback",
     ),
     Fault(
         *("ends.py", "stopped_for_a_while", "a rank is late"),
@@ -112,7 +153,7 @@ FAULTS = [
     Fault(
         *("ends.py", "stopped_for_ever", "a rank is stopped for ever"),
         "as above; after `limit` an exception on all others, and the job ends",
-        (WAITED, rf"^decompops: rank 0: {FFT}: gave up after \d+ s of waiting for rank 1$"),
+        (WAITED, rf"^decompops: rank 0: {FFT}: gave up after \d+ s of waiting for rank 1; if it is only slow, pass"),
     ),
     Fault(
         *("misfits.py", "different_programs", "ranks call different operators: shape, dtype, norm, order, mesh;"),
@@ -166,15 +207,18 @@ def happen(fault: Fault) -> tuple[int, str, float]:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_fault(fault):
     status, output, seconds = happen(fault)
+    printed = [line for line in output.splitlines() if not re.match(NOISE, line)]
     assert (status != 0) == fault.fails, output
     if "prterun" in output or not (fault.open_mpi and fault.fails):
         for pattern in fault.patterns:
             assert re.search(pattern, output, flags=re.MULTILINE), f"{pattern}\n{output}"
-    printed = [line for line in output.splitlines() if not line.startswith("fault at ")]
+        assert not fault.fails or re.match(fault.first, "\n".join(printed)), output
+    for pattern in fault.absent:
+        assert not re.search(pattern, output, flags=re.MULTILINE), f"{pattern}\n{output}"
     assert len(printed) <= fault.lines, output
     assert seconds < fault.within, output
     assert "\0" not in output
-    assert "Segmentation" not in output
+    assert fault.name == "crashes" or "Segmentation" not in output
 
 
 def table() -> None:
@@ -182,7 +226,7 @@ def table() -> None:
     print("| what happens to a rank | what follows | seconds | lines |\n|---|---|---|---|")
     for fault in FAULTS:
         _, output, seconds = happen(fault)
-        lines = sum(not line.startswith("fault at ") for line in output.splitlines())
+        lines = sum(not re.match(NOISE, line) for line in output.splitlines())
         print(f"| {fault.what} | {fault.says} | {seconds:.1f} | {lines} |", flush=True)
 
 
