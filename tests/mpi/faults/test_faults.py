@@ -79,7 +79,7 @@ FAULTS = [
         (OWN_ERROR, r"^decompops: rank 1 ends the job: ValueError: .*, in a callback of JAX$", GAVE_UP),
         absent=(STACK, r"(?s)Traceback.*Traceback"),
         first="jax.pure_callback failed",
-        lines=22,
+        lines=25,
     ),
     Fault(
         *("ends.py", "raises_on_all_ranks", "all ranks raise the same exception, on four ranks"),
@@ -89,7 +89,7 @@ FAULTS = [
         ranks=4,
         lines=18,
     ),
-    Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True, lines=6),
+    Fault("ends.py", "is_killed", "a rank is killed", SPEAKS, (TERMINATED.format(0),), open_mpi=True, lines=10),
     Fault(
         *(
             "ends.py",
@@ -100,7 +100,7 @@ FAULTS = [
         (BY_JAX,),
         variables={"VICTIM": "0"},
         open_mpi=True,
-        lines=6,
+        lines=10,
     ),
     Fault(
         *("ends.py", "is_killed", "the same, with `MPI.initialize(traces=True)`", "as above, with JAX's stack trace"),
@@ -108,7 +108,11 @@ FAULTS = [
         variables={"VICTIM": "0", "TRACES": "1"},
         open_mpi=True,
     ),
-    Fault(*("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),)), open_mpi=True, lines=7),
+    Fault(
+        *("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),)),
+        open_mpi=True,
+        lines=10,
+    ),
     Fault(
         *(
             "ends.py",
@@ -117,7 +121,7 @@ FAULTS = [
             "it says in which; the launcher ends the job",
         ),
         (TERMINATED.format(1),),
-        lines=7,
+        lines=10,
     ),
     Fault(
         *("ends.py", "crashes", "a rank crashes inside an operator"),
