@@ -52,7 +52,9 @@ class Limits:
                 raise ValueError(f"`{name}` must be a positive number of seconds; got {value!r}.")
 
 
-def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool, traces: bool) -> None:
+def initialize(
+    communicator: Any, key: str, limits: Limits, *, reuse_memory: bool, share_memory: bool, traces: bool
+) -> None:
     """What `MPI.initialize` does."""
     OVER_MPI.load()
     first = not known
@@ -61,7 +63,7 @@ def initialize(communicator: Any, key: str, limits: Limits, reuse_memory: bool, 
         return end_together(communicator, OVER_MPI, traces)
 
     def make_known(communicator: Any) -> int:
-        OVER_MPI.call("add_communicator", len(known), communicator.py2f())
+        OVER_MPI.call("add_communicator", len(known), communicator.py2f(), int(share_memory))
         if first:
             OVER_MPI.register()
             OVER_MPI.call("set_limits", limits.timeout, limits.limit or 0.0)

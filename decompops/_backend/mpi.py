@@ -63,6 +63,7 @@ class MPI(AbstractBackend):
         limit: float | None = None,
         heartbeat: float = 100.0,
         reuse_memory: bool = True,
+        share_memory: bool = True,
         traces: bool = False,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, one CPU device in each.
@@ -80,6 +81,8 @@ class MPI(AbstractBackend):
         - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
         - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
             the system each time, page by page, which costs more than moving the data.
+        - `share_memory`: let the ranks of a node write what they compute to where the others read it (Linux only).
+            Otherwise they send messages, as ranks of different nodes do. The same on all ranks.
         - `traces`: print JAX's stack traces when it ends a process because another one is gone, and the traceback of
             every rank. By default, one line says what has happened to a rank that fails because of another one.
             Without glibc, JAX's stack traces are always printed.
@@ -88,7 +91,14 @@ class MPI(AbstractBackend):
         number of seconds that is not positive; `RuntimeError` if JAX is in use already, if not all ranks call this, or
         if they do not agree with JAX's processes.
         """
-        launch.initialize(communicator, key, launch.Limits(timeout, limit, heartbeat), reuse_memory, traces)
+        launch.initialize(
+            communicator,
+            key,
+            launch.Limits(timeout, limit, heartbeat),
+            reuse_memory=reuse_memory,
+            share_memory=share_memory,
+            traces=traces,
+        )
 
     @staticmethod
     def thread(name: str) -> AbstractContextManager[None]:

@@ -20,9 +20,10 @@ DECOMPOPS_EXPORT int decompops_mpi_runs() {
   return initialised;
 }
 
-// Takes the communicator of `key` by its Fortran handle.
-DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle) {
-  return guarded([&] { Registry::get().add_communicator(key, MPI_Comm_f2c(handle)); });
+// Takes the communicator of `key` by its Fortran handle; all of its ranks must call this. With `share`, those of a node
+// exchange through memory that they share.
+DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle, int share) {
+  return guarded([&] { Registry::get().add_communicator(key, MPI_Comm_f2c(handle), share != 0); });
 }
 
 // How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.

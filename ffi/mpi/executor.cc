@@ -2,29 +2,71 @@
 
 namespace decompops::mpi {
 
+Executor::Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input,
+                   void* result, Workspace& workspace)
+    : shared_(shared),
+      team_(team),
+      pool_(Pool::of(threads)),
+      threads_(threads),
+      planning_(planning),
+      own_(addresses_of(program_, input, result, workspace, threads)) {
+  if (shared.neighbours.empty()) return;
+  auto found_in = [](SharedMemory& memory, const Received& received) {
+    Addresses addresses{};
+    for (Buffer buffer : {kReceive, kReceive2}) addresses[buffer] = memory.data() + received.offset[buffer];
+    return addresses;
+  };
+  const Addresses received = found_in(team.own_memory(shared.own.bytes), shared.own);
+  for (Buffer buffer : {kReceive, kReceive2}) own_[buffer] = received[buffer];
+  for (const Neighbour& neighbour : shared.neighbours) {
+    others_.push_back(found_in(team.memory_of(neighbour.place, neighbour.received.bytes), neighbour.received));
+  }
+}
+
 bool Executor::run(double longest) {
   for (; next_ < program_.steps.size(); ++next_) {
+    if (!begin_phase(longest)) return false;
     const Step& step = program_.steps[next_];
-    if (const auto* exchange = std::get_if<Exchange>(&step)) {
-      if (!is_waiting_) team_.start(*exchange, memory_);
-      is_waiting_ = !team_.finish(longest);
+    if (const auto* whole = std::get_if<Exchange>(&step)) {
+      if (!exchange(*whole, longest)) return false;
     } else if (const auto* start = std::get_if<Start>(&step)) {
-      team_.start(start->exchange, memory_);
+      team_.start(start->exchange, {own_});
     } else if (std::holds_alternative<Finish>(step)) {
       is_waiting_ = !team_.finish(longest);
+      if (is_waiting_) return false;
     } else if (const auto* copy = std::get_if<Copy>(&step)) {
       carry_out_step(*copy);
     } else {
       carry_out_step(std::get<Sweep>(step));
     }
-    if (is_waiting_) return false;
   }
+  if (!begin_phase(longest)) return false;
+  team_.finish_phase();
+  team_.count(shared_.messages, shared_.sent_bytes);
+  return true;
+}
+
+bool Executor::begin_phase(double longest) {
+  if (!is_in_phase_) is_in_phase_ = team_.wait_for(shared_.awaited[phase_], shared_.neighbours, longest);
+  return is_in_phase_;
+}
+
+bool Executor::exchange(const Exchange& exchange, double longest) {
+  if (!is_waiting_) {
+    team_.finish_phase();
+    team_.start(exchange, {own_});
+  }
+  is_waiting_ = !team_.finish(longest);
+  if (is_waiting_) return false;
+  ++phase_;
+  is_in_phase_ = false;
   return true;
 }
 
 template <class Local>
 void Executor::carry_out_step(const Local& step) {
-  Work work{memory_, program_.bytes[kPlane], planning_};
+  const Memory memory{own_, others_.data()};
+  Work work{memory, program_.bytes[kPlane], planning_};
   // MPI sends and receives within calls to it only.
   if (team_.is_under_way()) work.between = [this] { team_.progress(); };
   pool_.run(threads_, [&](int task, int thread) { carry_out(step, Share{task, threads_, thread}, work); });

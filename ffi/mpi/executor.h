@@ -4,6 +4,7 @@
 
 #include "cpu/pool.h"
 #include "cpu/steps.h"
+#include "mpi/sharing.h"
 #include "mpi/team.h"
 
 namespace decompops::mpi {
@@ -11,31 +12,30 @@ namespace decompops::mpi {
 class Executor {
  public:
   // The program and the team must outlive the executor. It reads `input`, writes `result`, and works in memory of `workspace`.
-  Executor(const Program& program, Team& team, int threads, Planning planning, const void* input, void* result,
-           Workspace& workspace)
-      : program_(program),
-        team_(team),
-        pool_(Pool::of(threads)),
-        threads_(threads),
-        planning_(planning),
-        memory_{addresses_of(program, input, result, workspace, threads)} {}
+  Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input, void* result,
+           Workspace& workspace);
 
   // Returns whether the program has ended. It has not where other ranks keep it waiting for longer than `longest` seconds;
   // called again, it goes on there.
   bool run(double longest);
 
  private:
+  bool begin_phase(double longest);
+  bool exchange(const Exchange& exchange, double longest);
   template <class Local>
   void carry_out_step(const Local& step);
 
-  const Program& program_;
+  const SharedProgram& shared_;
+  const Program& program_ = shared_.program;
   Team& team_;
   Pool& pool_;
   int threads_;
   Planning planning_;
-  Memory memory_;
-  std::size_t next_ = 0;     // step
-  bool is_waiting_ = false;  // in it, for an exchange that has been started
+  Addresses own_;
+  std::vector<Addresses> others_;
+  std::size_t next_ = 0, phase_ = 0;
+  bool is_in_phase_ = false;
+  bool is_waiting_ = false;  // for an exchange that has been started
 };
 
 }  // namespace decompops::mpi

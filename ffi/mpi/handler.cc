@@ -27,7 +27,7 @@ struct Site {
   Identity identity;
   std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
-  std::optional<Program> program;
+  std::optional<SharedProgram> program;
   std::atomic<bool> has_run{false};
 
   // The first execution finds the mesh; `compile` makes the program for this rank's place in it, in the team's thread.
@@ -38,7 +38,10 @@ struct Site {
   }
 
   Executor executor(const void* input, void* result, Index batch, Index element, Number number) {
-    if (!program) program = compile(plan, batch, element, number, mesh->team.rank());
+    if (!program) {
+      auto program_of = [&](int place) { return compile(plan, batch, element, number, place); };
+      program = share(program_of(mesh->team.rank()), program_of, mesh->team.rank(), mesh->team.sharing());
+    }
     return Executor(*program, mesh->team, threads, planning, input, result, mesh->workspace);
   }
 };

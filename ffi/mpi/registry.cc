@@ -29,12 +29,13 @@ Registry& Registry::get() {
 
 bool Registry::is_forked() const { return process_ != 0 && process_ != getpid(); }
 
-void Registry::add_communicator(int key, MPI_Comm communicator) {
+void Registry::add_communicator(int key, MPI_Comm communicator, bool share) {
   MPI_Comm base, notices;
   for (MPI_Comm* copy : {&base, &notices}) {
     check(MPI_Comm_dup(communicator, copy), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
   }
+  const std::vector<int> node = share ? ranks_that_share(base) : std::vector<int>{};
   std::lock_guard<std::mutex> lock(mutex_);
   if (process_ == 0) {
     int keyval;
@@ -42,7 +43,7 @@ void Registry::add_communicator(int key, MPI_Comm communicator) {
     check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr), "MPI_Comm_set_attr");
     process_ = getpid();
   }
-  const auto known = communicators_.emplace(key, Communicator{base, std::make_shared<Notices>(notices)}).first;
+  const auto known = communicators_.emplace(key, Communicator{base, std::make_shared<Notices>(notices), node}).first;
   if (rank_ < 0) rank_ = known->second.notices->rank();
 }
 
@@ -57,8 +58,8 @@ std::shared_ptr<Mesh> Registry::mesh_of(int key, const std::vector<int>& ranks) 
   if (communicator == communicators_.end()) throw Failure("MPI has been finalised, or was never initialised");
   auto found = meshes_.find({key, ranks});
   if (found == meshes_.end()) {
-    const auto& [base, notices] = communicator->second;
-    auto mesh = std::make_shared<Mesh>(base, notices, ranks, [this](std::uint64_t f) { return is_compiled(f); });
+    const auto& [base, notices, node] = communicator->second;
+    auto mesh = std::make_shared<Mesh>(base, notices, ranks, node, [this](std::uint64_t f) { return is_compiled(f); });
     found = meshes_.emplace(std::pair{key, ranks}, std::move(mesh)).first;
   }
   return found->second;
@@ -96,7 +97,7 @@ std::array<Index, 3> Registry::counts() {
   for (auto& [key, mesh] : meshes_) {
     counts[0] += mesh->team.messages();
     counts[1] += mesh->team.sent_bytes();
-    counts[2] += mesh->workspace.bytes();
+    counts[2] += mesh->workspace.bytes() + mesh->team.shared_bytes();
   }
   return counts;
 }

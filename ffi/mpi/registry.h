@@ -19,8 +19,9 @@ namespace decompops::mpi {
 
 // The ranks of a mesh, and the memory that its operators work in.
 struct Mesh {
-  Mesh(MPI_Comm base, std::shared_ptr<Notices> notices, const std::vector<int>& ranks, Team::IsCompiled is_compiled)
-      : team(base, std::move(notices), ranks, std::move(is_compiled)) {}
+  Mesh(MPI_Comm base, std::shared_ptr<Notices> notices, const std::vector<int>& ranks, const std::vector<int>& node,
+       Team::IsCompiled is_compiled)
+      : team(base, std::move(notices), ranks, node, std::move(is_compiled)) {}
   Workspace workspace;
   Team team;
 };
@@ -30,8 +31,8 @@ class Registry {
   // The one of this process. It is never destroyed: a forked child has its memory, but not its threads.
   static Registry& get();
 
-  // Takes a duplicate of a communicator as that of `key`.
-  void add_communicator(int key, MPI_Comm communicator);
+  // Takes a duplicate of a communicator as that of `key`. With `share`, ranks of a node exchange through memory that they share.
+  void add_communicator(int key, MPI_Comm communicator, bool share);
   // The mesh of these ranks, which is made if there is none yet. Throws in a forked child.
   std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks);
   // How often an operator has been compiled in this process before, by its fingerprint. `thread` is the Python thread that
@@ -59,6 +60,7 @@ class Registry {
   struct Communicator {
     MPI_Comm base;
     std::shared_ptr<Notices> notices;
+    std::vector<int> node;  // the ranks that share memory with this one
   };
   struct Runs {
     std::optional<std::int64_t> current;

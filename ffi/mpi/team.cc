@@ -25,7 +25,8 @@ auto unlocked(std::unique_lock<std::mutex>& lock, const Body& body) {
 
 }  // namespace
 
-Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, IsCompiled is_compiled)
+Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, const std::vector<int>& node,
+           IsCompiled is_compiled)
     : base_(base),
       notices_(std::move(notices)),
       ranks_(std::move(ranks)),
@@ -35,6 +36,10 @@ Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ran
   const auto found = std::find(ranks_.begin(), ranks_.end(), notices_->rank());
   if (found == ranks_.end()) throw Failure("this rank is not in the mesh");
   rank_ = static_cast<int>(found - ranks_.begin());
+  for (int place = 0; place < size_; ++place) {
+    const bool shares = std::find(node.begin(), node.end(), ranks_[place]) != node.end();
+    if (shares && place != rank_) sharing_.push_back(place);
+  }
 }
 
 void Team::stop() {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,8 @@
 #include "cpu/runner.h"
 #include "mpi/messages.h"
 #include "mpi/notices.h"
+#include "mpi/sharing.h"
+#include "mpi/shared_memory.h"
 
 namespace decompops::mpi {
 
@@ -54,13 +57,16 @@ class Team {
   // Whether a program of this process has a call with this fingerprint.
   using IsCompiled = std::function<bool(std::uint64_t)>;
 
-  // `ranks` are those of `base` that the mesh has, in its order.
-  Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, IsCompiled is_compiled);
+  // `ranks` are those of `base` that the mesh has, in its order; `node` are those that share memory with this one.
+  Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, const std::vector<int>& node,
+       IsCompiled is_compiled);
   ~Team() { stop(); }
 
   int rank() const { return rank_; }
   Index messages() const { return messages_; }
   Index sent_bytes() const { return sent_bytes_; }
+  // The bytes of this rank's memory that others share.
+  Index shared_bytes() const { return shared_bytes_; }
   // Has the call run when it is its turn, in a thread of the team's own: XLA's must be free to go on to what other ranks
   // may be waiting for, a collective of XLA's for example. A quick call whose turn it is runs here, for as long as it has not
   // to wait. If this throws, the call will not run.
@@ -72,6 +78,16 @@ class Team {
   void start(const Exchange& exchange, const Memory& memory);
   bool finish(double longest);
   bool is_under_way() const { return !under_way_.empty(); }
+  // The places in the mesh of the other ranks that share memory with this one.
+  const std::vector<int>& sharing() const { return sharing_; }
+  // The memory of this rank, and that of the one at a place as soon as it holds so many bytes of data.
+  SharedMemory& own_memory(Index bytes);
+  SharedMemory& memory_of(int place, Index bytes);
+  // All ranks count the phases of all programs. `finish_phase` lets the others know that one has ended; `wait_for` waits for some of
+  // `neighbours`, by index, to have ended as many as this rank, and returns whether they have in time.
+  void finish_phase();
+  bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
+  void count(Index messages, Index bytes);
   // To be called often while exchanges are under way: lets MPI go on with them, and throws if another rank has failed.
   void progress();
   // Ends the threads; nothing runs after it.
@@ -102,6 +118,7 @@ class Team {
   void step(std::unique_lock<std::mutex>& lock, double longest);
   void connect();
   void meet(int tag, bool ready);
+  void share_memory();
   std::shared_ptr<Call> next(std::unique_lock<std::mutex>& lock, double longest);
   void execute(std::unique_lock<std::mutex>& lock, double longest);
   static Announcement announcement_of(const Call& call);
@@ -115,18 +132,21 @@ class Team {
   // Waits for a transfer, and returns whether it has ended in time. If that is in vain, fails, withdraws it and throws. If
   // `ready`, this rank itself may not fail any more.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
+  // The same for what `has_ended` tells; `needed` are the ranks that it lacks.
+  template <class HasEnded, class Needed>
+  bool wait_until(const HasEnded& has_ended, const Needed& needed, double longest, bool ready = false);
   void listen();
-  void watch(const Transfer& transfer, Patience& patience, std::vector<int>& told);
+  void watch(const std::vector<int>& needed, Patience& patience, std::vector<int>& told);
   void withdraw(Transfer& transfer) noexcept;
   std::vector<int> unfinished(const Transfer& transfer) const;
 
   MPI_Comm base_, communicator_ = MPI_COMM_NULL;
   std::shared_ptr<Notices> notices_;
-  std::vector<int> ranks_;
+  std::vector<int> ranks_, sharing_;
   std::uint64_t hash_;
   int rank_, size_;
   IsCompiled is_compiled_;
-  std::atomic<Index> messages_{0}, sent_bytes_{0};
+  std::atomic<Index> messages_{0}, sent_bytes_{0}, shared_bytes_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -145,6 +165,8 @@ class Team {
   Transfer listening_;  // for an announcement
   std::deque<Sent> sent_;
   std::deque<Transfer> under_way_;
+  std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
+  std::uint64_t finished_ = 0;                             // phases
   Clock::time_point looked_;   // when `progress` last looked
   std::string here_, before_;  // the labels of what runs or is to run, and of what ran before that
   bool failed_ = false;

@@ -12,7 +12,7 @@
 namespace decompops::mpi {
 namespace {
 
-constexpr int kData = 1, kAnnouncement = 2;
+constexpr int kData = 1, kAnnouncement = 2, kMemory = 3;
 // After a failure, how long messages that others are receiving already may take to arrive.
 constexpr double kLastMessages = 2;
 // While exchanges are under way, how often a rank that has something else to do lets MPI go on with them.
@@ -47,6 +47,70 @@ void Team::connect() {
   MPI_Group_free(&group);
   MPI_Group_free(&all);
   MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+  share_memory();
+}
+
+void Team::share_memory() {
+  if (sharing_.empty()) return;
+  auto own = std::make_unique<SharedMemory>();
+  const MemoryFile file = own->file();
+  memories_.emplace(rank_, std::move(own));
+  std::vector<MemoryFile> files(sharing_.size());
+  Transfer transfer;
+  transfer.requests.reserve(2 * files.size());
+  transfer.peers = sharing_;
+  transfer.peers.insert(transfer.peers.end(), sharing_.begin(), sharing_.end());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    check(MPI_Irecv(&files[i], sizeof(file), MPI_BYTE, sharing_[i], kMemory, communicator_,
+                    &transfer.requests.emplace_back()),
+          "MPI_Irecv");
+    ++transfer.receives;
+  }
+  for (int place : sharing_) {
+    check(MPI_Isend(&file, sizeof(file), MPI_BYTE, place, kMemory, communicator_, &transfer.requests.emplace_back()),
+          "MPI_Isend");
+  }
+  wait(transfer);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    memories_.emplace(sharing_[i], std::make_unique<SharedMemory>(files[i]));
+  }
+}
+
+SharedMemory& Team::own_memory(Index bytes) {
+  SharedMemory& memory = *memories_.at(rank_);
+  memory.grow(bytes);
+  shared_bytes_ = std::max<Index>(shared_bytes_, bytes);
+  return memory;
+}
+
+SharedMemory& Team::memory_of(int place, Index bytes) {
+  SharedMemory& memory = *memories_.at(place);
+  wait_until([&] { return memory.find(bytes); }, [&] { return std::vector<int>{ranks_[place]}; }, kForever);
+  return memory;
+}
+
+void Team::finish_phase() {
+  ++finished_;
+  if (!memories_.empty()) memories_.at(rank_)->finished().store(finished_, std::memory_order_release);
+}
+
+bool Team::wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest) {
+  auto has_come = [&](int index) {
+    return memories_.at(neighbours[index].place)->finished().load(std::memory_order_acquire) >= finished_;
+  };
+  auto needed = [&] {
+    std::vector<int> late;
+    for (int index : indices) {
+      if (!has_come(index)) late.push_back(ranks_[neighbours[index].place]);
+    }
+    return late;
+  };
+  return wait_until([&] { return std::all_of(indices.begin(), indices.end(), has_come); }, needed, longest);
+}
+
+void Team::count(Index messages, Index bytes) {
+  messages_ += messages;
+  sent_bytes_ += bytes;
 }
 
 void Team::meet(int tag, bool ready) {
@@ -176,15 +240,27 @@ void Team::withdraw(Transfer& transfer) noexcept {
 
 bool Team::wait(Transfer& transfer, double longest, bool ready) {
   const int count = static_cast<int>(transfer.requests.size());
+  auto has_ended = [&] {
+    int all = 0;
+    check(MPI_Testall(count, transfer.requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+    return all != 0;
+  };
+  try {
+    return wait_until(has_ended, [&] { return unfinished(transfer); }, longest, ready);
+  } catch (const std::exception&) {
+    withdraw(transfer);
+    throw;
+  }
+}
+
+template <class HasEnded, class Needed>
+bool Team::wait_until(const HasEnded& has_ended, const Needed& needed, double longest, bool ready) {
   Patience patience;
   std::vector<int> told;
   try {
-    for (Index spins = 1;; ++spins) {
-      int all = 0;
-      check(MPI_Testall(count, transfer.requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
-      if (all) break;
+    for (Index spins = 1; !has_ended(); ++spins) {
       if (spins % 16 == 0 && patience.seconds() > longest) return false;
-      if (spins % 256 == 0) ready ? listen() : watch(transfer, patience, told);
+      if (spins % 256 == 0) ready ? listen() : watch(needed(), patience, told);
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
@@ -193,11 +269,9 @@ bool Team::wait(Transfer& transfer, double longest, bool ready) {
     return true;
   } catch (const Notice& notice) {
     fail(notice.what(), false);
-    withdraw(transfer);
     throw;
   } catch (const std::exception& error) {
     fail(error.what(), true);
-    withdraw(transfer);
     throw;
   }
 }
@@ -211,13 +285,12 @@ void Team::listen() {
 }
 
 // Looks after a wait that has lasted for a while. Throws where it is in vain.
-void Team::watch(const Transfer& transfer, Patience& patience, std::vector<int>& told) {
+void Team::watch(const std::vector<int>& needed, Patience& patience, std::vector<int>& told) {
   if (stopping_) throw Failure("this rank ends while the operator is under way");
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (refused_) throw Failure(refusal_);
   }
-  const std::vector<int> needed = unfinished(transfer);
   notices_->check(hash_, ranks_, needed);
   if (!patience.is_over()) return;
   if (told.empty()) notices_->tell_waiting(hash_, here_ + " of " + named(ranks_), told = needed);

@@ -1,90 +1,15 @@
 #include "native/ensemble.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "cpu/linking.h"
 
 namespace decompops::native {
-namespace {
-
-// The steps of a program, cut at its exchanges.
-struct Sections {
-  std::vector<std::vector<Step>> steps{1};
-  std::vector<Exchange> exchanges;
-};
-
-Sections sections_of(std::vector<Step>& steps) {
-  Sections sections;
-  for (Step& step : steps) {
-    if (auto* exchange = std::get_if<Exchange>(&step)) {
-      sections.exchanges.push_back(std::move(*exchange));
-      sections.steps.emplace_back();
-    } else {
-      sections.steps.back().push_back(std::move(step));
-    }
-  }
-  steps.clear();
-  return sections;
-}
-
-// Calls `body(field, is_written)` for what each pass of a step reads and writes.
-template <class Body>
-void for_fields(Step& step, const Body& body) {
-  if (auto* copy = std::get_if<Copy>(&step)) {
-    body(copy->from, false);
-    body(copy->to, true);
-  } else if (auto* sweep = std::get_if<Sweep>(&step)) {
-    for (Sweep::Pass& pass : sweep->passes) {
-      body(pass.from, false);
-      body(pass.to, true);
-    }
-  } else {
-    throw Failure("exchanges of pieces are for ranks in different processes");
-  }
-}
-
-bool reads(std::vector<Step>& steps, Buffer buffer) {
-  bool found = false;
-  for (Step& step : steps) {
-    for_fields(step, [&](const Field& field, bool is_written) {
-      for (const Piece& piece : field.pieces) found = found || (!is_written && piece.buffer == buffer);
-    });
-  }
-  return found;
-}
-
-Index bytes_of(const Message& message, Index element) { return message.piece.region.volume() * element; }
-
-// Has `steps` write what they pack for `send` to the memory of the device at `place` that `receive` describes. Several boxes
-// may be packed for a flat message, and lie in the same way where it is received. Else the message is a box itself.
-void redirect(std::vector<Step>& steps, const Message& send, const Message& receive, int place, Index element) {
-  const Index low = send.piece.offset, high = low + bytes_of(send, element);
-  const bool is_flat = send.piece.region.axes() == receive.piece.region.axes() && send.piece.region.axes() == 2;
-  for (Step& step : steps) {
-    for_fields(step, [&](Field& field, bool is_written) {
-      for (Piece& piece : field.pieces) {
-        if (!is_written || piece.owner >= 0 || piece.buffer != kSend) continue;
-        if (piece.offset < low || piece.offset >= high) continue;
-        piece.buffer = receive.piece.buffer;
-        piece.offset += receive.piece.offset - low;
-        if (!is_flat) piece.stride = receive.piece.stride;
-        piece.owner = place;
-      }
-    });
-  }
-}
-
-// The message in `receives` that is number `number` of those from `peer`.
-const Message& matching(const std::vector<Message>& receives, int peer, int number) {
-  for (const Message& message : receives) {
-    if (message.peer == peer && number-- == 0) return message;
-  }
-  throw Failure("a message has no receiver");
-}
-
-}  // namespace
 
 Ensemble link(std::vector<Program> programs) {
   std::vector<Sections> sections;
-  for (Program& program : programs) sections.push_back(sections_of(program.steps));
+  for (Program& program : programs) sections.emplace_back(std::exchange(program.steps, {}));
   const int places = static_cast<int>(programs.size());
   const std::size_t exchanges = sections[0].exchanges.size();
   Ensemble ensemble;
@@ -100,7 +25,7 @@ Ensemble link(std::vector<Program> programs) {
         ++ensemble.messages;
         ensemble.sent_bytes += bytes_of(send, exchange.element);
         // The receiver may still read that buffer in this phase; then the message is copied there after it.
-        if (send.piece.buffer == kSend && !reads(other.steps[i], receive.piece.buffer)) {
+        if (may_redirect(send, receive, other.steps[i])) {
           redirect(sections[sender].steps[i], send, receive, send.peer, exchange.element);
           continue;
         }

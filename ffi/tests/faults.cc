@@ -77,7 +77,7 @@ class Trial {
     MPI_Comm_dup(MPI_COMM_WORLD, &base);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     notices_ = std::make_shared<Notices>(copy);
-    team_ = std::make_unique<Team>(base, notices_, plan.ranks, [](std::uint64_t) { return true; });
+    team_ = std::make_unique<Team>(base, notices_, plan.ranks, plan.ranks, [](std::uint64_t) { return true; });
     const Index n = kCells * size_;
     for (Index x = rank * kCells; x < (rank + 1) * kCells; ++x)
       for (Index y = 0; y < n; ++y)
@@ -103,10 +103,11 @@ class Trial {
     int ends = 0;
     call->label = "a transpose of some cells, with a name too long for a short string";
     call->is_quick = true;
-    std::optional<Program> program;
+    std::optional<SharedProgram> program;
     std::optional<Executor> executor;
+    auto program_of = [&](int place) { return compile(plan_, 1, sizeof(std::int64_t), Number::i64, place); };
     call->run = [&](double longest) {
-      if (!program) program = compile(plan_, 1, sizeof(std::int64_t), Number::i64, rank_);
+      if (!program) program = share(program_of(rank_), program_of, rank_, team_->sharing());
       if (!executor) {
         executor.emplace(*program, *team_, 1, Planning::estimate, input_.data(), found_.data(), workspace_);
       }

@@ -1,0 +1,126 @@
+#include "mpi/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "mpi/messages.h"
+
+namespace decompops::mpi {
+namespace {
+
+constexpr Index kPage = 4096;  // for what a rank tells the others; data begin at the next one
+
+[[noreturn]] void fail(const char* what) {
+  throw Failure(std::string("memory that ranks share: ") + what + ": " + std::strerror(errno));
+}
+
+#ifdef MFD_CLOEXEC
+int new_file() { return memfd_create("decompops", MFD_CLOEXEC); }
+// The pages must exist: where there is no memory left, a process that writes to them would be ended.
+int allocate(int file, Index bytes) { return posix_fallocate(file, 0, bytes); }
+#else
+int new_file() {
+  errno = ENOSYS;
+  return -1;
+}
+int allocate(int, Index) { return ENOSYS; }
+#endif
+
+template <class Body>
+bool attempt(const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory() : file_(new_file()) {
+  if (file_ < 0) fail("memfd_create");
+  if (ftruncate(file_, kPage) != 0) fail("ftruncate");
+  map(kPage);
+}
+
+// A file that has no name is found among those that the other process has opened.
+SharedMemory::SharedMemory(const MemoryFile& file)
+    : file_(open(("/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.number)).c_str(),
+                 O_RDWR | O_CLOEXEC)) {
+  if (file_ < 0) fail("open");
+  map(kPage);
+}
+
+SharedMemory::~SharedMemory() {
+  if (memory_ != nullptr) munmap(memory_, static_cast<std::size_t>(bytes_));
+  if (file_ >= 0) close(file_);
+}
+
+MemoryFile SharedMemory::file() const { return {getpid(), file_}; }
+
+std::byte* SharedMemory::data() const { return static_cast<std::byte*>(memory_) + kPage; }
+
+void SharedMemory::map(Index bytes) {
+  void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (memory == MAP_FAILED) fail("mmap");
+  if (memory_ != nullptr) munmap(memory_, static_cast<std::size_t>(bytes_));
+  memory_ = memory;
+  bytes_ = bytes;
+}
+
+void SharedMemory::grow(Index bytes) {
+  const Index whole = kPage + ceil_div(bytes, kPage) * kPage;
+  if (whole <= bytes_) return;
+  if (const int error = allocate(file_, whole); error != 0) {
+    errno = error;
+    fail("posix_fallocate");
+  }
+  map(whole);
+}
+
+bool SharedMemory::find(Index bytes) {
+  const Index whole = kPage + ceil_div(bytes, kPage) * kPage;
+  if (whole <= bytes_) return true;
+  struct stat about;
+  if (fstat(file_, &about) != 0) fail("fstat");
+  if (about.st_size < whole) return false;
+  map(whole);
+  return true;
+}
+
+std::vector<int> ranks_that_share(MPI_Comm communicator) {
+  int rank, size, all;
+  MPI_Comm node;
+  MPI_Comm_rank(communicator, &rank);
+  check(MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  MPI_Comm_size(node, &size);
+  std::vector<int> ranks(size);
+  std::vector<MemoryFile> files(size);
+  MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node);
+  // All of them must come to all that follows, whatever fails.
+  std::unique_ptr<SharedMemory> own;
+  int works = attempt([&] {
+    own = std::make_unique<SharedMemory>();
+    own->finished() = static_cast<std::uint64_t>(rank) + 1;
+  });
+  const MemoryFile file = works ? own->file() : MemoryFile{0, -1};
+  MPI_Allgather(&file, sizeof(file), MPI_BYTE, files.data(), sizeof(file), MPI_BYTE, node);
+  works = works && attempt([&] {
+    for (int i = 0; i < size; ++i) {
+      if (SharedMemory(files[i]).finished() != static_cast<std::uint64_t>(ranks[i]) + 1) throw Failure("not the same");
+    }
+  });
+  MPI_Allreduce(&works, &all, 1, MPI_INT, MPI_LAND, node);
+  MPI_Comm_free(&node);
+  return all ? ranks : std::vector<int>{rank};
+}
+
+}  // namespace decompops::mpi
