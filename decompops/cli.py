@@ -19,9 +19,11 @@ from jax.sharding import Mesh
 
 from . import __version__, _selftest as selftest
 from ._backend.base import AbstractBackend
+from ._backend.mpi import MPI
 from ._backend.xla import XLA
 from ._bench import targets
 from ._bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, make_mesh, measure, on_paper
+from ._bench.scaling import report_scaling
 from ._config import config, resolve_backend
 from ._registry import all_backends
 
@@ -66,6 +68,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     bench = commands.add_parser("bench", help="time operators and solvers against their peers and their FFTs alone")
     _add_bench_arguments(bench)
     bench.set_defaults(run=lambda options: _bench(bench, options))
+    scaling = commands.add_parser("scaling", help="what the order of calls costs on many ranks, by a model")
+    scaling.add_argument("--block", type=_sizes, default=(64,), help="what each rank has: 64, 128x128x64 (default: 64)")
+    scaling.add_argument("--ranks", nargs="+", type=_count, default=[64, 1024, 16384], help="(default: 64 1024 16384)")
+    scaling.add_argument("--latency", type=float, help="microseconds from rank to rank (default: as measured here)")
+    scaling.set_defaults(run=lambda options: _scaling(scaling, options))
     options = parser.parse_args(arguments)
     return options.run(options)
 
@@ -118,6 +125,22 @@ def _selftest(parser: argparse.ArgumentParser, options: argparse.Namespace) -> i
     if devices[0].platform == "cpu":
         print("not run: GPUs: there are none that JAX uses")
     return 1 if failed else 0
+
+
+def _scaling(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    shape = options.block * 3 if len(options.block) == 1 else options.block
+    if len(shape) != 3:
+        parser.error(f"--block must have three sizes or one; got {options.block}")
+    try:
+        MPI.initialize(share_memory=False)  # messages, as between nodes
+        if jax.process_count() < 2:
+            raise RuntimeError("scaling needs two ranks or more: mpiexec -n 2 python -m decompops scaling")
+    except (ImportError, RuntimeError) as error:
+        parser.error(str(error))
+    lines = report_scaling(shape, options.ranks, options.latency)
+    if jax.process_index() == 0:
+        print(*lines, sep="\n")
+    return 0
 
 
 def _start(parser: argparse.ArgumentParser, name: str | None, overlap: int | None = None) -> AbstractBackend:

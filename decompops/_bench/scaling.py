@@ -7,19 +7,19 @@ follows the clocks of all ranks through calls of a transform with two exchanges.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from .._backend.mpi import MPI
-from ..fft import FFT3D
+from .._operator.fft import FFT3D
+from .run import make_mesh
 
 
-Order = Literal["tree", "one by one", "none"]
+Order = Literal["none", "tree", "one by one"]
 ANNOUNCEMENT_BYTES = 824  # `Announcement` in ffi/mpi/team.h
 
 
@@ -28,8 +28,8 @@ class Costs:
     """In seconds.
 
     `dispatch`: from one call to the next, without its work. `overhead`: a rank's time for one message. `latency`: from
-    one rank to another. `byte`: of a byte in a message. `transform`: of one block along all axes. `spread`: by how much of
-    that ranks differ, as a standard deviation.
+    one rank to another. `byte`: of a byte in a message. `transform`: of one block along all axes; `spread` is its
+    relative standard deviation.
     """
 
     dispatch: float
@@ -56,15 +56,15 @@ def simulate(
     """
     rng = np.random.default_rng(seed)
     clock = np.zeros(parts)
-    sizes = [size for size in parts if size > 1]
+    axes = [axis for axis, size in enumerate(parts) if size > 1]
     for _ in range(calls):
         clock += costs.dispatch
         clock = _announced(clock.ravel(), costs, order).reshape(parts)
-        for phase in range(len(sizes) + 1):
-            share = costs.transform / (len(sizes) + 1)
-            clock += share * (1 + costs.spread * rng.standard_normal(parts))
-            if phase < len(sizes):
-                clock = _exchanged(clock, parts.index(sizes[phase]), costs, block_bytes)
+        for axis in (*axes, None):
+            spread = np.maximum(1 + costs.spread * rng.standard_normal(parts), 0)
+            clock += costs.transform / (len(axes) + 1) * spread
+            if axis is not None:
+                clock = _exchanged(clock, axis, costs, block_bytes)
     return float(clock.max()) / calls
 
 
@@ -95,30 +95,117 @@ def _exchanged(clock: np.ndarray, axis: int, costs: Costs, block_bytes: int) -> 
     return np.maximum(sent, sent.max(axis=axis, keepdims=True) + travels)
 
 
-def measured(shape: tuple[int, int, int], repeats: int = 200) -> Costs:
-    """The costs on this machine, for blocks of `shape`: all ranks call this. Messages go between ranks 0 and 1."""
-    from mpi4py import MPI as mpi
+def measured(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> Costs:
+    """The costs on this machine, with blocks of `shape`: all ranks call this. Messages go between ranks 0 and 1.
 
-    world = mpi.COMM_WORLD
-    small = _ping_pong(world, ANNOUNCEMENT_BYTES, repeats)
-    large = _ping_pong(world, 1 << 22, 10)
-    overhead = _isend_seconds(world, repeats)
-    call = _transform(Mesh(np.array([jax.local_devices()[0]]).reshape(1, 1), ("x", "y")), shape)
-    times = _times(call, repeats)
-    nothing = _times(_transform(Mesh(np.array([jax.local_devices()[0]]).reshape(1, 1), ("x", "y")), (2, 2, 2)), repeats)
-    dispatch = float(np.median(nothing))
-    transform = max(float(np.median(times)) - dispatch, 0.0)
-    own = np.array([dispatch, transform, float(np.std(np.sort(times)[: repeats * 9 // 10])) / max(transform, 1e-9)])
-    dispatch, transform, spread = np.mean(world.allgather(own), axis=0)
-    mine = (overhead, max(small - 2 * overhead, 0.0), (large - small) / (1 << 22))
-    overhead, latency, byte = world.bcast(mine, root=0)
-    return Costs(dispatch, overhead, latency, byte, transform, spread)
+    The transform of a block is that of the whole grid on one rank, divided: lines are as long as they are on all ranks.
+    """
+    world, size = _world(), math.prod(parts)
+    alone = make_mesh((1, 1), jax.local_devices())
+    dispatch = _seconds(_transform(alone, (2, 2, 2)), repeats)
+    whole = _seconds(_transform(alone, _grid_of(shape, parts)), repeats // size)
+    transform = np.median(dispatch) + (whole - np.median(dispatch)) / size
+    overhead, small = _ping_pong(world, ANNOUNCEMENT_BYTES, repeats)
+    _, large = _ping_pong(world, _LARGE_BYTES, 10)
+    own = (np.median(dispatch), np.median(transform) - np.median(dispatch), _spread(transform))
+    everywhere = np.array(world.allgather(own)).mean(axis=0).tolist()
+    dispatch, transform, spread = everywhere
+    overhead, small, large = world.bcast((overhead, small, large))
+    latency = max(small - 2 * overhead, 0.0)
+    return Costs(dispatch, overhead, latency, (large - small) / _LARGE_BYTES, transform, spread)
 
 
-def per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 200) -> float:
-    """Seconds for each call of a transform of all ranks, of blocks of `shape`."""
-    from mpi4py import MPI as mpi
+def seconds_per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> float:
+    """Of transforms of all ranks one after the other, with blocks of `shape`: all ranks call this."""
+    call = _transform(make_mesh(parts, jax.devices()), _grid_of(shape, parts))
+    return max(_world().allgather(float(np.median(_seconds(call, repeats)))))
 
-    mesh = jax.make_mesh(parts, ("x", "y"))
-    call = _transform(mesh, (shape[0] * parts[0], shape[1] * parts[1], shape[2]))
-    return float(np.median(mpi.COMM_WORLD.allreduce(_times(call, repeats), op=mpi.MAX)))
+
+def report_scaling(shape: tuple[int, int, int], ranks: list[int], latency: float | None) -> list[str]:
+    """What the command `scaling` prints, of blocks of `shape`; `latency` in microseconds. All ranks call this."""
+    here = _mesh(jax.process_count())
+    costs = measured(shape, here)
+    block_bytes = 8 * math.prod(shape)
+    real = seconds_per_call(shape, here)
+    model = simulate(here, costs, block_bytes)
+    numbers = ", ".join(f"{name} {1e6 * value:.4g}" for name, value in asdict(costs).items() if name != "spread")
+    lines = [
+        f"blocks of {'x'.join(map(str, shape))} complex64; costs in us: {numbers}; spread {costs.spread:.3f}",
+        f"{'x'.join(map(str, here))} ranks here: a call takes {1e6 * real:.1f} us, by the model {1e6 * model:.1f}",
+        f"{'ranks':>8} {'us a call':>12} {'order: tree':>12} {'one by one':>12}",
+    ]
+    if latency is not None:
+        costs = replace(costs, latency=1e-6 * latency)
+    for size in ranks:
+        free, tree, flat = (simulate(_mesh(size), costs, block_bytes, order) for order in get_args(Order))
+        lines.append(f"{size:8} {1e6 * tree:12.1f} {tree / free - 1:12.2%} {flat / free - 1:12.2%}")
+    return lines
+
+
+def _mesh(size: int) -> tuple[int, int]:
+    """As square as possible."""
+    rows = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
+    return size // rows, rows
+
+
+def _grid_of(shape: tuple[int, int, int], parts: tuple[int, int]) -> tuple[int, int, int]:
+    return shape[0] * parts[0], shape[1] * parts[1], shape[2]
+
+
+_LARGE_BYTES = 1 << 22
+
+
+def _world() -> Any:
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """A call of a complex transform of that shape. The field is one of this process' own where the mesh is."""
+    fft = FFT3D(mesh, shape=shape, backend=MPI())
+    layout = fft.plan(shape).source
+    block = np.random.default_rng(0).standard_normal(layout.block_shape).astype(np.complex64)
+    field = jax.make_array_from_single_device_arrays(
+        layout.shape, NamedSharding(mesh, layout.spec), [jax.device_put(block, jax.local_devices()[0])]
+    )
+    call = jax.jit(fft)
+    return lambda: call(field)
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> np.ndarray:
+    """Of each of some calls one after the other, which all ranks begin together."""
+    for _ in range(20):
+        jax.block_until_ready(call())
+    _world().Barrier()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return np.array(times)
+
+
+def _spread(times: np.ndarray) -> float:
+    """The relative standard deviation, without the slowest tenth."""
+    fastest = np.sort(times)[: len(times) * 9 // 10]
+    return float(np.std(fastest) / np.mean(fastest))
+
+
+def _ping_pong(world: Any, size: int, repeats: int) -> tuple[float, float]:
+    """Seconds for the start of a message of `size` bytes, and from its start until it has arrived."""
+    message, started, arrived = np.zeros(size, np.uint8), 0.0, 0.0
+    world.Barrier()
+    for _ in range(repeats if world.rank < 2 else 0):
+        start = time.perf_counter()
+        if world.rank == 0:
+            request = world.Isend(message, 1)
+            started += time.perf_counter() - start
+            request.Wait()
+            world.Recv(message, 1)
+            arrived += (time.perf_counter() - start) / 2
+        else:
+            world.Recv(message, 0)
+            world.Send(message, 0)
+    world.Barrier()
+    return started / repeats, arrived / repeats

@@ -91,6 +91,11 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
                                   [axis](const Piece& piece) { return piece.stride[axis] == 1; });
 }
 
+// About `width`, so that `count` is no little more than a multiple: half spectra have one line more than a power of two.
+Index evened(Index width, Index count) {
+  return count <= width ? width : ceil_div(count, (count + width / 2) / width);
+}
+
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
          const Memory& memory, const std::function<void()>& between) {
@@ -102,7 +107,9 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   auto is_scattered = [along](const Field& field) {
     return std::any_of(field.pieces.begin(), field.pieces.end(), [&](const Piece& p) { return p.stride[along] != 1; });
   };
-  const Index width = width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to));
+  const int fastest = region.axes() - (along == region.axes() - 1 ? 2 : 1);
+  const Index width = evened(width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to)),
+                             region.count(fastest));
   const Box box(region, along, width);
   const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
   // FFTW changes the input of transforms to real cells.

@@ -34,6 +34,11 @@ DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   });
 }
 
+// To how many ranks this one has passed on announcements of calls so far.
+DECOMPOPS_EXPORT int decompops_count_announcements(std::int64_t* count) {
+  return guarded([&] { *count = Registry::get().announcements(); });
+}
+
 // Seconds until ranks that wait are told so, and until they give up (0: never).
 DECOMPOPS_EXPORT int decompops_set_limits(double timeout, double limit) {
   return guarded([&] { limits() = {timeout, limit}; });

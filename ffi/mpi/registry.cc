@@ -102,6 +102,13 @@ std::array<Index, 3> Registry::counts() {
   return counts;
 }
 
+Index Registry::announcements() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Index sum = 0;
+  for (auto& [key, mesh] : meshes_) sum += mesh->team.announcements();
+  return sum;
+}
+
 void Registry::give_up(const std::string& reason) {
   if (is_forked()) return;
   std::lock_guard<std::mutex> lock(mutex_);

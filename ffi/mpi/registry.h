@@ -46,6 +46,8 @@ class Registry {
   void enter(std::uint64_t thread, std::int64_t run);
   // How many messages and bytes this rank has sent so far, and the bytes of work space that it holds.
   std::array<Index, 3> counts();
+  // To how many ranks this one has passed on announcements of calls so far.
+  Index announcements();
   // Tells the other ranks that this one cannot go on.
   void give_up(const std::string& reason);
   // Whether a rank below this one has given up for this very reason.

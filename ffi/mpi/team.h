@@ -65,6 +65,8 @@ class Team {
   int rank() const { return rank_; }
   Index messages() const { return messages_; }
   Index sent_bytes() const { return sent_bytes_; }
+  // To how many ranks this one has passed on announcements.
+  Index announcements() const { return announcements_; }
   // The bytes of this rank's memory that others share.
   Index shared_bytes() const { return shared_bytes_; }
   // Has the call run when it is its turn, in a thread of the team's own: XLA's must be free to go on to what other ranks
@@ -146,7 +148,7 @@ class Team {
   std::uint64_t hash_;
   int rank_, size_;
   IsCompiled is_compiled_;
-  std::atomic<Index> messages_{0}, sent_bytes_{0}, shared_bytes_{0};
+  std::atomic<Index> messages_{0}, sent_bytes_{0}, shared_bytes_{0}, announcements_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -153,6 +153,7 @@ void Team::announce(const Announcement& announcement) {
     check(MPI_Isend(&sent.announcement, sizeof(Announcement), MPI_BYTE, rank_ + bit, kAnnouncement, communicator_,
                     &sent.requests.emplace_back()),
           "MPI_Isend");
+    ++announcements_;
   }
 }
 

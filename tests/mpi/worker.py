@@ -3,6 +3,7 @@
 mpiexec -n N python worker.py TASK[,TASK...]
 """
 
+import ctypes
 import os
 import sys
 import time
@@ -11,6 +12,8 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+from decompops._backend.library import OVER_MPI
+from decompops._bench.scaling import children
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
@@ -123,11 +126,28 @@ def order() -> None:
         assert_block(result, s * forth_and_back)
 
 
-TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, transformations, order)}
+def tree() -> None:
+    """Each rank announces every call to those ranks that the model of `decompops scaling` has it announce calls to."""
+
+    def announcements() -> int:
+        count = ctypes.c_int64()
+        OVER_MPI.call("count_announcements", ctypes.byref(count))
+        return count.value
+
+    n, calls = jax.device_count(), 7
+    fft = dops.FFT3D(make_mesh((n,)), shape=(8, 8, 8), backend=MPI)
+    u = fft.decomposition.shard(np.zeros((8, 8, 8), complex))
+    before = announcements()
+    for _ in range(calls):
+        jax.block_until_ready(fft(u))
+    assert announcements() - before == calls * len(children(jax.process_index(), n))
+
+
+TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, transformations, order, tree)}
 
 
 def main() -> None:
-    dops.MPI.initialize()
+    dops.MPI.initialize(share_memory=os.environ.get("SHARE_MEMORY", "1") == "1")
     dops.MPI.initialize()  # does nothing
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
