@@ -5,12 +5,24 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
 #include "cpu/pieces.h"
 
 namespace decompops {
+
+constexpr Index kHugePage = Index{1} << 21;
+
+// Lets the system give memory in large pages, which are fewer to fetch and to find. Where it is in use already, nothing changes.
+inline void prefer_huge_pages(void* memory, Index bytes) {
+#ifdef MADV_HUGEPAGE
+  const auto start = ceil_div(reinterpret_cast<std::intptr_t>(memory), kHugePage) * kHugePage;
+  const auto end = (reinterpret_cast<std::intptr_t>(memory) + bytes) / kHugePage * kHugePage;
+  if (start < end) madvise(reinterpret_cast<void*>(start), static_cast<std::size_t>(end - start), MADV_HUGEPAGE);
+#endif
+}
 
 class Workspace {
  public:
@@ -22,9 +34,7 @@ class Workspace {
       const Index whole = ceil_div(bytes, unit) * unit;
       block.memory.reset(static_cast<std::byte*>(std::aligned_alloc(unit, whole)));
       if (!block.memory) throw Failure("no memory for " + std::to_string(bytes) + " bytes of work space");
-#ifdef MADV_HUGEPAGE
-      madvise(block.memory.get(), whole, MADV_HUGEPAGE);
-#endif
+      prefer_huge_pages(block.memory.get(), whole);
       block.bytes = whole;
     }
     return block.memory.get();
@@ -37,7 +47,7 @@ class Workspace {
   }
 
  private:
-  static constexpr Index kSmallPage = Index{1} << 12, kHugePage = Index{1} << 21;
+  static constexpr Index kSmallPage = Index{1} << 12;
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };

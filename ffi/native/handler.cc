@@ -1,6 +1,7 @@
 #include "native/handler.h"
 
 #include "cpu/arguments.h"
+#include "cpu/workspace.h"
 #include "native/engine.h"
 
 namespace ffi = xla::ffi;
@@ -83,6 +84,7 @@ ffi::Future execute(Site* site, ffi::RunId run, std::int32_t device, ffi::AnyBuf
     };
     const Index element = element_of(input);
     const Number number = number_of(input.element_type());
+    prefer_huge_pages(result->untyped_data(), static_cast<Index>(result->size_bytes()));
     Engine::get().arrive(site, run.run_id, group, make,
                          {index % places, device, input.untyped_data(), result->untyped_data(), done},
                          [&](const Meeting& meeting) {
