@@ -14,9 +14,7 @@ namespace decompops {
 // The distances, in cells, between the cells of a line and between lines. One of the two is 1.
 struct Spacing {
   Index cells, lines;
-  bool operator<(const Spacing& other) const {
-    return std::pair(cells, lines) < std::pair(other.cells, other.lines);
-  }
+  bool operator<(const Spacing& other) const { return std::pair(cells, lines) < std::pair(other.cells, other.lines); }
 };
 
 // `count` lines of `length` real-space cells. Half spectra are those of sign -1 for `r2c`, and +1 for `c2r`.

@@ -92,9 +92,7 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
 }
 
 // About `width`, so that `count` is no little more than a multiple: half spectra have one line more than a power of two.
-Index evened(Index width, Index count) {
-  return count <= width ? width : ceil_div(count, (count + width / 2) / width);
-}
+Index evened(Index width, Index count) { return count <= width ? width : ceil_div(count, (count + width / 2) / width); }
 
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
@@ -108,8 +106,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     return std::any_of(field.pieces.begin(), field.pieces.end(), [&](const Piece& p) { return p.stride[along] != 1; });
   };
   const int fastest = region.axes() - (along == region.axes() - 1 ? 2 : 1);
-  const Index width = evened(width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to)),
-                             region.count(fastest));
+  const Index width =
+      evened(width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to)), region.count(fastest));
   const Box box(region, along, width);
   const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
   // FFTW changes the input of transforms to real cells.
@@ -136,8 +134,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     std::byte* start = memory[piece];
     return reinterpret_cast<std::uintptr_t>(start) % kAlign == 0 ? start : nullptr;
   };
-  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing,
-                  Index element, bool load) {
+  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing, Index element,
+                  bool load) {
     Strides stride = box.place;
     for (Index& lines_between : stride) lines_between *= spacing.lines;
     stride[along] = spacing.cells;

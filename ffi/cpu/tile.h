@@ -21,8 +21,8 @@ namespace decompops {
 // the first level of the cache, FFTW is as fast on lines that lie side by side: nothing is transposed then.
 constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;  // of the first level, for lines that lie side by side
-constexpr Index kLeastTileBytes = 64;   // of it where lines are long: one cache line
-constexpr Index kCacheBytes = 1 << 17;  // of the second level, for all lines of a tile
+constexpr Index kLeastTileBytes = 64;        // of it where lines are long: one cache line
+constexpr Index kCacheBytes = 1 << 17;       // of the second level, for all lines of a tile
 constexpr Index kAlign = 64;
 
 struct Free {
@@ -68,7 +68,9 @@ class Tile {
         input_(allocate(input_bytes_)),
         output_(allocate(span(out, lines.cells_out()) * out_bytes_)) {}
 
-  Index span(const Spacing& spacing, Index cells) const { return std::max(spacing.cells * cells, spacing.lines * width_); }
+  Index span(const Spacing& spacing, Index cells) const {
+    return std::max(spacing.cells * cells, spacing.lines * width_);
+  }
   static std::unique_ptr<std::byte, Free> allocate(Index least) {
     const Index bytes = ceil_div(least, kAlign) * kAlign;
     auto memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes));

@@ -109,7 +109,8 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     // the team's one: collectives of XLA's that follow the calls are then in the same order on all ranks, too.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
-                 number = number_of(input.element_type()), executor = std::optional<Executor>()](double longest) mutable {
+                 number = number_of(input.element_type()),
+                 executor = std::optional<Executor>()](double longest) mutable {
       if (!executor) executor.emplace(site->executor(from, to, batch, element, number));
       const bool has_ended = executor->run(longest);
       if (has_ended) site->has_run = true;

@@ -114,10 +114,11 @@ std::vector<int> ranks_that_share(MPI_Comm communicator) {
   const MemoryFile file = works ? own->file() : MemoryFile{0, -1};
   MPI_Allgather(&file, sizeof(file), MPI_BYTE, files.data(), sizeof(file), MPI_BYTE, node);
   works = works && attempt([&] {
-    for (int i = 0; i < size; ++i) {
-      if (SharedMemory(files[i]).finished() != static_cast<std::uint64_t>(ranks[i]) + 1) throw Failure("not the same");
-    }
-  });
+            for (int i = 0; i < size; ++i) {
+              if (SharedMemory(files[i]).finished() != static_cast<std::uint64_t>(ranks[i]) + 1)
+                throw Failure("not the same");
+            }
+          });
   MPI_Allreduce(&works, &all, 1, MPI_INT, MPI_LAND, node);
   MPI_Comm_free(&node);
   return all ? ranks : std::vector<int>{rank};

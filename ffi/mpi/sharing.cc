@@ -132,7 +132,8 @@ SharedProgram share(Program program, const std::function<Program(int)>& program_
     phases += std::holds_alternative<Exchange>(step);
     has_pieces = has_pieces || std::holds_alternative<Start>(step);
   }
-  if (!has_pieces && phases > 1 && !sharing.empty()) return Sharer(std::move(program), program_of, place, sharing).run();
+  if (!has_pieces && phases > 1 && !sharing.empty())
+    return Sharer(std::move(program), program_of, place, sharing).run();
   const Received own(program);
   return {std::move(program), {}, own, std::vector<std::vector<int>>(phases)};
 }

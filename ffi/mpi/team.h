@@ -21,8 +21,8 @@
 #include "cpu/runner.h"
 #include "mpi/messages.h"
 #include "mpi/notices.h"
-#include "mpi/sharing.h"
 #include "mpi/shared_memory.h"
+#include "mpi/sharing.h"
 
 namespace decompops::mpi {
 
@@ -159,7 +159,7 @@ class Team {
   // XLA goes on with its program in the thread that fulfils its promise; the worker must be free for MPI.
   Runner finisher_;
 
-  bool is_led_ = false;  // by a thread, to which all that follows belongs
+  bool is_led_ = false;            // by a thread, to which all that follows belongs
   std::shared_ptr<Call> current_;  // what runs, or has begun to
   std::optional<Announcement> next_;
   Clock::time_point next_since_;
@@ -169,7 +169,7 @@ class Team {
   std::deque<Transfer> under_way_;
   std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
   std::uint64_t finished_ = 0;                             // phases
-  Clock::time_point looked_;   // when `progress` last looked
+  Clock::time_point looked_;                               // when `progress` last looked
   std::string here_, before_;  // the labels of what runs or is to run, and of what ran before that
   bool failed_ = false;
   std::string failure_;

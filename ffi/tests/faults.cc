@@ -9,9 +9,10 @@
 #include <cstring>
 #include <future>
 #include <new>
-#include <numeric>
+#include <optional>
 
 #include "mpi/executor.h"
+#include "tests/transpose.h"
 
 namespace {
 
@@ -44,30 +45,6 @@ using namespace decompops::mpi;
 
 namespace {
 
-constexpr Index kCells = 4, kDepth = 3;
-
-// A transpose from blocks along x to blocks along y, of blocks cut into `pieces` pieces along z; 0: not cut.
-Plan transpose(int size, Index pieces) {
-  const Index n = kCells * size;
-  const PerAxis<std::array<Index, 2>> halo{{0, 0}, {0, 0}, {0, 0}};
-  Blocks before{{n, n, kDepth}, {size, 1, 1}, {0, -1, -1}, {0, 1, 2}, halo},
-      after{{n, n, kDepth}, {1, size, 1}, {-1, 0, -1}, {0, 1, 2}, halo};
-  Plan plan;
-  plan.source = before;
-  plan.target = after;
-  if (pieces > 0) plan.stages.push_back({Stage::Kind::pieces, before, before, false, false, 2, {}, {}, pieces});
-  plan.stages.push_back({Stage::Kind::move, before, after, false, false, -1, {}, {}});
-  if (pieces > 0) plan.stages.push_back({Stage::Kind::joined, after, after, false, false, -1, {}, {}});
-  plan.scale = 1;
-  plan.mesh = {size};
-  plan.ranks.resize(size);
-  std::iota(plan.ranks.begin(), plan.ranks.end(), 0);
-  plan.label = "a transpose";
-  return plan;
-}
-
-std::int64_t cell(Index x, Index y, Index z) { return x * 1000000 + y * 1000 + z; }
-
 // What one rank has in a trial: its own team, and blocks to work on.
 class Trial {
  public:
@@ -78,13 +55,8 @@ class Trial {
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     notices_ = std::make_shared<Notices>(copy);
     team_ = std::make_unique<Team>(base, notices_, plan.ranks, plan.ranks, [](std::uint64_t) { return true; });
-    const Index n = kCells * size_;
-    for (Index x = rank * kCells; x < (rank + 1) * kCells; ++x)
-      for (Index y = 0; y < n; ++y)
-        for (Index z = 0; z < kDepth; ++z) input_.push_back(cell(x, y, z));
-    for (Index x = 0; x < n; ++x)
-      for (Index y = rank * kCells; y < (rank + 1) * kCells; ++y)
-        for (Index z = 0; z < kDepth; ++z) right_.push_back(cell(x, y, z));
+    input_ = cells_of(size_, rank, false);
+    right_ = cells_of(size_, rank, true);
     found_.resize(right_.size());
   }
 
@@ -205,7 +177,8 @@ int main(int count, char** arguments) {
   try {
     for (const Index pieces : {0, 3}) {
       int trials = 0;
-      for (bool in_second : {false, true}) trials += allocation_failures(transpose(size, pieces), rank, size, in_second);
+      for (bool in_second : {false, true})
+        trials += allocation_failures(transpose(size, pieces), rank, size, in_second);
       if (rank == 0)
         std::printf("failing allocations, %d pieces: passed in %d trials\n", static_cast<int>(pieces), trials);
     }
