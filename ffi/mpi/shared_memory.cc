@@ -21,6 +21,20 @@ constexpr Index kPage = 4096;  // for what a rank tells the others; data begin a
   throw Failure(std::string("memory that ranks share: ") + what + ": " + std::strerror(errno));
 }
 
+Index whole_for(Index bytes) { return kPage + ceil_div(bytes, kPage) * kPage; }
+
+// The file of another process. It has no name: it is found among those that the process has open.
+struct Opened {
+  explicit Opened(const MemoryFile& file)
+      : number(open(("/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.number)).c_str(),
+                    O_RDWR | O_CLOEXEC)) {
+    if (number < 0) fail("open");
+  }
+  ~Opened() { close(number); }
+  Opened(const Opened&) = delete;
+  const int number;
+};
+
 #ifdef MFD_CLOEXEC
 int new_file() { return memfd_create("decompops", MFD_CLOEXEC); }
 // The pages must exist: where there is no memory left, a process that writes to them would be ended.
@@ -45,31 +59,26 @@ bool attempt(const Body& body) {
 
 }  // namespace
 
-SharedMemory::SharedMemory() : file_(new_file()) {
-  if (file_ < 0) fail("memfd_create");
-  if (ftruncate(file_, kPage) != 0) fail("ftruncate");
-  map(kPage);
+SharedMemory::SharedMemory() : file_{getpid(), new_file()} {
+  if (file_.number < 0) fail("memfd_create");
+  if (ftruncate(file_.number, kPage) != 0) fail("ftruncate");
+  map(file_.number, kPage);
 }
 
-// A file that has no name is found among those that the other process has opened.
-SharedMemory::SharedMemory(const MemoryFile& file)
-    : file_(open(("/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.number)).c_str(),
-                 O_RDWR | O_CLOEXEC)) {
-  if (file_ < 0) fail("open");
-  map(kPage);
+SharedMemory::SharedMemory(const MemoryFile& file) : file_(file) {
+  const Opened opened(file);
+  map(opened.number, kPage);
 }
 
 SharedMemory::~SharedMemory() {
   if (memory_ != nullptr) munmap(memory_, static_cast<std::size_t>(bytes_));
-  if (file_ >= 0) close(file_);
+  if (file_.process == getpid() && file_.number >= 0) close(file_.number);
 }
-
-MemoryFile SharedMemory::file() const { return {getpid(), file_}; }
 
 std::byte* SharedMemory::data() const { return static_cast<std::byte*>(memory_) + kPage; }
 
-void SharedMemory::map(Index bytes) {
-  void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+void SharedMemory::map(int file, Index bytes) {
+  void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) fail("mmap");
   if (memory_ != nullptr) munmap(memory_, static_cast<std::size_t>(bytes_));
   memory_ = memory;
@@ -77,22 +86,23 @@ void SharedMemory::map(Index bytes) {
 }
 
 void SharedMemory::grow(Index bytes) {
-  const Index whole = kPage + ceil_div(bytes, kPage) * kPage;
+  const Index whole = whole_for(bytes);
   if (whole <= bytes_) return;
-  if (const int error = allocate(file_, whole); error != 0) {
+  if (const int error = allocate(file_.number, whole); error != 0) {
     errno = error;
     fail("posix_fallocate");
   }
-  map(whole);
+  map(file_.number, whole);
 }
 
 bool SharedMemory::find(Index bytes) {
-  const Index whole = kPage + ceil_div(bytes, kPage) * kPage;
+  const Index whole = whole_for(bytes);
   if (whole <= bytes_) return true;
+  const Opened opened(file_);
   struct stat about;
-  if (fstat(file_, &about) != 0) fail("fstat");
+  if (fstat(opened.number, &about) != 0) fail("fstat");
   if (about.st_size < whole) return false;
-  map(whole);
+  map(opened.number, whole);
   return true;
 }
 

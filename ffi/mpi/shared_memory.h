@@ -24,24 +24,24 @@ class SharedMemory {
  public:
   // A new one, of this rank.
   SharedMemory();
-  // That of another rank.
+  // That of another rank. No file stays open for it: a process has only so many.
   explicit SharedMemory(const MemoryFile& file);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
 
-  MemoryFile file() const;
+  const MemoryFile& file() const { return file_; }
   // How many phases the rank has finished: what it does between two exchanges.
   std::atomic<std::uint64_t>& finished() const { return *static_cast<std::atomic<std::uint64_t>*>(memory_); }
   // Makes the memory of this rank hold so many bytes of data, all of them zero if it has to grow.
   void grow(Index bytes);
-  // Finds so many bytes of data, if the rank's memory has grown to that already.
+  // Finds so many bytes of data of another rank, if its memory has grown to that already.
   bool find(Index bytes);
   std::byte* data() const;
 
  private:
-  void map(Index bytes);
+  void map(int file, Index bytes);
 
-  int file_ = -1;
+  MemoryFile file_;
   void* memory_ = nullptr;
   Index bytes_ = 0;
 };

@@ -23,7 +23,7 @@ pytestmark = mpiexec.MARKS
 FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on mesh \(x=\d\) at \w+\.py:\d+"
 GAVE_UP = rf"^decompops: rank \d: {FFT}: rank \d gave up: ValueError: the victim's own error$"
 OWN_ERROR = r"^ValueError: the victim's own error$"
-WAITED = rf"^decompops: rank 0 has waited 1 s in {FFT} for rank \d \("
+WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
 ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
