@@ -91,8 +91,11 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
                                   [axis](const Piece& piece) { return piece.stride[axis] == 1; });
 }
 
-// About `width`, so that `count` is no little more than a multiple: half spectra have one line more than a power of two.
-Index evened(Index width, Index count) { return count <= width ? width : ceil_div(count, (count + width / 2) / width); }
+// About `width`, so that `count` lines side by side are no little more than a multiple of it, or it one of theirs: half spectra
+// have one line more than a power of two.
+Index evened(Index width, Index count) {
+  return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
+}
 
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
