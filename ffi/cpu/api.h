@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "cpu/fft.h"
+#include "cpu/handler.h"
 
 #define DECOMPOPS_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -26,6 +27,11 @@ int guarded(const Body& body) {
 }
 
 }  // namespace decompops
+
+DECOMPOPS_EXPORT void* decompops_instantiate() { return decompops::instantiate_handler(); }
+DECOMPOPS_EXPORT void* decompops_execute() { return decompops::execute_handler(); }
+DECOMPOPS_EXPORT void* decompops_type_id() { return decompops::site_type_id(); }
+DECOMPOPS_EXPORT void* decompops_type_info() { return decompops::site_type_info(); }
 
 DECOMPOPS_EXPORT const char* decompops_error() { return decompops::last_error; }
 

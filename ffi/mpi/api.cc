@@ -1,17 +1,11 @@
 #include "cpu/api.h"
 
-#include "mpi/handler.h"
 #include "mpi/registry.h"
 #include "mpi/signals.h"
 #include "mpi/stderr.h"
 
 using namespace decompops;
 using namespace decompops::mpi;
-
-DECOMPOPS_EXPORT void* decompops_instantiate() { return instantiate_handler(); }
-DECOMPOPS_EXPORT void* decompops_execute() { return execute_handler(); }
-DECOMPOPS_EXPORT void* decompops_type_id() { return site_type_id(); }
-DECOMPOPS_EXPORT void* decompops_type_info() { return site_type_info(); }
 
 // Whether the copy of MPI that these kernels are linked to is the one that has been initialised.
 DECOMPOPS_EXPORT int decompops_mpi_runs() {

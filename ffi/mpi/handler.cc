@@ -1,4 +1,4 @@
-#include "mpi/handler.h"
+#include "cpu/handler.h"
 
 #include <atomic>
 #include <optional>
@@ -149,9 +149,13 @@ XLA_FFI_DEFINE_HANDLER(
 
 }  // namespace
 
-void* instantiate_handler() { return reinterpret_cast<void*>(kInstantiate); }
-void* execute_handler() { return reinterpret_cast<void*>(kExecute); }
-void* site_type_id() { return &Site::id; }
-void* site_type_info() { return &Site::info; }
-
 }  // namespace decompops::mpi
+
+namespace decompops {
+
+void* instantiate_handler() { return reinterpret_cast<void*>(mpi::kInstantiate); }
+void* execute_handler() { return reinterpret_cast<void*>(mpi::kExecute); }
+void* site_type_id() { return &mpi::Site::id; }
+void* site_type_info() { return &mpi::Site::info; }
+
+}  // namespace decompops

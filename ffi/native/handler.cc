@@ -1,4 +1,4 @@
-#include "native/handler.h"
+#include "cpu/handler.h"
 
 #include "cpu/arguments.h"
 #include "cpu/workspace.h"
@@ -118,9 +118,13 @@ XLA_FFI_DEFINE_HANDLER(kExecute, execute,
 
 }  // namespace
 
-void* instantiate_handler() { return reinterpret_cast<void*>(kInstantiate); }
-void* execute_handler() { return reinterpret_cast<void*>(kExecute); }
-void* site_type_id() { return &Site::id; }
-void* site_type_info() { return &Site::info; }
-
 }  // namespace decompops::native
+
+namespace decompops {
+
+void* instantiate_handler() { return reinterpret_cast<void*>(native::kInstantiate); }
+void* execute_handler() { return reinterpret_cast<void*>(native::kExecute); }
+void* site_type_id() { return &native::Site::id; }
+void* site_type_info() { return &native::Site::info; }
+
+}  // namespace decompops

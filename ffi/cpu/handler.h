@@ -1,8 +1,8 @@
-// What XLA calls.
+// What XLA calls. Each library has its own.
 
 #pragma once
 
-namespace decompops::native {
+namespace decompops {
 
 // The handlers that XLA calls when it compiles an operator and when it runs it, and the type of the state in between.
 void* instantiate_handler();
@@ -10,4 +10,4 @@ void* execute_handler();
 void* site_type_id();
 void* site_type_info();
 
-}  // namespace decompops::native
+}  // namespace decompops
