@@ -92,7 +92,7 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
 
 def _is_repeated(kernels: MpiKernels, reason: str) -> bool:
     """Whether a rank below this one fails for the same reason. Programs with an error raise it on all ranks."""
-    return any(kernels.is_repeated(reason) or time.sleep(0.01) for _ in range(50))
+    return any(kernels.is_repeated(reason) or time.sleep(0.01) for _ in range(100))
 
 
 def _line(value: BaseException, reason: str, rank: int) -> str | None:

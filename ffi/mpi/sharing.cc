@@ -26,9 +26,7 @@ class Sharer {
         place_(place),
         sharing_(sharing),
         sections_(std::move(program.steps)),
-        shared_{std::move(program), {}, Received(program)} {
-    shared_.program.steps.clear();
-  }
+        shared_{Program{{}, program.bytes}, {}, Received(program)} {}
 
   SharedProgram run() {
     shared_.awaited.resize(sections_.exchanges.size() + 1);
