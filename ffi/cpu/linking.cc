@@ -6,13 +6,13 @@ namespace decompops {
 namespace {
 
 // Calls `body(field, is_written)` for what each pass of a step reads and writes.
-template <class Body>
-void for_fields(Step& step, const Body& body) {
+template <class AnyStep, class Body>
+void for_fields(AnyStep& step, const Body& body) {
   if (auto* copy = std::get_if<Copy>(&step)) {
     body(copy->from, false);
     body(copy->to, true);
   } else if (auto* sweep = std::get_if<Sweep>(&step)) {
-    for (Sweep::Pass& pass : sweep->passes) {
+    for (auto& pass : sweep->passes) {
       body(pass.from, false);
       body(pass.to, true);
     }
@@ -24,7 +24,7 @@ void for_fields(Step& step, const Body& body) {
 bool reads(const std::vector<Step>& steps, Buffer buffer) {
   bool found = false;
   for (const Step& step : steps) {
-    for_fields(const_cast<Step&>(step), [&](const Field& field, bool is_written) {
+    for_fields(step, [&](const Field& field, bool is_written) {
       for (const Piece& piece : field.pieces) found = found || (!is_written && piece.buffer == buffer);
     });
   }

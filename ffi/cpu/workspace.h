@@ -15,7 +15,8 @@ namespace decompops {
 
 constexpr Index kHugePage = Index{1} << 21;
 
-// Lets the system give memory in large pages, which are fewer to fetch and to find. Where it is in use already, nothing changes.
+// Asks the system for large pages: there are fewer page faults, and fewer addresses to look up. Pages that are in use already stay
+// as they are.
 inline void prefer_huge_pages(void* memory, Index bytes) {
 #ifdef MADV_HUGEPAGE
   const auto start = ceil_div(reinterpret_cast<std::intptr_t>(memory), kHugePage) * kHugePage;

@@ -37,7 +37,7 @@ struct Opened {
 
 #ifdef MFD_CLOEXEC
 int new_file() { return memfd_create("decompops", MFD_CLOEXEC); }
-// The pages must exist: where there is no memory left, a process that writes to them would be ended.
+// Takes the pages at once. Otherwise a process that writes to one is killed where no memory is left by then.
 int allocate(int file, Index bytes) { return posix_fallocate(file, 0, bytes); }
 #else
 int new_file() {

@@ -137,7 +137,7 @@ class Team {
   // The same for what `has_ended` tells; `needed` are the ranks that it lacks.
   template <class HasEnded, class Needed>
   bool wait_until(const HasEnded& has_ended, const Needed& needed, double longest, bool ready = false);
-  void listen();
+  void check_failures();
   void watch(const std::vector<int>& needed, Patience& patience, std::vector<int>& told);
   void withdraw(Transfer& transfer) noexcept;
   std::vector<int> unfinished(const Transfer& transfer) const;

@@ -261,7 +261,7 @@ bool Team::wait_until(const HasEnded& has_ended, const Needed& needed, double lo
   try {
     for (Index spins = 1; !has_ended(); ++spins) {
       if (spins % 16 == 0 && patience.seconds() > longest) return false;
-      if (spins % 256 == 0) ready ? listen() : watch(needed(), patience, told);
+      if (spins % 256 == 0) ready ? check_failures() : watch(needed(), patience, told);
       // Others may need this core, above all where there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
@@ -278,7 +278,7 @@ bool Team::wait_until(const HasEnded& has_ended, const Needed& needed, double lo
 }
 
 // Throws if another rank has failed, and for no other reason.
-void Team::listen() {
+void Team::check_failures() {
   try {
     notices_->check(hash_, ranks_, {});
   } catch (const std::bad_alloc&) {
