@@ -42,8 +42,8 @@ struct Times {
   }
 };
 
-constexpr Index kBlock = 8;                // cells that are transposed at a time, in both directions
-constexpr Index kLine = 64, kPage = 4096;  // bytes; rows a page apart share a set of the cache
+constexpr Index kBlock = 8;    // cells that are transposed at a time, in both directions
+constexpr Index kPage = 4096;  // bytes; rows a page apart share a set of the cache
 
 void stream_row(void* to_start, const void* from_start, Index bytes) {
 #ifdef __SSE2__

@@ -97,6 +97,11 @@ Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
+// Fetches what lies behind lines that are read where they are, mostly the next ones, while these are transformed.
+void fetch_behind(const std::byte* lines, Index bytes) {
+  for (Index i = 0; i < bytes; i += kLine) __builtin_prefetch(lines + bytes + i, 0, 2);
+}
+
 template <class Real>
 void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
          const Memory& memory, const std::function<void()>& between) {
@@ -135,7 +140,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     if (pitch == 0 || lines_of(part) < width) return nullptr;
     const Piece piece = placed(field.pieces[0], part, element);
     std::byte* start = memory[piece];
-    return reinterpret_cast<std::uintptr_t>(start) % kAlign == 0 ? start : nullptr;
+    return reinterpret_cast<std::uintptr_t>(start) % kLine == 0 ? start : nullptr;
   };
   auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing, Index element,
                   bool load) {
@@ -169,6 +174,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       if (has_gaps) tile.clear();
       move(from, cells_in(part), input, tile.in(), tile.in_bytes(), true);
       before.apply(input, lines_of(part), tile.in().lines);
+    } else if (from.pieces[0].buffer != kPlane) {
+      fetch_behind(input, width * pitch_there * tile.in_bytes());
     }
     tile.run(input, output == nullptr ? tile.output() : output);
     if (output != nullptr) return;

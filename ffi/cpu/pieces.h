@@ -10,6 +10,9 @@
 
 namespace decompops {
 
+constexpr Index kLine = 64;  // bytes of a cache line
+constexpr Index whole_lines(Index bytes) { return ceil_div(bytes, kLine) * kLine; }
+
 // A box of cells. Axis 0 is the batch (all leading axes in one): grid axis i is axis i + 1 here.
 struct Region {
   PerAxis<Index> lo, hi;
