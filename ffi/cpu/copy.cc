@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include "cpu/axes.h"
@@ -77,6 +77,42 @@ inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_str
   std::memcpy(to + to_stride, &second, sizeof(Pair));
 }
 
+#ifdef __SSE2__
+// A block of elements of 8 bytes, four by four.
+[[gnu::target("avx")]] void transpose_with_avx(double* to, Index to_stride, const double* from, Index from_stride) {
+  for (Index c = 0; c < kBlock; c += 4) {
+    for (Index r = 0; r < kBlock; r += 4) {
+      const double* in = from + r + c * from_stride;
+      double* out = to + r * to_stride + c;
+      __m256d row[4];
+      for (Index i = 0; i < 4; ++i) row[i] = _mm256_loadu_pd(in + i * from_stride);
+      const __m256d even_low = _mm256_unpacklo_pd(row[0], row[1]), odd_low = _mm256_unpackhi_pd(row[0], row[1]);
+      const __m256d even_high = _mm256_unpacklo_pd(row[2], row[3]), odd_high = _mm256_unpackhi_pd(row[2], row[3]);
+      _mm256_storeu_pd(out, _mm256_permute2f128_pd(even_low, even_high, 0x20));
+      _mm256_storeu_pd(out + to_stride, _mm256_permute2f128_pd(odd_low, odd_high, 0x20));
+      _mm256_storeu_pd(out + 2 * to_stride, _mm256_permute2f128_pd(even_low, even_high, 0x31));
+      _mm256_storeu_pd(out + 3 * to_stride, _mm256_permute2f128_pd(odd_low, odd_high, 0x31));
+    }
+  }
+}
+#endif
+
+// A block of elements of 8 bytes.
+template <class T, class Change>
+void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
+#ifdef __SSE2__
+  if constexpr (std::is_same_v<Change, Unchanged>) {
+    static const bool has_avx = __builtin_cpu_supports("avx");
+    if (has_avx) return transpose_with_avx(to, to_stride, from, from_stride);
+  }
+#endif
+  for (Index c = 0; c < kBlock; c += 2) {
+    for (Index r = 0; r < kBlock; r += 2) {
+      transpose_pair(to + r * to_stride + c, to_stride, from + r + c * from_stride, from_stride, change);
+    }
+  }
+}
+
 // Fetches what lies behind the next block of columns of this tile, where they all fall into a few sets of the cache,
 // which would not keep more; else the same of the next tile, for which there is more time.
 template <class T>
@@ -94,19 +130,15 @@ void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index fir
 // so that both sides use whole cache lines.
 template <class T, class Change>
 void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
-  const bool pairs = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
+  const bool blocks = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
   for (Index j = 0; j < columns.count; j += kBlock) {
     const Index j_end = std::min(j + kBlock, columns.count);
     if (ahead && rows.from == 1) fetch_ahead(from, rows, columns, j, j_end);
     for (Index i = 0; i < rows.count; i += kBlock) {
       const Index i_end = std::min(i + kBlock, rows.count);
       if constexpr (sizeof(T) == 8) {
-        if (pairs && j_end - j == kBlock && i_end - i == kBlock) {
-          for (Index c = j; c < j_end; c += 2) {
-            for (Index r = i; r < i_end; r += 2) {
-              transpose_pair(to + r * rows.to + c, rows.to, from + r + c * columns.from, columns.from, change);
-            }
-          }
+        if (blocks && j_end - j == kBlock && i_end - i == kBlock) {
+          transpose_block(to + i * rows.to + j, rows.to, from + i + j * columns.from, columns.from, change);
           continue;
         }
       }
@@ -123,7 +155,7 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
 template <class T, class Change>
 void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
   constexpr Index kWide = 1024 / sizeof(T);
-  T staged[kBlock * kWide];
+  alignas(kLine) T staged[kBlock * kWide];
   for (Index j = 0; j < columns.count; j += kWide) {
     const Index wide = std::min(kWide, columns.count - j);
     for (Index i = 0; i < rows.count; i += kBlock) {
