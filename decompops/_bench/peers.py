@@ -1,4 +1,4 @@
-"""What the benchmark compares single operators to: `jnp.fft`, jaxDecomp, mpi4py-fft, and what host.py has.
+"""What the benchmark compares single operators to: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and what host.py has.
 
 Everything works on one NumPy array `u` in natural order, the same in every process; `collect` brings a result back to
 that form, in every process.
@@ -62,6 +62,7 @@ def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
             # MKL has functions with FFTW's names, which mpi4py-fft would call once MKL is loaded.
             del makers["MKL"]
             makers["mpi4py-fft"] = lambda: _mpi4py_fft(task, u)
+            makers["dtFFT"] = lambda: _dtfft(task, u)
     return makers
 
 
@@ -179,3 +180,53 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
         return whole
 
     return Contestant(run, collect)
+
+
+def _dtfft(task: Task, u: np.ndarray) -> Contestant:
+    from mpi4py import MPI
+
+    library: Any = importlib.import_module("dtfft")  # in no extra, as mpi4py-fft
+    if len(task.shape) != 3 or task.kind == "dct" or task.action == "gradient":
+        raise ValueError("compared are its transforms of grids of three axes, and their inverses")
+    comm = MPI.COMM_WORLD
+    grid = task.mesh.devices.shape
+    place = np.unravel_index(comm.rank, grid)
+    cuts = [(n * i // parts, n * (i + 1) // parts) for n, i, parts in zip(task.shape, (*place, 0), (*grid, 1))]
+    # It counts axes from the fastest one.
+    starts, counts = ([int(value) for value in values][::-1] for values in zip(*((a, b - a) for a, b in cuts)))
+    plan = (library.PlanR2C if task.real else library.PlanC2C)(
+        library.Pencil(starts, counts),
+        comm=comm,
+        precision=library.Precision.SINGLE
+        if u.dtype.itemsize * (2 if task.real else 1) == 8
+        else library.Precision.DOUBLE,
+        effort=library.Effort.PATIENT,
+        executor=library.Executor.FFTW3,
+    )
+    spectral = plan.get_pencil(library.Layout.Z_PENCILS)
+    space = tuple(slice(*cut) for cut in cuts)
+    modes = tuple(slice(start, start + count) for start, count in zip(spectral.starts[::-1], spectral.counts[::-1]))
+    field, back = (plan.get_ndarray(plan.alloc_size, u[space].shape, dtype=u.dtype) for _ in range(2))
+    spectrum = plan.get_ndarray(
+        plan.alloc_size, tuple(spectral.counts[::-1]), dtype=np.result_type(u.dtype, np.complex64)
+    )
+    scratch = plan.get_ndarray(plan.aux_size)
+    field[...] = u[space]
+
+    def run() -> np.ndarray:
+        plan.execute(field, spectrum, library.Execute.FORWARD, scratch)
+        if task.action == "":
+            return spectrum
+        plan.execute(spectrum, back, library.Execute.BACKWARD, scratch)
+        return np.multiply(back, u.dtype.type(1 / math.prod(task.shape)), out=back)
+
+    def collect(result: np.ndarray) -> np.ndarray:
+        shape = [*task.shape[:2], task.shape[2] // 2 + 1] if task.operator == "rfft" else list(task.shape)
+        whole = np.empty(shape, result.dtype)
+        # Spectra are stored with the first axis last.
+        target, mine = (whole.transpose(1, 2, 0), modes) if task.action == "" else (whole, space)
+        for part, block in comm.allgather((mine, result)):
+            target[part] = block
+        return whole
+
+    return Contestant(run, collect, "" if task.action else "spectrum contiguous along x")

@@ -228,10 +228,10 @@ def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
     """How many calls of each contestant last for `_LEAST_SECONDS`: processes start together to 0.1 ms at best."""
     seconds = np.array([[_seconds(contestant, 3) for contestant in contestants] for _ in range(3)])
     slowest = np.max(multihost_utils.process_allgather(seconds.min(axis=0)).reshape(-1, len(contestants)), axis=0)
-    return [min(100, math.ceil(_LEAST_SECONDS / one)) for one in slowest.tolist()]
+    return [min(1000, math.ceil(_LEAST_SECONDS / one)) for one in slowest.tolist()]
 
 
-_LEAST_SECONDS = 3e-3
+_LEAST_SECONDS = 2e-2
 
 
 def _seconds(contestant: Contestant, calls: int) -> float:
