@@ -197,9 +197,7 @@ def _dtfft(task: Task, u: np.ndarray) -> Contestant:
     plan = (library.PlanR2C if task.real else library.PlanC2C)(
         library.Pencil(starts, counts),
         comm=comm,
-        precision=library.Precision.SINGLE
-        if u.dtype.itemsize * (2 if task.real else 1) == 8
-        else library.Precision.DOUBLE,
+        precision=library.Precision.SINGLE if np.finfo(u.dtype).bits == 32 else library.Precision.DOUBLE,
         effort=library.Effort.PATIENT,
         executor=library.Executor.FFTW3,
     )

@@ -49,11 +49,11 @@ void stream_row(void* to_start, const void* from_start, Index bytes) {
 #ifdef __SSE2__
   auto to = static_cast<std::byte*>(to_start);
   auto from = static_cast<const std::byte*>(from_start);
-  const Index head = std::min<Index>(bytes, -reinterpret_cast<std::intptr_t>(to) & (kLine - 1));
+  const Index head = std::min<Index>(bytes, -reinterpret_cast<std::intptr_t>(to) & (kCacheLine - 1));
   std::memcpy(to, from, head);
   Index done = head;
-  for (; done + kLine <= bytes; done += kLine) {
-    for (Index i = done; i < done + kLine; i += 16) {
+  for (; done + kCacheLine <= bytes; done += kCacheLine) {
+    for (Index i = done; i < done + kCacheLine; i += 16) {
       const auto value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), value);
     }
@@ -120,7 +120,7 @@ void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index fir
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
   const T* next = from + (few_sets ? 2 * kBlock * columns.from : rows.count);
   for (Index c = first; c < last; ++c) {
-    for (Index r = 0; r < rows.count; r += kLine / static_cast<Index>(sizeof(T))) {
+    for (Index r = 0; r < rows.count; r += kCacheLine / static_cast<Index>(sizeof(T))) {
       __builtin_prefetch(next + c * columns.from + r, 0, 2);
     }
   }
@@ -155,7 +155,7 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
 template <class T, class Change>
 void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
   constexpr Index kWide = 1024 / sizeof(T);
-  alignas(kLine) T staged[kBlock * kWide];
+  alignas(kCacheLine) T staged[kBlock * kWide];
   for (Index j = 0; j < columns.count; j += kWide) {
     const Index wide = std::min(kWide, columns.count - j);
     for (Index i = 0; i < rows.count; i += kBlock) {

@@ -99,7 +99,7 @@ Index evened(Index width, Index count) {
 
 // Fetches what lies behind lines that are read where they are, mostly the next ones, while these are transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
-  for (Index i = 0; i < bytes; i += kLine) __builtin_prefetch(lines + bytes + i, 0, 2);
+  for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }
 
 template <class Real>
@@ -140,7 +140,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
     if (pitch == 0 || lines_of(part) < width) return nullptr;
     const Piece piece = placed(field.pieces[0], part, element);
     std::byte* start = memory[piece];
-    return reinterpret_cast<std::uintptr_t>(start) % kLine == 0 ? start : nullptr;
+    return reinterpret_cast<std::uintptr_t>(start) % kCacheLine == 0 ? start : nullptr;
   };
   auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing, Index element,
                   bool load) {

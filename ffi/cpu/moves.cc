@@ -5,6 +5,7 @@
 #include "cpu/compiler.h"
 
 namespace decompops {
+
 // --- Moves.
 
 // The axis that is divided in `before` only, or -1.
@@ -92,7 +93,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
 // Some more cells of a buffer of messages.
 Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   const Piece piece = spaced(buffer, used_[buffer], region, element);
-  used_[buffer] += whole_lines(span(piece, element));
+  used_[buffer] += whole_cache_lines(span(piece, element));
   reserve(buffer, used_[buffer]);
   return piece;
 }
@@ -146,14 +147,14 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
           direct ? placed(current_.pieces[0], leaving, element_) : dense(in_slot(kSend), sent, leaving, order_);
       if (!direct) {
         packed.pieces.push_back(piece);
-        sent += whole_lines(leaving.volume() * element_);
+        sent += whole_cache_lines(leaving.volume() * element_);
       }
       exchange.sends.push_back({peer, piece});
     }
     if (!coming.empty()) {
       Piece piece = places ? placed(target, place, element_) : dense(receive, received, coming, order_);
       piece.region = place;
-      if (!places) received += whole_lines(coming.volume() * element_);
+      if (!places) received += whole_cache_lines(coming.volume() * element_);
       exchange.receives.push_back({peer, piece});
       in.pieces.push_back(piece);
       filled.push_back(place);

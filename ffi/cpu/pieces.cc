@@ -85,7 +85,7 @@ Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {
   Piece piece{buffer, offset, region.lo, region};
   Index stride = 1;
   for (int axis = region.axes() - 1; axis >= 0; --axis) {
-    if (axis > 0 && stride > 1 && stride * element % kSets == 0) stride += kLine / element;
+    if (axis > 0 && stride > 1 && stride * element % kSets == 0) stride += kCacheLine / element;
     piece.stride[axis] = stride;
     stride *= region.count(axis);
   }

@@ -10,8 +10,8 @@
 
 namespace decompops {
 
-constexpr Index kLine = 64;  // bytes of a cache line
-constexpr Index whole_lines(Index bytes) { return ceil_div(bytes, kLine) * kLine; }
+constexpr Index kCacheLine = 64;  // bytes
+constexpr Index whole_cache_lines(Index bytes) { return ceil_div(bytes, kCacheLine) * kCacheLine; }
 
 // A box of cells. Axis 0 is the batch (all leading axes in one): grid axis i is axis i + 1 here.
 struct Region {

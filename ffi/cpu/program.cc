@@ -78,7 +78,8 @@ void Compiler::transform(const Stage& stage) {
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
-  // Not the first transform where that one may write where its results are needed.
+  // Contiguous lines come first, or last in an inverse real transform, and may be transformed without a tile. Others are scaled
+  // as they leave theirs.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }
@@ -115,7 +116,7 @@ Field Compiler::between(const Region& region, const Lines& lines, const Lines& n
   if (last_two && sweep.passes.empty() && plane.volume() * element_ <= kPlaneBytes) {
     sweep.planes = true;
     // Rows begin with a cache line: where they do not, FFTW took a third longer for half spectra of 256 numbers.
-    const Index row = whole_lines(plane.count(ndim_) * element_) / element_;
+    const Index row = whole_cache_lines(plane.count(ndim_) * element_) / element_;
     reserve(kPlane, plane.count(ndim_ - 1) * row * element_);
     Piece piece = dense(kPlane, 0, plane);
     piece.stride[ndim_ - 1] = row;

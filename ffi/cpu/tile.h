@@ -20,9 +20,9 @@ namespace decompops {
 // that keeps lines of a power of two from falling into the same cache set. Only where lines are so short that a tile stays in
 // the first level of the cache, FFTW is as fast on lines that lie side by side: nothing is transposed then.
 constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
-constexpr Index kSideBySideBytes = 1 << 14;  // of the first level, for lines that lie side by side
-constexpr Index kLeastTileBytes = kLine;     // of it where lines are long
-constexpr Index kCacheBytes = 1 << 17;       // of the second level, for all lines of a tile
+constexpr Index kSideBySideBytes = 1 << 14;    // of the first level, for lines that lie side by side
+constexpr Index kLeastTileBytes = kCacheLine;  // of it where lines are long
+constexpr Index kCacheBytes = 1 << 17;         // of the second level, for all lines of a tile
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
@@ -71,8 +71,8 @@ class Tile {
     return std::max(spacing.cells * cells, spacing.lines * width_);
   }
   static std::unique_ptr<std::byte, Free> allocate(Index least) {
-    const Index bytes = whole_lines(least);
-    auto memory = static_cast<std::byte*>(std::aligned_alloc(kLine, bytes));
+    const Index bytes = whole_cache_lines(least);
+    auto memory = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes));
     if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
     return std::unique_ptr<std::byte, Free>(memory);
   }
@@ -104,7 +104,7 @@ bool may_lie_side_by_side(const Lines& lines) {
 // Lines one after the other, with a gap.
 template <class Real>
 Spacing in_rows(Index cells) {
-  const Index unit = kLine / sizeof(Real);
+  const Index unit = kCacheLine / sizeof(Real);
   return {1, ceil_div(cells, unit) * unit + unit};
 }
 
