@@ -221,7 +221,7 @@ def _dtfft(task: Task, u: np.ndarray) -> Contestant:
     def collect(result: np.ndarray) -> np.ndarray:
         shape = [*task.shape[:2], task.shape[2] // 2 + 1] if task.operator == "rfft" else list(task.shape)
         whole = np.empty(shape, result.dtype)
-        # Spectra are stored with the first axis last.
+        # dtFFT stores the first axis of a spectrum last.
         target, mine = (whole.transpose(1, 2, 0), modes) if task.action == "" else (whole, space)
         for part, block in comm.allgather((mine, result)):
             target[part] = block

@@ -78,7 +78,7 @@ inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_str
 }
 
 #ifdef __SSE2__
-// A block of elements of 8 bytes, four by four.
+// Transposes a block of elements of 8 bytes, four by four.
 [[gnu::target("avx")]] void transpose_with_avx(double* to, Index to_stride, const double* from, Index from_stride) {
   for (Index c = 0; c < kBlock; c += 4) {
     for (Index r = 0; r < kBlock; r += 4) {
@@ -97,7 +97,7 @@ inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_str
 }
 #endif
 
-// A block of elements of 8 bytes.
+// Transposes a block of elements of 8 bytes.
 template <class T, class Change>
 void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
 #ifdef __SSE2__

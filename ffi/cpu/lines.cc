@@ -97,7 +97,7 @@ Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
-// Fetches what lies behind lines that are read where they are, mostly the next ones, while these are transformed.
+// Starts to fetch what follows these lines in memory, which is mostly the next lines, while these are transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
   for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }

@@ -37,7 +37,7 @@ struct Opened {
 
 #ifdef MFD_CLOEXEC
 int new_file() { return memfd_create("decompops", MFD_CLOEXEC); }
-// Takes the pages at once. Otherwise a process that writes to one is killed where no memory is left by then.
+// Reserves the pages at once. If memory ran out later, the first process that writes to a page would be killed.
 int allocate(int file, Index bytes) { return posix_fallocate(file, 0, bytes); }
 #else
 int new_file() {

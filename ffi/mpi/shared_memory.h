@@ -34,7 +34,7 @@ class SharedMemory {
   std::atomic<std::uint64_t>& finished() const { return *static_cast<std::atomic<std::uint64_t>*>(memory_); }
   // Makes the memory of this rank hold so many bytes of data, all of them zero if it has to grow.
   void grow(Index bytes);
-  // Maps so many bytes of data of another rank. Returns false if its memory has not grown to that yet.
+  // Maps the first `bytes` of another rank's memory. Returns false as long as that memory is smaller.
   bool find(Index bytes);
   std::byte* data() const;
 
