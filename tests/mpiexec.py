@@ -29,7 +29,8 @@ MARKS = [
 def launcher() -> list[str]:
     """`mpiexec` and the options that it needs here."""
     version = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout
-    return ["mpiexec", *(["--oversubscribe"] if "Open MPI" in version else [])]
+    named_so = "Open MPI" in version or "OpenRTE" in version  # since version 5, and before
+    return ["mpiexec", *(["--oversubscribe"] if named_so else [])]
 
 
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
