@@ -220,16 +220,27 @@ def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, na
 
     Programs that then differ between processes would hang, abort, or go on with too few data.
     """
-    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    if isinstance(mesh, AbstractMesh) or len(everywhere.addressable_devices) in (0, mesh.size):
-        return  # All of the mesh, or nothing of it, belongs to this process.
-    mine = np.full(1, zlib.crc32(repr((array.shape, str(array.dtype), where)).encode()), np.uint32)
-    all_of_them = jax.make_array_from_callback((mesh.size,), everywhere, lambda _: mine)
-    all_of_them = np.asarray(jax.device_put(all_of_them, NamedSharding(mesh, PartitionSpec())))
-    owners = [device.process_index for device in mesh.devices.flat]
-    others = sorted({owner for owner, value in zip(owners, all_of_them) if value != mine[0]})
+    if isinstance(mesh, AbstractMesh):
+        return
+    mine = zlib.crc32(repr((array.shape, str(array.dtype), where)).encode())
+    others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
     if others:
         raise ValueError(
             f"`array` must have the same shape and dtype on every process, and {name} be the same; got "
             f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, something else on {others}."
         )
+
+
+def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
+    """The 32-bit `numbers` of every process of a mesh, by process. All of them call this at the same time.
+
+    A mesh that belongs to this process as a whole, or not at all, needs no communication.
+    """
+    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    if len(everywhere.addressable_devices) in (0, mesh.size):
+        return {jax.process_index(): numbers}
+    shape = (mesh.size, len(numbers))
+    mine = np.array([numbers], np.uint32)
+    gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
+    gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
+    return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}

@@ -60,6 +60,7 @@ SUBPACKAGES = {
         ),
         *("WallHelmholtz", "WallPoisson", "power_spectrum", "tridiagonal_solve", "white_noise"),
     },
+    dops.io: {"Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
         "spmd_to_mpmd_reshard",
@@ -102,7 +103,7 @@ EXTEND = {
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
 # What the files of a room (a folder, or a file) may not import, besides what makes a circle.
 OUTER = ("_bench", "_selftest", "cli")
-APPLICATIONS = ("nn", "pde", "mpmd")
+APPLICATIONS = ("io", "nn", "pde", "mpmd")
 FORBIDDEN = {
     "_blocks": ("*",),
     "_plan": ("_backend", "_operator", "_decomposition", "_primitive", "_sharding", "_config"),
@@ -113,9 +114,10 @@ FORBIDDEN = {
     "_operator": ("_autotune", "spectral", *APPLICATIONS),
     "fft": ("_autotune", "_decomposition", "spectral", *APPLICATIONS),
     "spectral": ("_autotune", *APPLICATIONS),
-    "nn": ("_autotune", "pde", "mpmd"),
+    "io": ("_autotune", "spectral", "nn", "pde", "mpmd"),
+    "nn": ("_autotune", "io", "pde", "mpmd"),
     "pde": ("_autotune", "nn", "mpmd"),
-    "mpmd": ("_autotune", "_operator", "spectral", "nn", "pde"),
+    "mpmd": ("_autotune", "_operator", "spectral", "io", "nn", "pde"),
     "_autotune": ("spectral", *APPLICATIONS),
 }
 # Plain data: of JAX these know `PartitionSpec` only.

@@ -1,0 +1,190 @@
+"""What a file says of its arrays: names, dimensions, coordinates, units, box and time."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
+
+import numpy as np
+from jax import Array
+
+from .._blocks import axis_names
+from .._box import Box, check_box
+from .._decomposition import Decomposition
+from .._layout import Layout
+from .._operator.transform import AbstractTransform
+from .._structure import Space
+
+
+# What says how arrays lie on the devices.
+Grid: TypeAlias = Decomposition | AbstractTransform | Layout
+Attribute: TypeAlias = str | float | int | bool | list
+
+# Raised whenever older readers would misread newer files.
+VERSION = 1
+FORMAT, SPACE, LENGTHS, BOX, TIME = "decompops_format", "space", "lengths", "box", "time"
+RESERVED = (FORMAT, SPACE, LENGTHS, BOX)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One array of a file: the names of its dimensions, its true shape in natural order, and its dtype."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a file says: its fields or spectra, their coordinates, the units of both, and attributes."""
+
+    variables: dict[str, Variable]
+    coordinates: dict[str, np.ndarray]  # by dimension, and "time", which is one number
+    units: dict[str, str]
+    attributes: dict[str, Attribute]
+
+    @property
+    def space(self) -> Space:
+        """Whether the arrays are fields or spectra."""
+        return self.attributes[SPACE]  # pyright: ignore[reportReturnType]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The true lengths of the last axes of each array, those of the grid or of its modes."""
+        return tuple(self.attributes[LENGTHS])  # pyright: ignore[reportArgumentType]
+
+
+def describe(
+    arrays: Mapping[str, Any],
+    grid: Grid,
+    *,
+    space: Space = "field",
+    box: Box | None = None,
+    time: Any = None,
+    units: Mapping[str, str] | None = None,
+    attributes: Mapping[str, Attribute] | None = None,
+) -> tuple[Contents, Layout]:
+    """What a file of these arrays says, and how the arrays lie on the devices, after a check of all arguments."""
+    _check_names(arrays)
+    first = next(iter(arrays.values()))
+    layout = layout_of(grid, space, np.shape(first))
+    lengths = layout.true_shape
+    names = tuple(f"k{axis}" if space == "spectrum" else axis for axis in axis_names(len(lengths)))
+    if taken := {TIME, *names} & set(arrays):
+        raise ValueError(f"`arrays` must not have the names of coordinates; got {sorted(taken)}.")
+    coordinates = {} if box is None else _coordinates(grid, space, lengths, box, names)
+    if time is not None:
+        coordinates[TIME] = np.asarray(_number(TIME, time))
+    units = _check_texts("units", units, (*arrays, *coordinates))
+    variables = {}
+    for name, array in arrays.items():
+        layout.check(array, f"arrays[{name!r}]")
+        lead = np.shape(array)[: -len(lengths)]
+        dims = (*(f"{name}_{i}" for i in range(len(lead))), *names)
+        variables[name] = Variable(dims, (*lead, *lengths), np.dtype(array.dtype))
+    facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
+    if box is not None:
+        facts[BOX] = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
+    return Contents(variables, coordinates, units, {**_check_attributes(attributes), **facts}), layout
+
+
+def layout_of(grid: Any, space: Space, shape: tuple[int, ...]) -> Layout:
+    """How fields or spectra lie on the devices, after a check of `grid`. `shape` is that of an array.
+
+    Its last axes are the lengths where the grid was built without any.
+    """
+    if space not in get_args(Space):
+        raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")
+    if isinstance(grid, AbstractTransform):
+        return grid.out_layout if space == "spectrum" else layout_of(grid.decomposition, space, shape)
+    if isinstance(grid, Decomposition) and space == "spectrum":
+        raise TypeError('`grid` must be a transform with `space="spectrum"`, such as `FFT3D`; got a `Decomposition`.')
+    if isinstance(grid, Decomposition):
+        return (grid if grid.shape else Decomposition(grid, shape=shape[-grid.ndim :])).layout()
+    if not isinstance(grid, Layout):
+        raise TypeError(f"`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got {grid!r}.")
+    return grid
+
+
+def check_contents(contents: Contents, path: Any) -> Contents:
+    """`contents` of a file, after a check that this version can read it."""
+    version = contents.attributes.get(FORMAT)
+    if not isinstance(version, int | np.integer):
+        raise ValueError(f"`path` must be a snapshot written by decompops; got {path}, which has no `{FORMAT}`.")
+    if version > VERSION:
+        raise ValueError(
+            f"`path` must be a snapshot of format {VERSION} or older; got {path} of format {version}, which a newer "
+            "decompops wrote: pip install --upgrade decompops."
+        )
+    lengths, space = contents.attributes.get(LENGTHS), contents.attributes.get(SPACE)
+    fits = isinstance(lengths, list) and all(
+        list(v.shape[-len(lengths) :]) == lengths for v in contents.variables.values()
+    )
+    if not fits or space not in get_args(Space):
+        raise damaged(path, "its attributes and its arrays contradict each other")
+    return contents
+
+
+def damaged(path: Any, reason: object) -> ValueError:
+    """What to raise for a file that cannot be read."""
+    line = str(reason).strip().partition("\n")[0]
+    return ValueError(f"`path` must be a whole snapshot, but {path} is damaged: {line}. Read an older one.")
+
+
+def _coordinates(
+    grid: Grid, space: Space, lengths: tuple[int, ...], box: Box, names: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """The positions of the points along each axis, or the angular wavenumbers of the modes."""
+    sizes = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
+    if isinstance(grid, AbstractTransform) and space == "spectrum":
+        kept = grid.modes or grid.decomposition.shape or ()
+        along = [basis.wavenumbers(n) / size for basis, n, size in zip(grid.bases, kept, sizes)]
+    elif isinstance(grid, AbstractTransform):
+        along = [basis.points(n) * size for basis, n, size in zip(grid.bases, lengths, sizes)]
+    elif space == "spectrum":
+        return {}  # A layout does not know its wavenumbers.
+    else:
+        along = [np.arange(n) * (size / n) for n, size in zip(lengths, sizes)]
+    return dict(zip(names, along))
+
+
+def _check_names(arrays: Any) -> None:
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise TypeError(f'`arrays` must be a dictionary of arrays by name, such as {{"velocity": u}}; got {arrays!r}.')
+    for name, array in arrays.items():
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ValueError(f"`arrays` must have names of letters, digits and underscores; got {name!r}.")
+        if not isinstance(array, Array | np.ndarray):
+            raise TypeError(f"`arrays` must be arrays of JAX or NumPy; got {type(array).__name__} for {name!r}.")
+
+
+def _check_texts(name: str, texts: Any, known: tuple[str, ...]) -> dict[str, str]:
+    texts = dict(texts or {})
+    for key, text in texts.items():
+        if key not in known or not isinstance(text, str):
+            raise ValueError(f"`{name}` must give a text for some of {', '.join(known)}; got {text!r} for {key!r}.")
+    return texts
+
+
+def _check_attributes(attributes: Any) -> dict[str, Attribute]:
+    attributes = dict(attributes or {})
+    for key, value in attributes.items():
+        plain = isinstance(value, list | tuple)
+        parts = list(value) if plain else [value]
+        if not (isinstance(key, str) and key and all(isinstance(part, str | float | int | bool) for part in parts)):
+            raise TypeError(f"`attributes` must be texts, numbers or lists of them by name; got {value!r} for {key!r}.")
+        if key in RESERVED:
+            raise ValueError(f"`attributes` must not have the name {key!r}, which the file uses itself.")
+        attributes[key] = parts if plain else value
+    return attributes
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"`{name}` must be one finite number; got {value!r}.")
+    return number

@@ -1,0 +1,204 @@
+"""HDF5: one file, with the grid axes from the last to the first, as in CF conventions and ParaView.
+
+h5py makes the file, with room for every chunk. Then each process writes its chunks into that room, and reads them from
+there, without h5py: so several processes write at the same time with any build of HDF5, at the speed of the disk. (HDF5
+itself needs a build with MPI for that, and ends the program by a segmentation fault where the disk is full.)
+"""
+
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedIOBase
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._contents import LENGTHS, Contents, Variable, check_contents, damaged
+from ._format import AbstractFile, AbstractFormat, Cells
+from ._parts import Bounds, reversed_grid, slices
+from ._xdmf import write_xdmf
+
+
+# What netCDF calls a dimension that has no coordinates.
+WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
+# The group with the CRC-32 of every chunk of an array, in the order of the chunks.
+CHECKSUMS = "checksums"
+# What HDF5 itself may write at most, besides the arrays. It is tried first, because HDF5 crashes on a full disk.
+METADATA_BYTES = 2**20
+
+
+class HDF5(AbstractFormat):
+    """A snapshot is an HDF5 file, with an XDMF file beside it for fields, which ParaView opens."""
+
+    suffixes = (".h5", ".hdf5")
+    reverses = True
+
+    def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
+        ndim = len(contents.lengths)
+        with path.open("wb") as trial:
+            trial.write(bytes(METADATA_BYTES))
+        with _h5py().File(path, "w") as file:
+            file.attrs.update(contents.attributes)
+            for name, values in contents.coordinates.items():
+                file[name] = values
+                if values.ndim:
+                    file[name].make_scale(name)
+            for name, variable in contents.variables.items():
+                shape, dims = reversed_grid(variable.shape, ndim), reversed_grid(variable.dims, ndim)
+                counts = [-(-n // chunk) for n, chunk in zip(shape, chunks[name])]
+                _reserve(file, name, shape, _dtype(name, variable), chunks[name])
+                _reserve(file.require_group(CHECKSUMS), name, (math.prod(counts),), np.dtype("<u4"), None)
+                for axis, (dim, length) in enumerate(zip(dims, shape)):
+                    if dim not in file:
+                        file.create_dataset(dim, (length,), "f4").make_scale(f"{WITHOUT_VALUES}.{length:10d}")
+                    file[name].dims[axis].attach_scale(file[dim])
+                if "time" in contents.coordinates:
+                    file[name].attrs["coordinates"] = "time"  # for xarray
+            for name, unit in contents.units.items():
+                file[name].attrs["units"] = unit
+        if contents.space == "field":
+            write_xdmf(path.with_suffix(".xdmf"), [(path, contents)])
+
+    def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
+        ndim = len(contents.lengths)
+        rooms = _rooms(path, contents.variables)
+        with path.open("r+b") as file:
+            for name, bounds, cells in parts:
+                for chunk, within, there in rooms[name].chunks(reversed_grid(bounds, ndim)):
+                    rooms[name].put(file, chunk, cells[within], there)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def open(self, path: Path) -> AbstractFile:
+        return _HDF5File(path)
+
+
+class _HDF5File(AbstractFile):
+    def __init__(self, path: Path):
+        self.path = path
+        with _reading(path), _h5py().File(path, "r") as file:
+            attributes = {name: _plain(value) for name, value in file.attrs.items()}
+            variables, coordinates, units = {}, {}, {}
+            ndim = len(attributes.get(LENGTHS, ()))
+            for name, dataset in file.items():
+                if name == CHECKSUMS or dataset.attrs.get("NAME", b"").startswith(WITHOUT_VALUES.encode()):
+                    continue
+                if dataset.is_scale or not dataset.ndim:
+                    coordinates[name] = np.asarray(dataset[()])
+                else:
+                    dims = tuple(dimension[0].name.rpartition("/")[2] for dimension in dataset.dims)
+                    dims, shape = (reversed_grid(values, ndim) for values in (dims, dataset.shape))
+                    variables[name] = Variable(dims, shape, dataset.dtype)
+                if "units" in dataset.attrs:
+                    units[name] = str(dataset.attrs["units"])
+        self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
+        with _reading(path):
+            self.rooms = _rooms(path, variables)
+
+    def read(self, name: str, bounds: Bounds) -> np.ndarray:
+        ndim, room = len(self.contents.lengths), self.rooms[name]
+        bounds = reversed_grid(bounds, ndim)
+        cells = np.empty([stop - start for start, stop in bounds], room.dtype)
+        with _reading(self.path), self.path.open("rb") as file:
+            for chunk, within, there in room.chunks(bounds):
+                cells[within] = room.get(file, chunk)[there]
+        return cells.transpose(reversed_grid(tuple(range(cells.ndim)), ndim))
+
+
+class _Room:
+    """Where the chunks of an array lie in a file, and their checksums."""
+
+    def __init__(self, dataset: Any, checksums: Any):
+        self.chunk, self.dtype = dataset.chunks, dataset.dtype
+        self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
+        infos = map(dataset.id.get_chunk_info, range(dataset.id.get_num_chunks()))
+        self.offsets = {info.chunk_offset: info.byte_offset for info in infos}
+        self.checksums = checksums.id.get_offset()
+        if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
+            raise ValueError(f"`{dataset.name}` has no room for all of its chunks")
+
+    def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+        """The chunks that overlap with `bounds`: the first cell of each, and the overlap, within both."""
+        firsts = [range(start // n * n, stop, n) for (start, stop), n in zip(bounds, self.chunk)]
+        for chunk in product(*firsts):
+            ends = [(max(a, c), min(b, c + n)) for (a, b), c, n in zip(bounds, chunk, self.chunk)]
+            within = tuple((start - a, stop - a) for (start, stop), (a, _) in zip(ends, bounds))
+            there = tuple((start - c, stop - c) for (start, stop), c in zip(ends, chunk))
+            yield chunk, slices(within), slices(there)
+
+    def put(self, file: BufferedIOBase, chunk: tuple[int, ...], cells: np.ndarray, there: tuple[slice, ...]) -> None:
+        """Write a chunk: these cells at `there`, and zeros where it reaches past the end of the array."""
+        if cells.shape != self.chunk:
+            whole = np.zeros(self.chunk, self.dtype)
+            whole[there] = cells
+            cells = whole
+        data = np.ascontiguousarray(cells).data.cast("B")
+        file.seek(self.offsets[chunk])
+        file.write(data)
+        file.seek(self._checksum(chunk))
+        file.write(zlib.crc32(data).to_bytes(4, "little"))
+
+    def get(self, file: BufferedIOBase, chunk: tuple[int, ...]) -> np.ndarray:
+        """Read a chunk. Raises `ValueError` where its checksum is another one."""
+        cells = np.empty(self.chunk, self.dtype)
+        data = cells.data.cast("B")
+        file.seek(self.offsets[chunk])
+        complete = file.readinto(data) == cells.nbytes
+        file.seek(self._checksum(chunk))
+        if not complete or file.read(4) != zlib.crc32(data).to_bytes(4, "little"):
+            raise ValueError(f"the checksum of the chunk at {chunk} is wrong")
+        return cells
+
+    def _checksum(self, chunk: tuple[int, ...]) -> int:
+        """Where the checksum of a chunk lies in the file."""
+        number = np.ravel_multi_index([c // n for c, n in zip(chunk, self.chunk)], self.counts)
+        return self.checksums + 4 * int(number)
+
+
+def _rooms(path: Path, names: Iterable[str]) -> dict[str, _Room]:
+    with _h5py().File(path, "r") as file:
+        return {name: _Room(file[name], file[CHECKSUMS][name]) for name in names}
+
+
+def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chunk: tuple[int, ...] | None) -> None:
+    """Create a dataset that has its place in the file from the beginning."""
+    h5py = _h5py()
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunk:
+        properties.set_chunk(chunk)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    kind, space = h5py.h5t.py_create(dtype, logical=True), h5py.h5s.create_simple(shape)
+    h5py.h5d.create(group.id, name.encode(), kind, space, properties)
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError('HDF5 files need h5py: pip install "decompops[io]".') from error
+    return h5py
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise `ValueError` where a file, or what is read from it, is damaged."""
+    try:
+        yield
+    except (OSError, KeyError, RuntimeError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def _dtype(name: str, variable: Variable) -> np.dtype:
+    if variable.dtype.kind not in "fciub":  # such as bfloat16
+        raise TypeError(f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}: use .zarr.")
+    return variable.dtype
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as Python has it."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

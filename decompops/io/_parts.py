@@ -1,0 +1,125 @@
+"""Which process writes which part of an array, and how a part is read for a block."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from .._layout import Layout
+
+
+# The first cell along each axis, and the one behind the last.
+Bounds = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file's array: where it is, in natural order and without padding, and the process that writes it."""
+
+    bounds: Bounds
+    process: int
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many cells it has along each axis."""
+        return tuple(stop - start for start, stop in self.bounds)
+
+
+def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
+    """The parts of an array, with the stored block of each one that this process writes, and `None` for the others.
+
+    Of equal blocks on several devices only the first one is written. A NumPy array, which each process has as a whole,
+    is one part.
+    """
+    if not isinstance(array, Array):
+        return {Part(tuple((0, n) for n in _natural_shape(array.shape, layout)), 0): array}
+    blocks = {shard.device: shard.data for shard in array.addressable_shards}
+    parts, seen = {}, set()
+    for device, index in array.sharding.devices_indices_map(array.shape).items():
+        bounds = _natural(index, array.shape, layout)
+        if bounds not in seen and all(start < stop for start, stop in bounds):
+            seen.add(bounds)
+            parts[Part(bounds, device.process_index)] = blocks.get(device)
+    return parts
+
+
+def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse: bool, copy: bool) -> np.ndarray:
+    """The cells of a part on the host, with the grid axes in their order, or from the last to the first with `reverse`.
+
+    Padding is cut off, and axes are brought into order, on the device, where that is fast. With `copy` the result
+    shares no memory with the block.
+    """
+    ndim, order = layout.blocks.ndim, layout.blocks.order
+    lead = block.ndim - ndim
+    stored = (*part.lengths[:lead], *(part.lengths[lead + axis] for axis in order))
+    cells = block if block.shape == stored else block[tuple(map(slice, stored))]
+    axes = [lead + order.index(axis) for axis in range(ndim)]
+    axes = (*range(lead), *(reversed(axes) if reverse else axes))
+    if axes != tuple(range(block.ndim)):
+        cells = cells.transpose(axes)
+    on_host = isinstance(block, np.ndarray) or next(iter(block.devices())).platform == "cpu"
+    is_view = on_host and (cells is block or isinstance(block, np.ndarray))
+    return np.array(cells) if copy and is_view else np.asarray(cells)
+
+
+def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], dtype: np.dtype, layout: Layout) -> Array:
+    """An array in `layout` whose blocks are read part by part. `shape` is the true one in natural order."""
+    blocks = layout.blocks
+    lead = shape[: -blocks.ndim]
+    stored = (*lead, *blocks.shape)
+    order = (*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
+
+    def block(index: Any) -> np.ndarray:
+        bounds, lengths = _natural(index, stored, layout), [len(range(*i.indices(n))) for i, n in zip(index, stored)]
+        if any(start >= stop for start, stop in bounds):
+            return np.zeros(lengths, dtype)  # Nothing but padding.
+        part = read(bounds).transpose(order)
+        if part.shape == tuple(lengths):
+            return part
+        return np.pad(part, [(0, length - n) for length, n in zip(lengths, part.shape)])
+
+    return jax.make_array_from_callback(stored, layout.sharding_of(stored), block)
+
+
+def part_lengths(parts: Iterable[Part]) -> tuple[int, ...]:
+    """The lengths of the largest part, at multiples of which the others begin."""
+    return tuple(max(lengths) for lengths in zip(*(part.lengths for part in parts)))
+
+
+def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The shape of the chunks that a file stores parts of these lengths in: one that divides them, of at most 16 MiB.
+
+    Every chunk then belongs to one part, and so to one process.
+    """
+    chunk = list(lengths)
+    while math.prod(chunk) * itemsize > 2**24 and max(chunk) > 1:
+        axis = next(axis for axis, n in enumerate(chunk) if n > 1)
+        chunk[axis] //= next(p for p in range(2, chunk[axis] + 1) if chunk[axis] % p == 0)
+    return tuple(chunk)
+
+
+def reversed_grid(values: tuple, ndim: int) -> tuple:
+    """What belongs to each axis of an array, with that of the `ndim` last ones, the grid's, in reverse order."""
+    return (*values[:-ndim], *reversed(values[-ndim:]))
+
+
+def slices(bounds: Bounds) -> tuple[slice, ...]:
+    """The cells within bounds, as an index."""
+    return tuple(slice(*pair) for pair in bounds)
+
+
+def _natural(index: tuple[slice, ...], shape: tuple[int, ...], layout: Layout) -> Bounds:
+    """The bounds of the true cells at `index` of a stored array of `shape`, in natural order."""
+    blocks = layout.blocks
+    stored = [i.indices(n)[:2] for i, n in zip(index, shape)]
+    grid = [stored[blocks.position(axis)] for axis in range(blocks.ndim)]
+    cut = [(min(start, n), min(stop, n)) for (start, stop), n in zip(grid, blocks.lengths)]
+    return (*stored[: -blocks.ndim], *cut)
+
+
+def _natural_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    return (*shape[: -layout.blocks.ndim], *layout.blocks.lengths)

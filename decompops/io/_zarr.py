@@ -1,0 +1,115 @@
+"""Zarr 3 through tensorstore: a folder with a folder for each array, whose chunks carry checksums."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._contents import Contents, Variable, check_contents, damaged
+from ._format import AbstractFile, AbstractFormat, Cells
+from ._parts import Bounds, slices
+
+
+class Zarr(AbstractFormat):
+    """A snapshot is a Zarr group. Attributes stand in its `zarr.json`."""
+
+    suffixes = (".zarr",)
+    reverses = False
+
+    def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
+        attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # for xarray
+        for name, variable in contents.variables.items():
+            _create(path / name, variable, chunks[name], {**attributes, **_units(contents, name)})
+        for name, values in contents.coordinates.items():
+            variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
+            _write(_create(path / name, variable, values.shape, _units(contents, name)), values)
+        # What stands in the arrays' own files, once more, so that readers open one file (zarr-python's convention).
+        members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
+        group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
+        group["consolidated_metadata"] = consolidated
+        (path / "zarr.json").write_text(json.dumps(group, indent=2))
+
+    def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
+        stores = {name: _open(_spec(path / name)) for name in contents.variables}
+        for name, bounds, cells in parts:
+            _write(stores[name][slices(bounds)], cells)
+
+    def open(self, path: Path) -> AbstractFile:
+        return _ZarrFile(path)
+
+
+class _ZarrFile(AbstractFile):
+    def __init__(self, path: Path):
+        self.path = path
+        variables, coordinates, units = {}, {}, {}
+        with _reading(path, "its metadata"):
+            group = json.loads((path / "zarr.json").read_text())
+            attributes = group["attributes"]
+            for name, member in group["consolidated_metadata"]["metadata"].items():
+                dims = tuple(member.get("dimension_names", ()))
+                if dims == (name,) or not dims:
+                    coordinates[name] = self._store(name).read().result()
+                else:
+                    variables[name] = Variable(dims, tuple(member["shape"]), self._store(name).dtype.numpy_dtype)
+                if unit := member.get("attributes", {}).get("units"):
+                    units[name] = unit
+        self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
+
+    def read(self, name: str, bounds: Bounds) -> np.ndarray:
+        with _reading(self.path, f"`{name}`"):
+            return self._store(name)[slices(bounds)].read().result()
+
+    def _store(self, name: str) -> Any:
+        return _open(_spec(self.path / name))
+
+
+def _spec(folder: Path) -> dict[str, Any]:
+    """An array. A chunk of zeros is stored as any other, so that a missing chunk is known to be lost."""
+    store = {"driver": "file", "path": f"{folder}/"}
+    missing = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
+    return {"driver": "zarr3", "kvstore": store, "open": True, **missing}
+
+
+def _open(spec: dict[str, Any]) -> Any:
+    try:
+        import tensorstore
+    except ImportError as error:
+        raise ImportError('Zarr files need tensorstore: pip install "decompops[io]".') from error
+    return tensorstore.open(spec).result()
+
+
+def _create(folder: Path, variable: Variable, chunk: tuple[int, ...], attributes: dict[str, Any]) -> Any:
+    metadata = {
+        "shape": variable.shape,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "data_type": variable.dtype.name,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+        "dimension_names": variable.dims,
+        "attributes": attributes,
+    }
+    return _open({**_spec(folder), "open": False, "create": True, "metadata": metadata})
+
+
+def _write(store: Any, values: np.ndarray) -> None:
+    """Write values, and wait until they are on disk."""
+    try:
+        store.write(values, can_reference_source_data_indefinitely=True).result()
+    except ValueError as error:
+        raise OSError(str(error)) from error
+
+
+def _units(contents: Contents, name: str) -> dict[str, str]:
+    return {"units": contents.units[name]} if name in contents.units else {}
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Raise `ValueError` where a file, or what is read from it, is damaged."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path, f"{what} cannot be read ({type(error).__name__}: {error})") from error

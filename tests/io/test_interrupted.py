@@ -1,0 +1,100 @@
+"""Snapshots of programs that are killed while they write, and of full disks.
+
+python tests/io/test_interrupted.py 200     # as many kills as that, at random moments; the tests make a few
+"""
+
+import random
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from decompops import io
+
+from processes import Rank, free_port, report, start, wait
+
+
+WRITER = Path(__file__).with_name("writer.py")
+
+
+def commands(folder: Path, suffix: str, processes: int, *options: object) -> list[list]:
+    shared = [WRITER, folder, suffix, "--processes", processes, "--devices", 4 // processes, "--port", free_port()]
+    return [[*shared, "--rank", rank, *options] for rank in range(processes)]
+
+
+def numbers(rank: Rank) -> list[int]:
+    """What the first process has printed: the numbers of snapshots whose writing has begun."""
+    return [int(line) for line in re.findall(r"^(\d+)\n", rank.output, flags=re.MULTILINE)]
+
+
+def check(folder: Path, suffix: str, begun: list[int]) -> None:
+    """Every snapshot is whole, and all but the last one that was begun are there."""
+    found = {path: io.read(path) for path in folder.glob(f"[!.]*{suffix}")}
+    for path, snapshot in found.items():
+        for name, sign in (("u", 1), ("v", -1)):
+            assert np.all(snapshot.arrays[name] == np.float32(sign * snapshot.time)), path
+    done = [i for i in begun if i < max(begun, default=0)]
+    assert {f"{i:06}" for i in done if i % 3 == 0} <= {path.name.removesuffix(suffix) for path in found}
+    if replaced := [i for i in done if i % 3]:
+        assert io.read(folder / f"last{suffix}").time >= max(replaced)
+
+
+def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) -> None:
+    logs = Path(tempfile.mkdtemp(dir=folder.parent))
+    with start(logs, commands(folder, suffix, processes)) as ranks:
+        deadline = time.monotonic() + 60
+        while not numbers(ranks[0]):
+            assert time.monotonic() < deadline, report(ranks)
+            assert not ranks[0].has_ended(), report(ranks)
+            time.sleep(0.01)
+        time.sleep(after)
+    check(folder, suffix, numbers(ranks[0]))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_killed_while_writing(tmp_path, suffix, processes):
+    """Twice in one folder, so that the second run finds what the first one left."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for after in (0.3, 0.2):
+        kill_while_writing(folder, suffix, processes, after)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "limit", "processes"), [(".zarr", 30_000, 1), (".h5", 300_000, 1), (".zarr", 30_000, 2)]
+)
+def test_full_disk(tmp_path, suffix, limit, processes):
+    """The error says what happened, on every process; what was there stays, and nothing else is left."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    kill_while_writing(folder, suffix, processes, 0.3)
+    before = io.read(folder / f"last{suffix}")
+    with start(tmp_path, commands(folder, suffix, processes, "--limit", limit)) as ranks:
+        wait(ranks, limit=60)
+        assert all(rank.code for rank in ranks), report(ranks)
+        for rank in ranks:
+            assert re.search(
+                r"^OSError: .*(too large|Too large)|^RuntimeError: .* was not written, for process", rank.output, re.M
+            ), report(ranks)
+    after = io.read(folder / f"last{suffix}")
+    assert after.time == before.time
+    np.testing.assert_array_equal(after.arrays["u"], before.arrays["u"])
+
+
+def main(kills: int) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        for i in range(kills):
+            suffix, processes = random.choice((".zarr", ".h5")), random.choice((1, 1, 2))
+            folder = Path(base) / f"{suffix[1:]}-{processes}"
+            folder.mkdir(exist_ok=True)
+            kill_while_writing(folder, suffix, processes, random.random())
+            print(f"\r{i + 1} of {kills}", end="", flush=True)
+    print()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

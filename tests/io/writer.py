@@ -1,0 +1,44 @@
+"""Writes snapshots until it is killed. test_interrupted.py starts it and looks at what is left.
+
+    python writer.py FOLDER SUFFIX [--rank R --processes N --devices D --port P] [--limit BYTES]
+
+Snapshot number i is a field of which every cell is i, so that a mixture of two is seen. Every third one keeps its
+number as its name, the others replace `last`.
+"""
+
+import argparse
+import itertools
+import resource
+import signal
+from pathlib import Path
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+from decompops import io
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("suffix")
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--processes", type=int, default=1)
+parser.add_argument("--devices", type=int, default=4)
+parser.add_argument("--port")
+parser.add_argument("--limit", type=int, help="bytes that a file may have, as on a full disk")
+args = parser.parse_args()
+if args.limit:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (args.limit, args.limit))
+jax.config.update("jax_num_cpu_devices", args.devices)
+if args.processes > 1:
+    jax.distributed.initialize(f"127.0.0.1:{args.port}", args.processes, args.rank)
+
+dec = dops.Decomposition(jax.make_mesh((args.processes * args.devices,), ("x",)), shape=(64, 16, 16))
+fill = jax.jit(lambda value: jnp.full((3, 64, 16, 16), value), out_shardings=dec.layout().sharding_of((3, 64, 16, 16)))
+with io.Writer() as writer:
+    for i in itertools.count():
+        name = "last" if i % 3 else f"{i:06}"
+        writer.write(args.folder / f"{name}{args.suffix}", {"u": fill(float(i)), "v": fill(-float(i))}, dec, time=i)
+        if args.rank == 0:
+            print(i, flush=True)
