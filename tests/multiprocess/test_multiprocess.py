@@ -22,7 +22,7 @@ def time_of_death(victim: Rank) -> float | None:
 
 @pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
 def test_operators(tmp_path, processes, devices):
-    with start(tmp_path, worker(WORKER, "checks", processes, devices), FLAGS) as ranks:
+    with start(tmp_path, worker(WORKER, "checks", processes, devices, "--folder", tmp_path), FLAGS) as ranks:
         wait(ranks, limit=200)
         assert [rank.code for rank in ranks] == [0] * processes, report(ranks)
         assert all("all checks passed" in rank.output for rank in ranks), report(ranks)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import mpmd
+from decompops import io, mpmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
@@ -211,6 +211,32 @@ CHECKS = (
 )
 
 
+def check_snapshots(folder: Path) -> None:
+    """Each process writes its blocks and reads those of another mesh."""
+    mesh, other = make_mesh((2, 2)), make_mesh((1, 4))
+    fft, target = (dops.FFT3D(m, shape=UNEVEN, pad=True, real=True) for m in (mesh, other))
+    u = random_field((3, *UNEVEN))
+    field = fft.decomposition.shard(u)
+    for suffix in (".zarr", ".h5"):
+        path = folder / f"u{suffix}"
+        for time_ in (1, 2):  # The second replaces the first.
+            io.write(path, {"u": time_ * field, "v": field}, fft, time=time_)
+        snapshot = io.read(path, target)
+        assert snapshot.time == 2
+        assert_blocks(snapshot.arrays["u"], 2 * u)
+        assert_blocks(snapshot.arrays["v"], u)
+        with io.Writer() as writer:
+            writer.write(folder / f"k{suffix}", {"u": fft(field)}, fft, space="spectrum")
+        assert_blocks(io.read(folder / f"k{suffix}", target).arrays["u"], np.fft.rfftn(u, axes=(1, 2, 3)))
+        with pytest.raises(ValueError, match="must be written by every process; processes"):
+            io.write(path, {"u": field}, fft, time=jax.process_index())
+        here = jax.device_put(u, jax.local_devices()[0])
+        with pytest.raises(ValueError, match="`arrays` must lie on the devices of `grid`"):
+            io.write(path, {"u": here}, fft)
+        assert io.read(path).time == 2
+    assert not list(folder.glob(".*"))
+
+
 def checks(arguments: argparse.Namespace) -> None:
     sys.excepthook = abort
     for check, mesh in itertools.product(CHECKS, (make_mesh((4,)), make_mesh((2, 2), "explicit"))):
@@ -219,6 +245,7 @@ def checks(arguments: argparse.Namespace) -> None:
     timed(check_sub_mesh, Mesh(np.array(jax.devices()[::2]), ("x",)))
     timed(check_groups, make_mesh((2, 2, 1)))
     check_autotune()
+    check_snapshots(arguments.folder)
     print("all checks passed", flush=True)
 
 
@@ -344,6 +371,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--folder", type=Path, help="for files of all ranks")
     parser.add_argument("--timeout", type=int, default=100, help="of heartbeats and at the end, in seconds")
     parser.add_argument("--death", choices=DEATHS)
     parser.add_argument("--victim", type=int)
