@@ -60,7 +60,7 @@ SUBPACKAGES = {
         ),
         *("WallHelmholtz", "WallPoisson", "power_spectrum", "tridiagonal_solve", "white_noise"),
     },
-    dops.io: {"Snapshot", "Writer", "read", "write", "write_series"},
+    dops.io: {"Checkpoints", "Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
         "spmd_to_mpmd_reshard",

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import io
@@ -32,6 +33,9 @@ def numbers(rank: Rank) -> list[int]:
 
 def check(folder: Path, suffix: str, begun: list[int]) -> None:
     """Every snapshot is whole, and all but the last one that was begun are there."""
+    if suffix == "checkpoints":
+        check_checkpoints(folder, begun)
+        return
     found = {path: io.read(path) for path in folder.glob(f"[!.]*{suffix}")}
     for path, snapshot in found.items():
         for name, sign in (("u", 1), ("v", -1)):
@@ -40,6 +44,15 @@ def check(folder: Path, suffix: str, begun: list[int]) -> None:
     assert {f"{i:06}" for i in done if i % 3 == 0} <= {path.name.removesuffix(suffix) for path in found}
     if replaced := [i for i in done if i % 3]:
         assert io.read(folder / f"last{suffix}").time >= max(replaced)
+
+
+def check_checkpoints(folder: Path, begun: list[int]) -> None:
+    like = jnp.zeros((3, 64, 16, 16), jnp.float32)
+    with io.Checkpoints(folder) as checkpoints:
+        assert checkpoints.latest >= max(begun) - 1
+        found = checkpoints.restore({"u": like, "v": like})
+        assert np.all(found["u"] == checkpoints.latest)
+        assert np.all(found["v"] == -checkpoints.latest)
 
 
 def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) -> None:
@@ -55,7 +68,7 @@ def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) 
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5", "checkpoints"])
 def test_killed_while_writing(tmp_path, suffix, processes):
     """Twice in one folder, so that the second run finds what the first one left."""
     folder = tmp_path / "run"
@@ -88,8 +101,8 @@ def test_full_disk(tmp_path, suffix, limit, processes):
 def main(kills: int) -> None:
     with tempfile.TemporaryDirectory() as base:
         for i in range(kills):
-            suffix, processes = random.choice((".zarr", ".h5")), random.choice((1, 1, 2))
-            folder = Path(base) / f"{suffix[1:]}-{processes}"
+            suffix, processes = random.choice((".zarr", ".h5", "checkpoints")), random.choice((1, 1, 2))
+            folder = Path(base) / f"{suffix.strip('.')}-{processes}"
             folder.mkdir(exist_ok=True)
             kill_while_writing(folder, suffix, processes, random.random())
             print(f"\r{i + 1} of {kills}", end="", flush=True)

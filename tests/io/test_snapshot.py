@@ -7,7 +7,6 @@ import decompops as dops
 import h5py
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import xarray
@@ -219,14 +218,6 @@ def test_the_writer_raises_what_went_wrong(tmp_path, fft, pressure):
     with writer:
         writer.write(tmp_path / "u.zarr", {"u": u}, fft)
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
-
-
-@pytest.fixture
-def unchecked():
-    """Annotations are not checked, as in a user's program."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def broken(path, how):

@@ -1,6 +1,6 @@
 """Writes snapshots until it is killed. test_interrupted.py starts it and looks at what is left.
 
-    python writer.py FOLDER SUFFIX [--rank R --processes N --devices D --port P] [--limit BYTES]
+    python writer.py FOLDER .zarr|.h5|checkpoints [--rank R --processes N --devices D --port P] [--limit BYTES]
 
 Snapshot number i is a field of which every cell is i, so that a mixture of two is seen. Every third one keeps its
 number as its name, the others replace `last`.
@@ -36,9 +36,13 @@ if args.processes > 1:
 
 dec = dops.Decomposition(jax.make_mesh((args.processes * args.devices,), ("x",)), shape=(64, 16, 16))
 fill = jax.jit(lambda value: jnp.full((3, 64, 16, 16), value), out_shardings=dec.layout().sharding_of((3, 64, 16, 16)))
-with io.Writer() as writer:
-    for i in itertools.count():
-        name = "last" if i % 3 else f"{i:06}"
-        writer.write(args.folder / f"{name}{args.suffix}", {"u": fill(float(i)), "v": fill(-float(i))}, dec, time=i)
+with io.Writer() as writer, io.Checkpoints(args.folder) as checkpoints:
+    for i in itertools.count((checkpoints.latest or 0) + 1 if args.suffix == "checkpoints" else 0):
+        arrays = {"u": fill(float(i)), "v": fill(-float(i))}
+        if args.suffix == "checkpoints":
+            checkpoints.save(i, arrays)
+        else:
+            name = "last" if i % 3 else f"{i:06}"
+            writer.write(args.folder / f"{name}{args.suffix}", arrays, dec, time=i)
         if args.rank == 0:
             print(i, flush=True)

@@ -237,6 +237,25 @@ def check_snapshots(folder: Path) -> None:
     assert not list(folder.glob(".*"))
 
 
+def check_checkpoints(folder: Path) -> None:
+    """What four devices saved is restored on the same ones as another mesh, with other padding."""
+    fft, target = (dops.FFT3D(make_mesh(sizes), shape=UNEVEN, pad=True, real=True) for sizes in ((2, 2), (1, 4)))
+    u = random_field((3, *UNEVEN))
+    key, like = jax.random.key(3), target(target.decomposition.shard(0 * u))
+    with io.Checkpoints(folder) as checkpoints:
+        for step in (1, 2):
+            k = fft(fft.decomposition.shard(step * u))
+            checkpoints.save(step, {"k": k, "key": key, "t": 0.5, "w": jnp.ones(3)}, {"k": fft.out_structure})
+    with io.Checkpoints(folder) as checkpoints:
+        assert checkpoints.latest == 2
+        tree = {"k": like, "key": jax.random.key(0), "t": 0.0, "w": jnp.zeros(3)}
+        found = checkpoints.restore(tree, {"k": target.out_structure})
+    assert found["t"] == 0.5
+    assert bool(found["key"] == key)
+    np.testing.assert_array_equal(found["w"], np.ones(3))
+    assert_blocks(found["k"], np.fft.rfftn(2 * u, axes=(1, 2, 3)))
+
+
 def checks(arguments: argparse.Namespace) -> None:
     sys.excepthook = abort
     for check, mesh in itertools.product(CHECKS, (make_mesh((4,)), make_mesh((2, 2), "explicit"))):
@@ -246,6 +265,7 @@ def checks(arguments: argparse.Namespace) -> None:
     timed(check_groups, make_mesh((2, 2, 1)))
     check_autotune()
     check_snapshots(arguments.folder)
+    check_checkpoints(arguments.folder / "checkpoints")
     print("all checks passed", flush=True)
 
 

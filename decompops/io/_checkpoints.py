@@ -1,0 +1,267 @@
+"""`Checkpoints`: what a run needs to go on, on any mesh."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding
+
+from .._check import check_count
+from .._layout import Layout
+from .._structure import Structure
+from ._contents import damaged
+
+
+# Raised whenever older readers would misread newer checkpoints.
+VERSION = 1
+
+
+class Checkpoints:
+    """The newest checkpoints of a run in a folder: PyTrees of arrays, written by orbax.
+
+    A checkpoint appears as a whole or not at all. It is independent of the mesh, the backend and the padding of the run
+    that wrote it: what it holds is read onto the devices of the run that goes on. On the same mesh every bit is the
+    same. Needs orbax: `pip install "decompops[io]"`.
+
+    !!! example
+
+        ```python
+        with io.Checkpoints("run/checkpoints") as checkpoints:
+            state = {"u": u, "t": 0.0, "key": key, "model": model, "optimizer": memory}
+            if checkpoints.latest is not None:
+                state = checkpoints.restore(state, {"u": solver.in_structure})
+            ...
+            checkpoints.save(step, state, {"u": solver.in_structure})
+        ```
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, keep: int = 2):
+        """**Arguments:**
+
+        - `folder`: where they are; created if need be. Several processes share it.
+        - `keep`: how many are kept. Older ones are removed once a new one is complete.
+
+        **Raises:** `ValueError` for a `keep` that is not a positive integer; `ImportError` without orbax.
+        """
+        orbax = _orbax()
+        newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
+        options = orbax.CheckpointManagerOptions(preservation_policy=newest)
+        self.folder = Path(folder).absolute()
+        self._manager = orbax.CheckpointManager(self.folder, options=options)
+
+    @property
+    def latest(self) -> int | None:
+        """The number of the newest checkpoint; `None` without one."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, tree: Mapping[str, Any], structures: Mapping[str, Structure] | None = None) -> None:
+        """Write a checkpoint in the background, as soon as the one before is complete. All processes call this.
+
+        **Arguments:**
+
+        - `step`: its number, larger than those before.
+        - `tree`: what to save, by name: any PyTrees, such as states, models, optimizer states, random keys and numbers.
+            Leaves that are neither arrays nor numbers, such as functions, are not saved.
+        - `structures`: the type of each state, such as `solver.in_structure`, by name. It tells what is padding.
+
+        **Raises:** `ValueError` for a `step` that is not larger, and for names in `structures` that `tree` does not
+        have; what went wrong with the checkpoint before.
+        """
+        orbax = _orbax()
+        if self.latest is not None and step <= self.latest:
+            raise ValueError(f"`step` must be larger than that of the newest checkpoint, {self.latest}; got {step}.")
+        leaves = _leaves(tree, structures)
+        arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
+        facts = {"format": VERSION, "leaves": {name: leaf.facts for name, leaf in leaves.items()}}
+        parts = {"facts": orbax.args.JsonSave(facts)}
+        if arrays:  # orbax refuses an empty tree.
+            parts["arrays"] = orbax.args.PyTreeSave(arrays)
+        self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
+
+    def restore(
+        self, like: Mapping[str, Any], structures: Mapping[str, Structure] | None = None, step: int | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint onto the devices, the newest one by default.
+
+        **Arguments:**
+
+        - `like`: a tree as it was saved, whose arrays (or `jax.ShapeDtypeStruct`s with a sharding) say where each
+            array is to lie. Leaves that are not saved are taken from here.
+        - `structures`: the types of states on this mesh, by name.
+        - `step`: the number of the checkpoint.
+
+        **Returns:** a dictionary like `like`.
+
+        **Raises:** `FileNotFoundError` where there is no checkpoint; `ValueError` for one that is damaged, that was
+        written by a newer decompops, or that holds other arrays than `like`, in number, shape or dtype.
+        """
+        step = self.latest if step is None else step
+        if step is None or step not in self._manager.all_steps():
+            raise FileNotFoundError(f"`step` must be that of a checkpoint in {self.folder}; got {step}.")
+        where = self.folder / str(step)
+        known, leaves = self._facts(step, where), _leaves(like, structures)
+        if known.keys() != leaves.keys():
+            missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
+            raise ValueError(f"`like` must have the leaves of {where}; got {missing} besides, and not {more}.")
+        for name, leaf in leaves.items():
+            if leaf.kind != {key: known[name].get(key) for key in leaf.kind}:
+                raise ValueError(
+                    f"`like` must be like the checkpoint; got {leaf.kind} for {name}, but {where} has "
+                    f"{known[name]}. A state on a padded grid must be named in `structures`."
+                )
+        arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
+        values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
+        paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
+        return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is complete. **Raises:** what went wrong with it."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, and let go of the folder."""
+        self._manager.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _facts(self, step: int, where: Path) -> dict[str, dict]:
+        """What is known of each saved leaf."""
+        orbax = _orbax()
+        try:
+            facts = self._manager.restore(step, args=orbax.args.Composite(facts=orbax.args.JsonRestore()))["facts"]
+            version, leaves = facts["format"], facts["leaves"]
+        except Exception as error:  # orbax raises whatever its parts raise.
+            raise damaged(where, error) from error
+        if version > VERSION:
+            raise ValueError(
+                f"`step` must be a checkpoint of format {VERSION} or older; got {where} of format {version}, which a "
+                "newer decompops wrote: pip install --upgrade decompops."
+            )
+        return leaves
+
+    def _arrays(self, where: Path, leaves: dict[str, "_Leaf"], known: dict[str, dict]) -> dict[str, Any]:
+        """The arrays of a checkpoint, with the padding that they have on this mesh."""
+        orbax = _orbax()
+        options = {name: leaf.options(orbax, known[name]) for name, leaf in leaves.items()}
+        if not options:
+            return {}
+        arrays = orbax.args.PyTreeRestore(item=dict.fromkeys(options, 0), restore_args=options)
+        try:
+            return self._manager.restore(int(where.name), args=orbax.args.Composite(arrays=arrays))["arrays"]
+        except Exception as error:
+            raise damaged(where, error) from error
+
+
+class _Leaf:
+    """A leaf of a tree that is saved: an array, a random key, a number, or part of a state in `layout`."""
+
+    def __init__(self, leaf: Any, layout: Layout | None):
+        self.leaf, self.layout = leaf, layout
+        self.is_number = isinstance(leaf, bool | int | float)
+        self.is_key = not self.is_number and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+    @property
+    def data(self) -> Any:
+        """The array that is saved: that of a key, and a NumPy array in place of one that belongs to no mesh."""
+        data = self.leaf
+        if self.is_key:
+            to_data = jax.random.key_data
+            data = to_data(data) if isinstance(data, Array) else jax.eval_shape(to_data, data)
+        return np.asarray(data) if isinstance(data, Array) and not self.is_sharded else data
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether it lies on a mesh, and not on the default device of each process."""
+        return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What a saved leaf and the one that it is read for have in common: its type, and the true shape."""
+        if self.is_number:
+            return {"type": type(self.leaf).__name__}
+        shape = list(np.shape(self.leaf))
+        if self.layout is not None:
+            shape[-self.layout.blocks.ndim :] = self.layout.true_shape
+        return {"type": str(self.leaf.dtype), "shape": shape}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says of the leaf besides its data."""
+        if self.is_number:
+            return {**self.kind, "value": self.leaf}
+        return {**self.kind, "order": None if self.layout is None else list(self.layout.blocks.order)}
+
+    def stored(self, known: dict) -> Layout | None:
+        """The layout here of a state whose axes are stored in the order of the checkpoint."""
+        if self.layout is None or list(self.layout.blocks.order) == known["order"]:
+            return self.layout
+        return Layout(self.layout.mesh, replace(self.layout.blocks, order=tuple(known["order"])))
+
+    def options(self, orbax: Any, known: dict) -> Any:
+        """How orbax reads it."""
+        if not self.is_sharded:
+            return orbax.RestoreArgs(restore_type=np.ndarray)
+        shape, sharding, layout = self.data.shape, self.data.sharding, self.stored(known)
+        if layout is not None and layout is not self.layout:
+            shape = (*shape[: -layout.blocks.ndim], *layout.shape)
+            sharding = layout.sharding_of(shape)
+        return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
+
+    def value(self, array: Any, known: dict) -> Any:
+        """The leaf that was read."""
+        if self.is_number:
+            return known["value"]
+        if isinstance(self.leaf, np.ndarray | np.generic):
+            return array
+        array = jnp.asarray(array)
+        if self.is_key:
+            return jax.random.wrap_key_data(array, impl=_implementation(self.leaf))
+        stored = self.stored(known)
+        if self.layout is None or stored is None or stored is self.layout:
+            return array
+        lead = array.ndim - stored.blocks.ndim
+        axes = [lead + stored.blocks.order.index(axis) for axis in self.layout.blocks.order]
+        return jax.device_put(array.transpose(*range(lead), *axes), self.leaf.sharding)
+
+
+def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
+    """The leaves that are saved, by their path."""
+    structures = dict(structures or {})
+    if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
+        raise TypeError(f"`tree` must be a dictionary with texts as names; got {type(tree).__name__}.")
+    if not structures.keys() <= tree.keys() or not all(isinstance(s, Structure) for s in structures.values()):
+        raise ValueError(f"`structures` must give a `Structure` for some of {list(tree)}; got {structures}.")
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
+        if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | bool | int | float):
+            structure = structures.get(path[0].key)
+            layout = None if structure is None or not structure.layout.holds(leaf) else structure.layout
+            leaves[_name(path)] = _Leaf(leaf, layout)
+    return leaves
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _implementation(key: Any) -> Any:
+    """The random number generator of a key, which may be a `jax.ShapeDtypeStruct`."""
+    return jax.random.key_impl(key if isinstance(key, Array) else jnp.empty((), key.dtype))
+
+
+def _orbax() -> Any:
+    try:
+        import orbax.checkpoint
+    except ImportError as error:
+        raise ImportError('Checkpoints need orbax: pip install "decompops[io]".') from error
+    return orbax.checkpoint

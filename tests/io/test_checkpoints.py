@@ -1,0 +1,177 @@
+"""Checkpoints: runs that are interrupted and go on, on the same mesh and on others."""
+
+import json
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from decompops import io, pde
+
+from helpers import assert_close, make_mesh, random_field
+
+
+SHAPE = (10, 9, 7)
+
+
+def make_solver(sizes, *, axis_contiguous=False, order=3):
+    fft = dops.FFT3D(
+        make_mesh(sizes), shape=SHAPE, pad=True, real=True, norm="forward", axis_contiguous=axis_contiguous
+    )
+    return pde.SBDF(pde.NavierStokes(fft, 0.05), 0.01, order)
+
+
+def start(solver):
+    dec = solver.equation.fft.decomposition
+    return solver.start(solver.equation.state(dec.shard(random_field((3, *SHAPE)))))
+
+
+def gathered(solver, history):
+    return solver.equation.transform.out_layout.gather(history.state)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A multi-step solver, its history after 4 steps and after 8."""
+    solver = make_solver((2, 4))
+    middle, _ = solver.rollout(start(solver), 4)
+    last, _ = solver.rollout(middle, 4, t=0.04)
+    return solver, middle, last
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (1, 5), (1, 1)])
+def test_a_run_goes_on_from_its_checkpoint(tmp_path, run, sizes):
+    """Bit for bit on the same mesh, up to rounding on one with other padding."""
+    solver, middle, last = run
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(4, {"u": middle, "t": 0.04}, {"u": solver.in_structure})
+    other = make_solver(sizes)
+    like = {"u": start(other), "t": 0.0}
+    with io.Checkpoints(tmp_path) as checkpoints:
+        found = checkpoints.restore(like, {"u": other.in_structure})
+    assert found["t"] == 0.04
+    assert jax.tree.map(lambda a: a.sharding, found["u"]) == jax.tree.map(lambda a: a.sharding, like["u"])
+    again, _ = other.rollout(found["u"], 4, t=found["t"])
+    if sizes == (2, 4):
+        np.testing.assert_array_equal(gathered(other, again), gathered(solver, last))
+    else:
+        assert found["u"].state.shape != middle.state.shape
+        assert_close(gathered(other, again), gathered(solver, last), 1e-13)
+
+
+def test_spectra_may_be_stored_in_another_order(tmp_path):
+    natural, contiguous = (
+        dops.FFT3D(make_mesh(sizes), shape=SHAPE, pad=True, real=True, axis_contiguous=flag)
+        for sizes, flag in (((2, 4), False), ((4, 2), True))
+    )
+    u = random_field((3, *SHAPE))
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"k": natural(natural.decomposition.shard(u))}, {"k": natural.out_structure})
+        like = contiguous(contiguous.decomposition.shard(np.zeros_like(u)))
+        found = checkpoints.restore({"k": like}, {"k": contiguous.out_structure})["k"]
+    assert found.sharding == like.sharding
+    assert_close(contiguous.out_layout.gather(found), np.fft.rfftn(u, axes=(1, 2, 3)))
+
+
+def test_everything_that_a_run_has(tmp_path):
+    model = eqx.nn.MLP(3, 3, 4, 1, key=jax.random.key(1))
+    optimizer = optax.adam(1e-2)
+    memory = optimizer.init(eqx.filter(model, eqx.is_array))
+    tree = {
+        "model": model,
+        "memory": memory,
+        "key": jax.random.key(5, impl="rbg"),
+        "keys": jax.random.split(jax.random.key(2), 3),
+        "t": 1 / 3,
+        "step": 7,
+        "done": False,
+        "host": np.arange(3, dtype=np.float64),
+        "half": jnp.ones(3, jnp.bfloat16),
+        "name": "not saved",
+    }
+    other = jax.tree.map(lambda leaf: leaf * 0 if eqx.is_inexact_array(leaf) else leaf, tree)
+    other |= {"key": jax.random.key(0, impl="rbg"), "keys": jax.random.split(jax.random.key(9), 3), "t": 0.0, "step": 0}
+    other |= {"done": True, "host": np.zeros(3), "name": "kept"}
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(7, tree)
+        found = checkpoints.restore(other)
+    assert found.pop("name") == "kept"
+    expected = {name: value for name, value in tree.items() if name != "name"}
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert type(got) is type(want)
+        if eqx.is_array(got) and jnp.issubdtype(got.dtype, jax.dtypes.prng_key):
+            got, want = jax.random.key_data(got), jax.random.key_data(want)
+        if eqx.is_array_like(want):
+            np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(jax.random.normal(found["key"], 3), jax.random.normal(tree["key"], 3))
+
+
+def test_abstract_arrays_say_where_things_go(tmp_path):
+    mesh = make_mesh((2, 4))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"w": jnp.arange(4.0)})
+        found = checkpoints.restore({"w": jax.ShapeDtypeStruct((4,), float, sharding=sharding)})
+    assert found["w"].sharding == sharding
+    np.testing.assert_array_equal(found["w"], np.arange(4))
+
+
+def test_the_newest_are_kept(tmp_path):
+    with io.Checkpoints(tmp_path, keep=2) as checkpoints:
+        assert checkpoints.latest is None
+        with pytest.raises(FileNotFoundError, match=r"`step` must be that of a checkpoint in .*; got None"):
+            checkpoints.restore({"i": 0})
+        for i in range(4):
+            checkpoints.save(i, {"i": i})
+        checkpoints.wait()
+        assert checkpoints.latest == 3
+        assert checkpoints.restore({"i": 0}) == {"i": 3}
+        assert checkpoints.restore({"i": 0}, step=2) == {"i": 2}
+        with pytest.raises(FileNotFoundError, match="got 1"):
+            checkpoints.restore({"i": 0}, step=1)
+        with pytest.raises(ValueError, match="`step` must be larger than that of the newest checkpoint, 3; got 3"):
+            checkpoints.save(3, {"i": 3})
+
+
+def test_what_does_not_fit_is_refused(tmp_path, run, unchecked):
+    solver, middle, _ = run
+    structures = {"u": solver.in_structure}
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"u": middle, "w": jnp.ones(3)}, structures)
+        checkpoints.wait()
+        with pytest.raises(
+            ValueError, match=r"`like` must have the leaves of .*; got \['v'\] besides, and not \['w'\]"
+        ):
+            checkpoints.restore({"u": middle, "v": jnp.ones(3)}, structures)
+        with pytest.raises(ValueError, match=r"got {'type': 'float64', 'shape': \[4\]} for w, but .* has"):
+            checkpoints.restore({"u": middle, "w": jnp.ones(4)}, structures)
+        with pytest.raises(ValueError, match="'float32'"):
+            checkpoints.restore({"u": middle, "w": jnp.ones(3, "float32")}, structures)
+        with pytest.raises(ValueError, match="A state on a padded grid must be named in `structures`"):
+            checkpoints.restore({"u": start(make_solver((1, 5))), "w": jnp.ones(3)})
+        with pytest.raises(ValueError, match="`structures` must give a `Structure` for some of"):
+            checkpoints.restore({"u": middle}, {"v": solver.in_structure})
+        with pytest.raises(TypeError, match="`tree` must be a dictionary"):
+            checkpoints.save(1, [middle])
+
+
+@pytest.mark.parametrize("how", ["cut", "newer", "lost"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, how):
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"w": jnp.arange(1000.0)})
+        checkpoints.wait()
+        if how == "newer":
+            file = next(tmp_path.glob("0/facts/metadata"))
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+        elif how == "lost":
+            next(tmp_path.glob("0/facts/metadata")).unlink()
+        else:
+            file = max(tmp_path.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)
+            file.write_bytes(file.read_bytes()[:-50])
+        message = "which a newer decompops wrote" if how == "newer" else "is damaged"
+        with pytest.raises(ValueError, match=message):
+            checkpoints.restore({"w": jnp.zeros(1000)})
