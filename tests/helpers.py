@@ -53,6 +53,15 @@ def assert_close(got, expected, rtol: float | None = None) -> None:
     np.testing.assert_allclose(got, expected, rtol=0, atol=rtol * scale)
 
 
+def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
+    """The blocks of this process are those of `expected`, and its padding is zero."""
+    assert not field.is_fully_addressable
+    widths = [(0, have - want) for have, want in zip(field.shape, expected.shape)]
+    expected = np.pad(expected, widths)
+    for shard in field.addressable_shards:
+        assert_close(shard.data, expected[shard.index])
+
+
 def plan_of(operator, shape: tuple[int, ...]):
     """The plan of an operator that has one, or of its transpose, conjugate or inverse."""
     if isinstance(operator, Derived):

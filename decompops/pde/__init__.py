@@ -27,7 +27,18 @@ from ._phase_field import (
 from ._rayleigh_benard import RayleighBenard as RayleighBenard
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
 from ._sbdf import SBDF as SBDF
+from ._simulate import (
+    NotFinite as NotFinite,
+    Simulation as Simulation,
+    Snapshots as Snapshots,
+    simulate as simulate,
+)
 from ._smagorinsky import Smagorinsky as Smagorinsky
+from ._step_control import (
+    CFL as CFL,
+    AbstractStepControl as AbstractStepControl,
+    ErrorControl as ErrorControl,
+)
 from ._transport import (
     Advection as Advection,
     Diffusion as Diffusion,

@@ -1,6 +1,6 @@
 """Implicit–explicit Runge–Kutta: implicit for the linear part, explicit for the rest."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +45,7 @@ class IMEXRK(AbstractIntegrator):
 
     equation: AbstractSplitEquation
     dt: Number
+    order: ClassVar[int] = 3
 
     def __check_init__(self):
         check_split_equation(self.equation)

@@ -20,11 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import io, mpmd
+from decompops import mpmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from files import CHECKS as FILE_CHECKS
 from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
-from helpers import assert_close, make_mesh, random_field, spec_of
+from helpers import assert_blocks, assert_close, make_mesh, random_field, spec_of
 
 
 EVEN, UNEVEN = (8, 4, 12), (5, 6, 7)
@@ -32,15 +33,6 @@ PENCILS = ("x", "y", "z")
 
 
 # --- Checks of every operator: each rank compares its own blocks with NumPy on the full arrays. ---
-
-
-def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
-    """The blocks of this process are those of `expected`, and its padding is zero."""
-    assert not field.is_fully_addressable
-    widths = [(0, have - want) for have, want in zip(field.shape, expected.shape)]
-    expected = np.pad(expected, widths)
-    for shard in field.addressable_shards:
-        assert_close(shard.data, expected[shard.index])
 
 
 def check_shard_and_gather(mesh: Mesh) -> None:
@@ -211,51 +203,6 @@ CHECKS = (
 )
 
 
-def check_snapshots(folder: Path) -> None:
-    """Each process writes its blocks and reads those of another mesh."""
-    mesh, other = make_mesh((2, 2)), make_mesh((1, 4))
-    fft, target = (dops.FFT3D(m, shape=UNEVEN, pad=True, real=True) for m in (mesh, other))
-    u = random_field((3, *UNEVEN))
-    field = fft.decomposition.shard(u)
-    for suffix in (".zarr", ".h5"):
-        path = folder / f"u{suffix}"
-        for time_ in (1, 2):  # The second replaces the first.
-            io.write(path, {"u": time_ * field, "v": field}, fft, time=time_)
-        snapshot = io.read(path, target)
-        assert snapshot.time == 2
-        assert_blocks(snapshot.arrays["u"], 2 * u)
-        assert_blocks(snapshot.arrays["v"], u)
-        with io.Writer() as writer:
-            writer.write(folder / f"k{suffix}", {"u": fft(field)}, fft, space="spectrum")
-        assert_blocks(io.read(folder / f"k{suffix}", target).arrays["u"], np.fft.rfftn(u, axes=(1, 2, 3)))
-        with pytest.raises(ValueError, match="must be written by every process; processes"):
-            io.write(path, {"u": field}, fft, time=jax.process_index())
-        here = jax.device_put(u, jax.local_devices()[0])
-        with pytest.raises(ValueError, match="`arrays` must lie on the devices of `grid`"):
-            io.write(path, {"u": here}, fft)
-        assert io.read(path).time == 2
-    assert not list(folder.glob(".*"))
-
-
-def check_checkpoints(folder: Path) -> None:
-    """What four devices saved is restored on the same ones as another mesh, with other padding."""
-    fft, target = (dops.FFT3D(make_mesh(sizes), shape=UNEVEN, pad=True, real=True) for sizes in ((2, 2), (1, 4)))
-    u = random_field((3, *UNEVEN))
-    key, like = jax.random.key(3), target(target.decomposition.shard(0 * u))
-    with io.Checkpoints(folder) as checkpoints:
-        for step in (1, 2):
-            k = fft(fft.decomposition.shard(step * u))
-            checkpoints.save(step, {"k": k, "key": key, "t": 0.5, "w": jnp.ones(3)}, {"k": fft.out_structure})
-    with io.Checkpoints(folder) as checkpoints:
-        assert checkpoints.latest == 2
-        tree = {"k": like, "key": jax.random.key(0), "t": 0.0, "w": jnp.zeros(3)}
-        found = checkpoints.restore(tree, {"k": target.out_structure})
-    assert found["t"] == 0.5
-    assert bool(found["key"] == key)
-    np.testing.assert_array_equal(found["w"], np.ones(3))
-    assert_blocks(found["k"], np.fft.rfftn(2 * u, axes=(1, 2, 3)))
-
-
 def checks(arguments: argparse.Namespace) -> None:
     sys.excepthook = abort
     for check, mesh in itertools.product(CHECKS, (make_mesh((4,)), make_mesh((2, 2), "explicit"))):
@@ -264,8 +211,8 @@ def checks(arguments: argparse.Namespace) -> None:
     timed(check_sub_mesh, Mesh(np.array(jax.devices()[::2]), ("x",)))
     timed(check_groups, make_mesh((2, 2, 1)))
     check_autotune()
-    check_snapshots(arguments.folder)
-    check_checkpoints(arguments.folder / "checkpoints")
+    for check in FILE_CHECKS:
+        check(arguments.folder / check.__name__)
     print("all checks passed", flush=True)
 
 

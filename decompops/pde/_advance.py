@@ -1,0 +1,90 @@
+"""Many steps in one compiled program, which ends before the first state that is not finite."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..spectral._vector import cast
+from ._integrator import AbstractIntegrator, History
+from ._step_control import AbstractStepControl
+
+
+@eqx.filter_jit
+def advance(
+    solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
+) -> tuple[Any, Array, Array]:
+    """`count` steps of equal length. `done` were made since the time t, as what is `carried`.
+
+    Returns what is carried then, the number of steps that were made, and whether the next state is finite. If it is
+    not, what is carried is the last state that is.
+    """
+    like = state_of(carried)
+    real = like.real.dtype
+
+    def goes_on(loop: tuple) -> Array:
+        i, _, finite = loop
+        return (i < count) & finite
+
+    def step(loop: tuple) -> tuple:
+        i, carried, _ = loop
+        new = solver.step(cast(t, like) + cast(solver.dt, like) * (done + i).astype(real), carried, args)
+        finite = is_finite(new)
+        return i + finite.astype(i.dtype), jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, carried), finite
+
+    i, carried, finite = jax.lax.while_loop(goes_on, step, (jnp.zeros((), jnp.int32), carried, jnp.array(True)))
+    return carried, i, finite
+
+
+@eqx.filter_jit
+def advance_controlled(
+    solver: AbstractIntegrator,
+    control: AbstractStepControl,
+    u: Array,
+    t: Any,
+    since: Any,
+    h: Any,
+    end: Any,
+    count: Any,
+    args: Any,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """At most `count` steps whose length `control` chooses, from the time `t + since` until `t + end`.
+
+    `h` is the proposal for the first step. Returns the state, the time since t, the next proposal, the number of steps,
+    and whether the next state is finite and its step not too short for the clock. If it is not, the state is the last
+    one that is.
+    """
+    real = u.real.dtype
+    smallest = 10 * jnp.finfo(real).eps * cast(end, u)
+
+    def goes_on(loop: tuple) -> Array:
+        i, _, since, _, good = loop
+        return (i < count) & (since < cast(end, u)) & good
+
+    def step(loop: tuple) -> tuple:
+        i, u, since, h, _ = loop
+        most = cast(end, u) - since
+        new, taken, proposal = control.step(solver, cast(t, u) + since, u, h, most, args)
+        taken, proposal = cast(taken, u), cast(proposal, u)
+        good = is_finite(new) & (proposal > smallest)
+        keep = good & (taken > 0)
+        # A step that was cut short says nothing of how long the next one may be.
+        proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
+        # The last step ends at the very time: what it lacks or exceeds is rounding.
+        later = jnp.where(most - taken <= smallest, cast(end, u), since + taken)
+        return i + keep.astype(i.dtype), jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, good
+
+    start = jnp.zeros((), jnp.int32), u, cast(since, u), cast(h, u), jnp.array(True)
+    i, u, since, h, good = jax.lax.while_loop(goes_on, step, start)
+    return u, since, h, i, good
+
+
+def state_of(carried: Any) -> Array:
+    """The state in what a method carries from step to step."""
+    return carried.state if isinstance(carried, History) else carried
+
+
+def is_finite(carried: Any) -> Array:
+    return jnp.isfinite(state_of(carried)).all()

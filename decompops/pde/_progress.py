@@ -1,0 +1,65 @@
+"""How far a simulation is, on the terminal or in a log."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import jax
+
+
+SECONDS_BETWEEN_LINES = 30
+Report = Callable[[float, int], None]
+
+
+@contextmanager
+def progress(show: bool, t: float, t_end: float) -> Iterator[Report]:
+    """A function of the time and the number of steps, which shows them with the rate and the time left.
+
+    On a terminal it is a bar, if rich is installed; in a file, a line every half a minute. Only the first process
+    shows anything.
+    """
+    if not show or jax.process_index() > 0 or t_end <= t:
+        yield lambda now, steps: None
+        return
+    try:
+        from rich import console as terminals, progress as bars
+    except ImportError:
+        terminals = bars = None
+    if terminals is None or bars is None or not sys.stderr.isatty():
+        yield _lines(t, t_end)
+        return
+    console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
+    columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
+    with bars.Progress(*columns, console=console) as bar:
+        task, rate = bar.add_task("compiling", total=t_end - t, t=t, end=t_end), _rate()
+        yield lambda now, steps: bar.update(task, completed=now - t, description=rate(steps), t=now)
+
+
+def _lines(start: float, t_end: float) -> Report:
+    first, last, rate = time.monotonic(), [time.monotonic()], _rate()
+
+    def report(t: float, steps: int) -> None:
+        now, text = time.monotonic(), rate(steps)
+        if now - last[0] < SECONDS_BETWEEN_LINES and t < t_end:
+            return
+        last[0] = now
+        left = (now - first) * (t_end - t) / (t - start) if t > start else 0.0
+        print(f"t = {t:.4g} of {t_end:.4g}, {text}, {left / 60:.3g} min left", file=sys.stderr, flush=True)
+
+    return report
+
+
+def _rate() -> Callable[[int], str]:
+    """Steps so far, and the time of a step, without the first ones, in which programs are compiled."""
+    begun: list[tuple[float, int]] = []
+
+    def rate(steps: int) -> str:
+        if len(begun) < 2:
+            begun.append((time.monotonic(), steps))
+        if len(begun) < 2 or steps == begun[1][1]:
+            return f"{steps} steps"
+        seconds = (time.monotonic() - begun[1][0]) / (steps - begun[1][1])
+        return f"{steps} steps, {1e3 * seconds:.3g} ms each"
+
+    return rate

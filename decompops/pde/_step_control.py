@@ -1,0 +1,144 @@
+"""How long the steps of a simulation are, where they are not all the same: `CFL` and `ErrorControl`."""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Inexact
+
+from .._box import Number, check_box
+from .._check import check_number
+from ..spectral import _vector
+from ._equation import Time
+from ._integrator import AbstractIntegrator
+
+
+class AbstractStepControl(eqx.Module):
+    """A rule for the length of steps. It takes steps of a one-step method, such as `ETDRK`, of any length."""
+
+    @abc.abstractmethod
+    def step(
+        self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
+    ) -> tuple[Inexact[Array, "*state"], Array, Array]:
+        """Try a step from the state `u` at time `t`, which is not longer than `most`.
+
+        `h` is what the step before proposed. Returns the new state, how long the step was, zero if it was refused, and
+        a proposal for the next one.
+        """
+
+
+class CFL(AbstractStepControl):
+    """Steps in which no cell is crossed: `h = number / max(sum_i |u_i| / Δx_i)`, for the velocity u on the grid.
+
+    Δx is the distance between points, which varies between walls (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
+
+    **Arguments:**
+
+    - `number`: the Courant number. What a method takes depends on it; 0.5 to 1 is usual for order 3 and 4.
+    - `largest`: the largest step.
+    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. By default the
+        first components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar` and flows between walls.
+
+    **Raises:** `ValueError` or `TypeError` for numbers that are not positive.
+    """
+
+    number: float = 0.5
+    largest: float = eqx.field(default=math.inf, kw_only=True)
+    velocity: Callable | None = eqx.field(default=None, kw_only=True)
+
+    def __check_init__(self):
+        for name in ("number", "largest"):
+            if not (isinstance(getattr(self, name), int | float) and getattr(self, name) > 0):
+                raise ValueError(f"`{name}` must be a positive number; got {getattr(self, name)!r}.")
+
+    def step(
+        self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
+    ) -> tuple[Inexact[Array, "*state"], Array, Array]:
+        h = jnp.minimum(jnp.minimum(self.limit(solver, u), self.largest), most).astype(u.real.dtype)
+        return with_dt(solver, h).step(t, u, args), h, h
+
+    def limit(self, solver: AbstractIntegrator, u: Inexact[Array, "*state"]) -> Float[Array, ""]:
+        """The longest step from the state `u`; infinite where nothing moves."""
+        equation: Any = solver.equation
+        transform, ndim = equation.transform, equation.transform.decomposition.ndim
+        if self.velocity is None:
+            components = solver.in_structure.components
+            if components is None or len(components) != 1 or components[0] < ndim:
+                raise ValueError(
+                    f"`velocity` must be given for {type(equation).__name__}, whose state holds no velocity: a "
+                    "function from a state to the velocity on the grid."
+                )
+            fields = equation.fields(u)
+        else:
+            fields = self.velocity(u)
+        sizes: Any = check_box(equation.box, ndim).lengths
+        shape, stored = transform.decomposition.shape, transform.in_layout.shape
+        rate: Any = 0.0
+        for axis, part in enumerate(_vector.components(fields, ndim)[:ndim]):
+            spacing = _spacing(transform.bases[axis].points(shape[axis]), stored[axis])
+            along = jnp.asarray(spacing.reshape(-1, *(1,) * (ndim - 1 - axis)), part.dtype)
+            rate = rate + jnp.abs(part) / (along * _vector.cast(sizes[axis], part))
+        return self.number / jnp.max(rate)
+
+
+class ErrorControl(AbstractStepControl):
+    """Steps whose error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
+
+    A step is taken at once and in two halves. The difference, divided by `2**order - 1`, is the error of the halves,
+    which are kept where the error is at most `rtol` of the norm of the state, plus `atol`. Three steps of the method
+    are computed for each two that count.
+
+    **Arguments:**
+
+    - `rtol`: the relative tolerance of a step, in the 2-norm of the whole state.
+    - `atol`: the absolute tolerance.
+    - `largest`: the largest step.
+    """
+
+    rtol: float = 1e-5
+    atol: float = eqx.field(default=0.0, kw_only=True)
+    largest: float = eqx.field(default=math.inf, kw_only=True)
+
+    def __check_init__(self):
+        check_number("rtol", self.rtol, least=0)
+        check_number("atol", self.atol, least=0)
+        if not self.rtol + self.atol > 0:
+            raise ValueError(f"`rtol` or `atol` must be positive; got {self.rtol} and {self.atol}.")
+
+    def step(
+        self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
+    ) -> tuple[Inexact[Array, "*state"], Array, Array]:
+        order: int = solver.order  # pyright: ignore[reportAttributeAccessIssue]
+        h = jnp.minimum(jnp.minimum(h, self.largest), most)
+        whole, half = with_dt(solver, h), with_dt(solver, h / 2)
+        new = half.step(t + h / 2, half.step(t, u, args), args)
+        error = _norm(new - whole.step(t, u, args)) / (2**order - 1)
+        ratio = error / (self.atol + self.rtol * jnp.maximum(_norm(u), _norm(new)))
+        # Where the ratio is not a number the step is refused, and the next one is short.
+        factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
+        factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
+        taken = ratio <= 1
+        return jnp.where(taken, new, u), jnp.where(taken, h, 0), h * factor
+
+
+def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
+    """The same method with another time step."""
+    return eqx.tree_at(lambda solver: solver.dt, solver, dt)
+
+
+def _spacing(points: np.ndarray, stored: int) -> np.ndarray:
+    """The distance of each point to the nearest one; one number where all are the same. In padding it is one."""
+    gaps = np.diff(points) if len(points) > 1 else np.ones(1)
+    if np.allclose(gaps, gaps[0], rtol=1e-9, atol=0):
+        return gaps[:1]
+    nearest = np.minimum(np.append(gaps, gaps[-1]), np.insert(gaps, 0, gaps[0]))
+    return np.pad(nearest, (0, stored - len(points)), constant_values=1.0)
+
+
+def _norm(u: Array) -> Array:
+    return jnp.sqrt(jnp.sum(jnp.abs(u) ** 2))

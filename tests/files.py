@@ -1,0 +1,63 @@
+"""Checks of files that several processes write and read. multiprocess/worker.py runs them on every rank."""
+
+from pathlib import Path
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import io
+
+from helpers import assert_blocks, make_mesh, random_field
+
+
+UNEVEN = (5, 6, 7)
+
+
+def check_snapshots(folder: Path) -> None:
+    """Each process writes its blocks and reads those of another mesh."""
+    mesh, other = make_mesh((2, 2)), make_mesh((1, 4))
+    fft, target = (dops.FFT3D(m, shape=UNEVEN, pad=True, real=True) for m in (mesh, other))
+    u = random_field((3, *UNEVEN))
+    field = fft.decomposition.shard(u)
+    for suffix in (".zarr", ".h5"):
+        path = folder / f"u{suffix}"
+        for time_ in (1, 2):  # The second replaces the first.
+            io.write(path, {"u": time_ * field, "v": field}, fft, time=time_)
+        snapshot = io.read(path, target)
+        assert snapshot.time == 2
+        assert_blocks(snapshot.arrays["u"], 2 * u)
+        assert_blocks(snapshot.arrays["v"], u)
+        with io.Writer() as writer:
+            writer.write(folder / f"k{suffix}", {"u": fft(field)}, fft, space="spectrum")
+        assert_blocks(io.read(folder / f"k{suffix}", target).arrays["u"], np.fft.rfftn(u, axes=(1, 2, 3)))
+        with pytest.raises(ValueError, match="must be written by every process; processes"):
+            io.write(path, {"u": field}, fft, time=jax.process_index())
+        here = jax.device_put(u, jax.local_devices()[0])
+        with pytest.raises(ValueError, match="`arrays` must lie on the devices of `grid`"):
+            io.write(path, {"u": here}, fft)
+        assert io.read(path).time == 2
+    assert not list(folder.glob(".*"))
+
+
+def check_checkpoints(folder: Path) -> None:
+    """What four devices saved is restored on the same ones as another mesh, with other padding."""
+    fft, target = (dops.FFT3D(make_mesh(sizes), shape=UNEVEN, pad=True, real=True) for sizes in ((2, 2), (1, 4)))
+    u = random_field((3, *UNEVEN))
+    key, like = jax.random.key(3), target(target.decomposition.shard(0 * u))
+    with io.Checkpoints(folder) as checkpoints:
+        for step in (1, 2):
+            k = fft(fft.decomposition.shard(step * u))
+            checkpoints.save(step, {"k": k, "key": key, "t": 0.5, "w": jnp.ones(3)}, {"k": fft.out_structure})
+    with io.Checkpoints(folder) as checkpoints:
+        assert checkpoints.latest == 2
+        tree = {"k": like, "key": jax.random.key(0), "t": 0.0, "w": jnp.zeros(3)}
+        found = checkpoints.restore(tree, {"k": target.out_structure})
+    assert found["t"] == 0.5
+    assert bool(found["key"] == key)
+    np.testing.assert_array_equal(found["w"], np.ones(3))
+    assert_blocks(found["k"], np.fft.rfftn(2 * u, axes=(1, 2, 3)))
+
+
+CHECKS = (check_snapshots, check_checkpoints)

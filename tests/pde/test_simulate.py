@@ -1,0 +1,283 @@
+"""Long runs: the same numbers with and without interruptions, on any mesh; steps of variable length; faults."""
+
+import signal
+import time
+from pathlib import Path
+
+import decompops as dops
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import io, pde, spectral
+
+from helpers import assert_close, make_mesh
+from processes import free_port, report, start, wait
+
+
+RUN = Path(__file__).with_name("simulation.py")
+N = 12
+
+
+def make_solver(sizes=(2, 4), dt=0.02, method=pde.ETDRK):
+    fft = dops.FFT3D(make_mesh(sizes), shape=(N, N, N), pad=True, real=True, norm="forward")
+    return method(pde.NavierStokes(fft, 0.02), dt)
+
+
+def vortex(solver):
+    """The Taylor–Green vortex, whose largest velocity is one."""
+    x, y, z = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 3, indexing="ij")
+    u = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), 0 * x])
+    return solver.equation.state(solver.equation.fft.decomposition.shard(u))
+
+
+def energy(solver):
+    return lambda t, u: {"t": t, "energy": spectral.mean_square(solver.equation.transform, u).sum() / 2}
+
+
+@pytest.fixture(scope="module")
+def solver():
+    return make_solver()
+
+
+@pytest.fixture(scope="module")
+def whole(solver):
+    """A run without interruption, and the same one by `rollout`."""
+    return pde.simulate(solver, vortex(solver), 1.0, interval=0.2, observe=energy(solver), progress=False)
+
+
+def test_it_is_a_rollout(solver, whole):
+    last, seen = solver.rollout(vortex(solver), 50, every=10, observe=energy(solver))
+    assert_close(whole.u, last)
+    assert (whole.t, whole.steps) == (1.0, 50)
+    np.testing.assert_allclose(whole.times, 0.2 * np.arange(6))
+    assert_close(whole.observed["energy"][1:], seen["energy"])
+    assert_close(whole.observed["t"], whole.times)
+    np.testing.assert_allclose(whole.observed["energy"][0], 0.125)
+
+
+def test_it_goes_on_where_it_was_saved(tmp_path, solver, whole):
+    """In three parts, the last one on another mesh; each part is a start of the same program with a later end."""
+    for sizes, t_end in (((2, 4), 0.4), ((2, 4), 0.8), ((1, 2), 1.0)):
+        part = make_solver(sizes)
+        fields = part.equation.fields
+        run = pde.simulate(
+            part,
+            vortex(part),
+            t_end,
+            interval=0.2,
+            observe=energy(part),
+            write=pde.Snapshots(tmp_path / "{:02}.h5", 2, lambda u, fields=fields: {"velocity": fields(u)}),
+            checkpoint=tmp_path / "checkpoints",
+            progress=False,
+        )
+        assert run.t == pytest.approx(t_end)
+        if sizes == (2, 4):
+            count = len(run.times)
+            np.testing.assert_array_equal(run.observed["energy"], whole.observed["energy"][:count])
+    np.testing.assert_allclose(run.observed["energy"], whole.observed["energy"], rtol=1e-14)
+    assert (run.steps, run.t) == (50, pytest.approx(1.0))
+    assert sorted(path.name for path in tmp_path.glob("*.h5")) == ["00.h5", "02.h5", "04.h5"]
+    snapshot = io.read(tmp_path / "04.h5")
+    assert snapshot.time == pytest.approx(0.8)
+    np.testing.assert_allclose(np.mean(snapshot.arrays["velocity"] ** 2) * 3 / 2, whole.observed["energy"][4])
+
+
+def test_steps_may_change_where_it_was_saved(tmp_path, solver, whole):
+    for dt, t_end in ((0.02, 0.4), (0.01, 1.0)):
+        part = make_solver(dt=dt)
+        run = pde.simulate(part, vortex(part), t_end, interval=0.2, checkpoint=tmp_path, progress=False)
+    assert run.steps == 20 + 60
+    assert run.t == pytest.approx(1.0)
+    assert_close(run.u, whole.u, 1e-6)
+
+
+def assert_cfl(solver, u, h, number):
+    """In NumPy: the Courant number of a step."""
+    velocity = np.asarray(solver.equation.fields(u))[..., :N, :N, :N]
+    np.testing.assert_allclose(h * np.abs(velocity).sum(axis=0).max() / (2 * np.pi / N), number, rtol=1e-6)
+
+
+def test_cfl(solver, whole):
+    control = pde.CFL(0.3)
+    u = vortex(solver)
+    assert_cfl(solver, u, float(control.limit(solver, u)), 0.3)
+    run = pde.simulate(solver, u, 1.0, interval=0.2, observe=energy(solver), control=control, progress=False)
+    assert run.t == 1.0
+    np.testing.assert_allclose(run.times, whole.times)
+    expected = 5 * np.ceil(0.2 / float(control.limit(solver, u)))
+    assert abs(run.steps - expected) <= 5
+    assert_close(run.observed["energy"], whole.observed["energy"], 1e-6)
+
+
+def test_cfl_between_walls():
+    """The distance of points differs: next to a wall it is smallest."""
+    shape = (17, 8, 8)
+    bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
+    fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)
+    equation = pde.Channel(fft, 0.1, dops.Box((2.0, 4.0, 4.0)))
+    solver = pde.IMEXRK(equation, 0.1)
+    x = 1 - np.cos(np.pi * np.arange(17) / 16)
+    u = np.zeros((3, *shape))
+    u[0] = (x * (2 - x))[:, None, None] ** 2
+    u[1] = 0.3
+    gaps = np.diff(x)
+    nearest = np.minimum(np.append(gaps, gaps[-1]), np.insert(gaps, 0, gaps[0]))
+    rate = np.abs(u[0]) / nearest[:, None, None] + np.abs(u[1]) / 0.5
+    got = pde.CFL(0.5).limit(solver, equation.state(fft.decomposition.shard(u)))
+    np.testing.assert_allclose(got, 0.5 / rate.max(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [pde.ETDRK, pde.IMEXRK])
+def test_error_control(method):
+    """Errors stay near the tolerance of a step, and steps shrink with it, as the order of the method says."""
+    solver = make_solver(method=method)
+    fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
+    errors, steps = [], []
+    for rtol in (1e-6, 1e-10):
+        run = pde.simulate(solver, vortex(solver), 1.0, control=pde.ErrorControl(rtol), progress=False)
+        errors.append(float(jnp.linalg.norm(run.u - fine) / jnp.linalg.norm(fine)))
+        steps.append(run.steps)
+    assert errors[0] < 1e-5
+    assert errors[1] < 1e-9
+    assert steps[1] > 1e4 ** (1 / (solver.order + 1)) / 2 * steps[0]
+
+
+def test_a_refused_step_is_tried_again(solver):
+    """The first proposal is far too long for the tolerance."""
+    long = make_solver(dt=1.0)
+    run = pde.simulate(long, vortex(long), 1.0, control=pde.ErrorControl(1e-10), progress=False)
+    fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
+    assert run.steps > 10
+    assert_close(run.u, fine, 1e-7)
+
+
+def test_the_last_finite_state_is_kept(tmp_path):
+    solver = make_solver(dt=0.5)
+    u = 1000 * vortex(solver)
+    with pytest.raises(pde.NotFinite, match=r"`u` must stay finite, but after t = .* it does not.*saved in") as caught:
+        pde.simulate(solver, u, 50.0, checkpoint=tmp_path, progress=False)
+    error = caught.value
+    assert np.isfinite(error.state).all()
+    steps = round(error.t / 0.5)
+    expected, _ = solver.rollout(u, steps)
+    np.testing.assert_allclose(error.state, expected, rtol=1e-6)
+    assert not np.isfinite(solver.step(error.t, expected)).all()
+    with io.Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.latest == steps
+
+
+def test_multi_step_methods_keep_their_history(tmp_path):
+    solver = make_solver(method=pde.SBDF)
+    expected, _ = solver.rollout(vortex(solver), 20)
+    for t_end in (0.2, 0.4):
+        run = pde.simulate(solver, vortex(solver), t_end, interval=0.1, checkpoint=tmp_path, progress=False)
+    assert_close(run.u, expected)
+    other = make_solver(method=pde.SBDF, dt=0.01)
+    with pytest.raises(
+        ValueError, match=r"`solver.dt` must be that of the run .*, 0.02, for a multi-step method; got 0.01"
+    ):
+        pde.simulate(other, vortex(other), 0.6, interval=0.1, checkpoint=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"t_end": -1.0}, ValueError, "`t_end` must be a finite time not before `t`, 0; got -1.0"),
+        ({"interval": 0.3}, ValueError, "`interval` must divide the time from 0 to 1; got 0.3"),
+        (
+            {"interval": 0.25},
+            ValueError,
+            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. Steps of 0.0192",
+        ),
+        ({"observe": 3}, TypeError, r"`observe` must be a function of \(t, u\) or None; got 3"),
+        ({"control": 0.5}, TypeError, "`control` must be `CFL`, `ErrorControl` or None; got 0.5"),
+        ({"write": "run"}, TypeError, "`write` must be a `Snapshots` or None; got 'run'"),
+        ({"minutes": -1}, ValueError, "`minutes` must be a finite number of at least 0"),
+        ({"u": np.ones(3)}, TypeError, "`u` must be a spectrum"),
+    ],
+)
+def test_bad_arguments(plain, change, error, message):
+    fft = plain.FFT3D(make_mesh((2, 4)), shape=(N, N, N), pad=True, real=True, norm="forward")
+    solver = plain.pde.ETDRK(plain.pde.NavierStokes(fft, 0.02), 0.02)
+    given = {"u": vortex(solver), "t_end": 1.0, "progress": False, **change}
+    with pytest.raises(error, match=message):
+        plain.pde.simulate(solver, **given)
+
+
+def test_bad_arguments_of_parts(plain):
+    pde = plain.pde
+    with pytest.raises(ValueError, match="`path` must have a place for a number"):
+        pde.Snapshots("run.zarr")
+    with pytest.raises(ValueError, match="`number` must be a positive number; got 0"):
+        pde.CFL(0)
+    with pytest.raises(ValueError, match="`rtol` or `atol` must be positive"):
+        pde.ErrorControl(0.0)
+    fft = plain.FFT3D(make_mesh((2, 4)), shape=(N, N, N), pad=True, real=True)
+    scalar = pde.ETDRK(pde.Diffusion(fft, 0.1), 0.1)
+    with pytest.raises(ValueError, match="`velocity` must be given for Diffusion"):
+        pde.CFL().limit(scalar, scalar.equation.state(scalar.equation.fft.decomposition.shard(np.ones((N, N, N)))))
+
+
+def test_a_folder_belongs_to_one_run(tmp_path, solver):
+    u = vortex(solver)
+    pde.simulate(solver, u, 0.2, interval=0.1, observe=energy(solver), checkpoint=tmp_path, progress=False)
+    with pytest.raises(
+        ValueError, match=r"`t` and `interval` must be those of the run in .*, 0 and 0.1; got 0 and 0.2"
+    ):
+        pde.simulate(solver, u, 0.4, interval=0.2, observe=energy(solver), checkpoint=tmp_path, progress=False)
+    with pytest.raises(ValueError, match="`observe` must return what it returned before"):
+        pde.simulate(solver, u, 0.4, interval=0.1, checkpoint=tmp_path, progress=False)
+
+
+# --- Programs that are interrupted ---
+
+
+def launch(folder: Path, method: str, processes: int = 1, **options: object) -> list[list]:
+    shared = [RUN, folder, method, "--processes", processes, "--port", free_port()]
+    shared += [part for name, value in options.items() for part in (f"--{name}", value)]
+    return [[*shared, "--rank", rank] for rank in range(processes)]
+
+
+def finish(folder: Path, logs: Path, command: list[list]) -> dict[str, np.ndarray]:
+    with start(logs, command) as ranks:
+        wait(ranks, limit=120)
+        assert [rank.code for rank in ranks] == [0] * len(ranks), report(ranks)
+    with np.load(folder / "last.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize(
+    ("method", "how", "processes"),
+    [
+        ("etdrk", signal.SIGTERM, 1),
+        ("sbdf", signal.SIGUSR1, 1),
+        ("controlled", signal.SIGKILL, 1),
+        ("etdrk", signal.SIGTERM, 2),
+    ],
+)
+def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, method, how, processes):
+    """Bit for bit on the same mesh. Of two processes only one gets the signal; the second start has one process."""
+    expected = finish(tmp_path / "whole", *prepared(tmp_path, "whole", method))
+    folder, logs, _ = tmp_path / "parts", *prepared(tmp_path, "parts", method)
+    with start(logs, launch(folder, method, processes, slow=0.2)) as ranks:
+        deadline = time.monotonic() + 100
+        while ranks[0].output.count("observed") < 2:  # The second one is at interval 10.
+            assert time.monotonic() < deadline, report(ranks)
+            assert not ranks[0].has_ended(), report(ranks)
+            time.sleep(0.01)
+        ranks[-1].process.send_signal(how)
+        wait(ranks, limit=60)
+        if how != signal.SIGKILL:
+            assert [rank.code for rank in ranks] == [128 + how] * processes, report(ranks)
+            assert f"Stopped by signal {int(how)} at t = " in ranks[0].output, report(ranks)
+    assert not (folder / "last.npz").exists()
+    got = finish(folder, logs, launch(folder, method))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(got[name], values, err_msg=name)
+    assert sorted(path.name for path in folder.glob("*.zarr")) == [f"{i:03}.zarr" for i in range(0, 41, 10)]
+
+
+def prepared(base: Path, name: str, method: str) -> tuple[Path, list[list]]:
+    for folder in (base / name, base / f"{name}-logs"):
+        folder.mkdir()
+    return base / f"{name}-logs", launch(base / name, method)
