@@ -5,7 +5,16 @@ from ._typecheck import install as _install
 
 _install()  # Only what is imported later is checked.
 
-from . import _compat, fft as fft, io as io, mpmd as mpmd, nn as nn, pde as pde, spectral as spectral
+from . import (
+    _compat,
+    fft as fft,
+    io as io,
+    mpmd as mpmd,
+    nn as nn,
+    pde as pde,
+    plot as plot,
+    spectral as spectral,
+)
 from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial

@@ -83,34 +83,31 @@ def imbalance(x: np.ndarray, found: Statistics, viscosity: float) -> np.ndarray:
     return viscosity * series.deriv()(x) + found.turbulent - (found.stress[0] - x + change(x))
 
 
-def plot(x: np.ndarray, found: Statistics, re_tau: float, plane: np.ndarray, width: float, title: str, path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(15, 4.2), layout="constrained")
-    picture.suptitle(title)
-    flow, profile, fluctuation, stress = picture.subplots(1, 4)
-    along = width * np.arange(plane.shape[1]) / plane.shape[1]
-    picture.colorbar(flow.pcolormesh(along, x, plane, shading="gouraud"), ax=flow)
-    flow.set(title="velocity along the channel", xlabel="z", ylabel="x")
+def plot(
+    transform: dops.Transform,
+    along: Array,
+    box: dops.Box,
+    x: np.ndarray,
+    found: Statistics,
+    re_tau: float,
+    title: str,
+    path,
+) -> None:
+    flow, profile, fluctuation, stress = dops.plot.panels(1, 4, title=title)
+    dops.plot.slice(transform, along, "y", index=0, box=box, vertical="x", ax=flow, title="velocity along the channel")
     half = x <= 1
     wall = re_tau * x[half]
-    profile.semilogx(wall, found.velocity[half], label="mean velocity")
-    profile.semilogx(wall[wall < 15], wall[wall < 15], "k:", label="x⁺")
-    profile.semilogx(wall[wall > 10], np.log(wall[wall > 10]) / 0.4 + 5.5, "k--", label="2.5 log x⁺ + 5.5")
-    for name, values in zip(("across", "along", "beside"), found.fluctuations):
-        fluctuation.plot(wall, values[half], label=name)
+    near, far = wall[wall < 15], wall[wall > 10]
+    laws = {"x⁺": (near, near), "2.5 log x⁺ + 5.5": (far, np.log(far) / 0.4 + 5.5)}
+    away = wall > 0  # of the wall, where the logarithm is infinite
+    velocity, title = {"mean velocity": found.velocity[half][away]}, "mean velocity"
+    dops.plot.curves(wall[away], velocity, references=laws, log="x", xlabel="x⁺", ax=profile, title=title)
+    components = {name: values[half] for name, values in zip(("across", "along", "beside"), found.fluctuations)}
+    dops.plot.curves(wall, components, xlabel="x⁺", ax=fluctuation, title="fluctuations, root mean square")
     viscous = chebyshev.Chebyshev.fit(x, found.velocity, len(x) - 1, domain=[0, 2]).deriv()(x) / re_tau
-    stress.plot(x, viscous, label="viscous")
-    stress.plot(x, found.turbulent, label="turbulent")
-    stress.plot(x, viscous + found.turbulent, label="sum")
-    stress.plot(x, 1 - x, "k:", label="1 - x")
-    profile.set(title="mean velocity", xlabel="x⁺")
-    fluctuation.set(title="fluctuations, root mean square", xlabel="x⁺")
-    stress.set(title="stress", xlabel="x")
-    for axes in (profile, fluctuation, stress):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    picture.savefig(path, dpi=150)
+    stresses = {"viscous": viscous, "turbulent": found.turbulent, "sum": viscous + found.turbulent}
+    dops.plot.curves(x, stresses, references={"1 - x": (x, 1 - x)}, xlabel="x", ax=stress, title="stress")
+    flow.figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
@@ -137,7 +134,8 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
     with jax.set_mesh(mesh):
         bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
         transform = dops.Transform(mesh, shape=tuple(args.n), bases=bases, pad=True)
-        equation = Channel(transform, 1 / args.re_tau, dops.Box((2.0, *args.lengths)), drive=1.0)
+        box = dops.Box((2.0, *args.lengths))
+        equation = Channel(transform, 1 / args.re_tau, box, drive=1.0)
         solver = SBDF(equation, args.dt)
         print(f"{title}, {developed} + {averaged} steps, {mesh.devices.size} devices")
         x = 2 * bases[0].points(args.n[0])
@@ -147,10 +145,10 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
         start = jax.jit(lambda u: moments(equation, u))(history.state)
         history, later = solver.rollout(history, averaged, every=every, observe=lambda t, u: moments(equation, u))
         divergence = transform.decomposition.gather(equation.transform.inverse(equation.divergence(history.state)))
-        plane = transform.decomposition.gather(equation.fields(history.state))[1, :, 0]
+        along = equation.fields(history.state)[1]
     samples = tuple(np.concatenate([np.asarray(a)[None], np.asarray(b)]) for a, b in zip(start, later))
     samples = (*(values[..., : args.n[0]] for values in samples[:2]), samples[2])  # without padding
-    if not np.isfinite(plane).all():
+    if not np.isfinite(samples[0]).all():
         raise SystemExit("The run became unstable; use a smaller --dt.")
     found = statistics(samples, samples[0][0, 1], averaged * args.dt)
 
@@ -168,7 +166,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
     print(f"The mean velocity changes at the rate {change:.6f}; drive less stress is {gained:.6f}.")
     print(f"The stresses differ from their balance by at most {abs(imbalance(x, found, 1 / args.re_tau)).max():.1e}.")
     print(f"The divergence of the velocity is at most {abs(divergence).max():.1e}.")
-    plot(x, found, args.re_tau, plane, args.lengths[1], title, args.out)
+    plot(transform, along, box, x, found, args.re_tau, title, args.out)
     print(f"Figure: {args.out}")
     return x, found
 

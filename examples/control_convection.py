@@ -87,24 +87,26 @@ def descend(flux: Callable, wall: np.ndarray, iterations: int, step: float, boun
     return Descent(wall, history, before, after)
 
 
-def plot(fields: dict[str, np.ndarray], wall: np.ndarray, length: float, history: list[float], path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(12, 6), layout="constrained")
-    axes = picture.subplots(2, 2)
+def plot(
+    transform: dops.Transform,
+    fields: dict[str, Array],
+    wall: np.ndarray,
+    length: float,
+    history: list[float],
+    path,
+) -> None:
+    upper, lower = dops.plot.panels(2, 2, size=(6, 3))
+    titles, temperatures = list(fields), jnp.stack(list(fields.values()))
+    colours = {"cmap": "RdBu_r", "limits": (0, 1)}
+    box = dops.Box((1.0, length))
+    dops.plot.slice(transform, temperatures, box=box, vertical="x", **colours, ax=upper, title=titles)
     along = length * np.arange(len(wall)) / len(wall)
-    for place, (title, temperature) in zip(axes[0], fields.items()):
-        points = dops.Chebyshev().points(len(temperature))
-        image = place.pcolormesh(along, points, temperature, cmap="RdBu_r", vmin=0, vmax=1, shading="gouraud")
-        place.set(title=title, xlabel="y", ylabel="x", aspect="equal")
-        picture.colorbar(image, ax=place, shrink=0.7)
-    axes[1, 0].plot(along, wall)
-    axes[1, 0].axhline(1, color="k", lw=0.5)
-    axes[1, 0].set(title="temperature of the bottom wall", xlabel="y")
-    axes[1, 1].plot(history, "o-")
-    axes[1, 1].set(title="heat flux (Nusselt number)", xlabel="iteration")
-    axes[1, 1].grid(alpha=0.3)
-    picture.savefig(path, dpi=150)
+    dops.plot.curves(along, wall, xlabel="y", ax=lower[0], title="temperature of the bottom wall")
+    lower[0].axhline(1, color="k", lw=0.5)
+    iterations = np.arange(len(history))
+    title = "heat flux (Nusselt number)"
+    dops.plot.curves(iterations, np.array(history), style="o-", xlabel="iteration", ax=lower[1], title=title)
+    upper[0].figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, list[float]]:
@@ -143,11 +145,11 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, list[float]]:
         descent = descend(flux, wall, args.iterations, args.step, args.bound)
         equation = convection(jnp.asarray(wall))
         states = {"temperature without control": descent.before, "temperature with control": descent.after}
-        fields = {title: transform.decomposition.gather(equation.fields(u))[-1] for title, u in states.items()}
+        fields = {title: equation.fields(u)[-1] for title, u in states.items()}
     found, history = descent.wall, descent.history
     gain = 100 * (1 - history[-1] / history[0])
     print(f"The heat flux fell from {history[0]:.6f} to {history[-1]:.6f}, by {gain:.1f} %.")
-    plot(fields, found, args.aspect, history, args.out)
+    plot(transform, fields, found, args.aspect, history, args.out)
     print(f"Figure: {args.out}")
     return found, history
 

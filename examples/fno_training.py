@@ -106,15 +106,12 @@ def draw_batches(flows: Array, steps: int, batch: int, key: Array) -> tuple[Arra
 
 
 def plot(losses: np.ndarray, errors: np.ndarray, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(9, 3.5), layout="constrained")
-    left, right = picture.subplots(1, 2)
-    left.semilogy(losses)
-    left.set(xlabel="step", ylabel="loss", title="training")
-    right.plot(0.25 * np.arange(1, len(errors) + 1), errors, "o-")
-    right.set(xlabel="time", ylabel="relative error", title="rollout of flows never seen", ylim=(0, None))
-    picture.savefig(path, dpi=150)
+    left, right = dops.plot.panels(1, 2)
+    dops.plot.curves(np.arange(len(losses)), losses, log="y", xlabel="step", ax=left, title="training", label="loss")
+    time, title = 0.25 * np.arange(1, len(errors) + 1), "rollout of flows never seen"
+    dops.plot.curves(time, errors, style="o-", ax=right, title=title, label="relative error")
+    right.set(ylim=(0, None))
+    right.figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -27,16 +27,11 @@ def initial_fields(n: int, length: float) -> np.ndarray:
     return np.stack([substance, catalyst])
 
 
-def plot(fields: np.ndarray, length: float, title: str, path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(10, 4.8), layout="constrained")
-    picture.suptitle(title)
-    for axes, name, field in zip(picture.subplots(1, 2), ("substance u", "catalyst v"), fields):
-        image = axes.imshow(field.T, origin="lower", extent=(0, length, 0, length), cmap="viridis")
-        axes.set(title=name, xlabel="x", ylabel="y")
-        picture.colorbar(image, ax=axes)
-    picture.savefig(path, dpi=150)
+def plot(fft: dops.FFT, fields: np.ndarray, box: dops.Box, title: str, path) -> None:
+    axes = dops.plot.panels(1, 2, title=title)
+    for panel, name, field in zip(axes, ("substance u", "catalyst v"), fields):
+        dops.plot.slice(fft, field, box=box, ax=panel, title=name)
+    axes[0].figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +76,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndar
     gained = amounts[-1].sum() - amounts[0].sum()
     print(f"The amount of both changed by {gained:.6f}; feeding less killing supplied {supplied:.6f}.")
     print(f"The catalyst lies between {fields[1].min():.4f} and {fields[1].max():.4f}.")
-    plot(fields, args.length, title, args.out)
+    plot(fft, fields, box, title, args.out)
     print(f"Figure: {args.out}")
     return time, amounts, fields
 

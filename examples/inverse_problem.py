@@ -48,18 +48,12 @@ def recover(solver: ETDRK, steps: int, seen: Array, iterations: int) -> tuple[Ar
     return project(unknown), misfits
 
 
-def plot(slices: dict[str, np.ndarray], misfits: np.ndarray, path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(14, 3), layout="constrained")
-    *images, curve = picture.subplots(1, len(slices) + 1)
-    limit = np.abs(slices["truth"]).max()
-    for axes, (title, values) in zip(images, slices.items()):
-        axes.imshow(values.T, origin="lower", cmap="RdBu", vmin=-limit, vmax=limit)
-        axes.set(title=title, xticks=[], yticks=[])
-    curve.semilogy(misfits)
-    curve.set(title="misfit", xlabel="iteration")
-    picture.savefig(path, dpi=150)
+def plot(dec: dops.Decomposition, fields: dict[str, Array], misfits: np.ndarray, path) -> None:
+    *images, curve = dops.plot.panels(1, len(fields) + 1, size=(2.6, 3))
+    components = jnp.stack([u[0] for u in fields.values()])
+    dops.plot.slice(dec, components, "z", index=0, ax=images, title=list(fields), label="velocity along x")
+    dops.plot.curves(np.arange(len(misfits)), misfits, log="y", xlabel="iteration", ax=curve, title="misfit")
+    curve.figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[float, float]:
@@ -87,8 +81,7 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
         print(f"The misfit fell to {reduction:.1e} of what it was.")
         print(f"Relative error of the initial field: {error:.1e} (of the evolved one, the first guess: {before:.1e})")
         fields = {"truth": truth, "seen": seen, "found": found, "found - truth": found - truth}
-        slices = {title: fft.decomposition.gather(u)[0, :, :, 0] for title, u in fields.items()}
-    plot(slices, np.asarray(misfits), args.out)
+        plot(fft.decomposition, fields, np.asarray(misfits), args.out)
     print(f"Figure: {args.out}")
     return reduction, error
 

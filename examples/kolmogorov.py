@@ -62,27 +62,17 @@ def imbalance(dt: float, amount: np.ndarray | Array, gain: np.ndarray | Array, l
     return float(abs(amount[-1] - amount[0] - gained + lost) / gained)
 
 
-def plot(vorticity: np.ndarray, speed: np.ndarray, time: np.ndarray, terms: Budget, title: str, path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(14, 4.2), layout="constrained")
-    picture.suptitle(title)
-    field, profile, curve = picture.subplots(1, 3)
-    limit = np.abs(vorticity).max()
-    extent = (0, 2 * np.pi, 0, 2 * np.pi)
-    image = field.imshow(vorticity.T, origin="lower", extent=extent, cmap="RdBu", vmin=-limit, vmax=limit)
-    field.set(title="vorticity at the end", xlabel="x", ylabel="y")
-    picture.colorbar(image, ax=field)
-    profile.plot(speed, 2 * np.pi * np.arange(len(speed)) / len(speed))
-    profile.set(title="mean velocity along x at the end", xlabel="u", ylabel="y")
-    for name, values in zip(Budget._fields, terms):
-        if name.startswith("energy"):
-            curve.plot(time, values, label=name.replace("_", " "))
-    curve.set(title="energy, and its input and loss", xlabel="time", ylim=(0, None))
-    curve.legend()
-    for axes in (profile, curve):
-        axes.grid(alpha=0.3)
-    picture.savefig(path, dpi=150)
+def plot(
+    fft: dops.FFT, vorticity: np.ndarray, speed: np.ndarray, time: np.ndarray, terms: Budget, title: str, path
+) -> None:
+    field, profile, curve = dops.plot.panels(1, 3, title=title)
+    dops.plot.slice(fft, vorticity, ax=field, title="vorticity at the end")
+    y = 2 * np.pi * np.arange(len(speed)) / len(speed)
+    dops.plot.curves(speed, y, xlabel="u", ax=profile, title="mean velocity along x at the end", label="y")
+    energy = {name.replace("_", " "): values for name, values in terms._asdict().items() if name.startswith("energy")}
+    dops.plot.curves(time, energy, ax=curve, title="energy, and its input and loss")
+    curve.set(ylim=(0, None))
+    curve.figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, Budget, np.ndarray]:
@@ -123,7 +113,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Budget, np.ndarray]
         print(f"{time[row]:6g}" + "".join(f"{values[row]:17.6f}" for values in terms))
     for name, (amount, gain, loss) in (("energy", (terms[0], *terms[2:4])), ("enstrophy", (terms[1], *terms[4:]))):
         print(f"The {name} changes as its input and loss say, to {imbalance(dt, amount, gain, loss):.1e} of the input.")
-    plot(vorticity, velocity[0].mean(0), time, terms, title, args.out)
+    plot(fft, vorticity, velocity[0].mean(0), time, terms, title, args.out)
     print(f"Figure: {args.out}")
     return time, terms, vorticity
 

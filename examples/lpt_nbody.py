@@ -20,7 +20,6 @@ import decompops as dops
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from decompops import spectral
 from jax import Array
 from jax.sharding import PartitionSpec as P
@@ -141,20 +140,18 @@ def simulate(pm: ParticleMesh, delta: Array, steps: int) -> tuple[Array, Array]:
     return densities, jnp.maximum(reach, jnp.nanmax(jax.vmap(pm.reach)(moved)))
 
 
-def plot(densities: np.ndarray, box: float, path: options.Path) -> None:
+def plot(fft: dops.FFT, densities: Array, length: float, path: options.Path) -> None:
     """Draw each density, averaged over a slab of an eighth of the box."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 9), layout="constrained")
-    for axes, (name, density) in zip(figure.subplots(2, 2).flat, zip(NAMES, densities)):
-        slab = density[:, :, : max(1, density.shape[2] // 8)].mean(axis=2)
-        axes.imshow(slab.T.clip(1e-3), norm="log", vmin=0.1, vmax=10, origin="lower", extent=(0, box, 0, box))
-        axes.set(title=name, xlabel="x [Mpc/h]", ylabel="y [Mpc/h]")
-    figure.colorbar(figure.axes[0].images[0], ax=figure.axes, label="1 + δ", extend="both", shrink=0.7)
-    figure.savefig(path, dpi=150)
+    panels = dops.plot.panels(2, 2, size=(5, 4.5))
+    slab = {"axis": "z", "reduce": "mean", "between": (0, length / 8), "box": dops.Box(length)}
+    colours = {"log": True, "limits": (0.1, 10), "label": "1 + δ"}
+    dops.plot.projection(fft, densities, **slab, **colours, ax=panels.ravel(), title=NAMES)
+    for axes in panels.flat:
+        axes.set(xlabel="x [Mpc/h]", ylabel="y [Mpc/h]")
+    panels[0, 0].figure.savefig(path, dpi=150)
 
 
-def main(argv: list[str] | None = None) -> np.ndarray:
+def main(argv: list[str] | None = None) -> Array:
     """Run the example. Returns the density in each approximation."""
     parser = options.Parser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--n", type=options.at_least(8), default=64, help="cells and particles along each axis (64)")
@@ -200,11 +197,10 @@ def main(argv: list[str] | None = None) -> np.ndarray:
         eps = 1e-7  # small, because the density has kinks where particles pass from cell to cell
         difference = (run(noise + eps * direction)[0][0] - run(noise - eps * direction)[0][0]) / (2 * eps)
         derivative = jnp.sum(gradient * direction)
-    densities = fft.decomposition.gather(densities)
 
     modes = float(measured.modes.sum())
     ratio, scatter = float(measured.modes @ (measured.power / expected)) / modes, (2 / modes) ** 0.5
-    mass = abs(densities[1:].mean(axis=(1, 2, 3)) - 1).max()
+    mass = abs(fft.decomposition.mean(densities[1:]) - 1).max()
     mismatch = abs(float(derivative / difference) - 1)
     print(f"Particles moved at most {reach:.2f} cells along x or y; the halo has {args.halo}.")
     print(f"Power spectrum of the initial field: {ratio:.4f} ± {scatter:.4f} times the one asked for")
@@ -212,7 +208,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
     print(f"Derivative in a random direction: {derivative:.10f}, by differences {difference:.10f} ({mismatch:.1e})")
     if not (abs(ratio - 1) < 5 * scatter and mass < 1e-12 and mismatch < 1e-2):
         raise SystemExit("A check failed.")
-    plot(densities, args.box, args.out)
+    plot(fft, densities, args.box, args.out)
     print(f"Figure: {args.out}")
     return densities
 

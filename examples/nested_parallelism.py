@@ -110,28 +110,25 @@ def check(mesh: Mesh, found: list[tuple[str, list[set[int]]]]) -> None:
     print(f"Collectives: {len(found)}, all of them all-to-alls that stay within {' or '.join(map(str, own))}.")
 
 
-def plot(u: Array, n: int, viscosities: np.ndarray, path: options.Path) -> None:
-    """Draw a slice through each member, made of what each device holds of it."""
-    from matplotlib.figure import Figure
-
-    columns = min(4, len(viscosities))
+def plot(dec: dops.Decomposition, u: Array, viscosities: np.ndarray, path: options.Path) -> None:
+    """Draw a slice through each member, and mark what each device holds of it."""
+    n, columns = u.shape[2], min(4, len(viscosities))
     rows = math.ceil(len(viscosities) / columns)
-    figure = Figure(figsize=(3 * columns + 1, 3 * rows + 0.5), layout="constrained")
-    figure.suptitle("A component of each flow in a plane of x and y, and who holds it")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in panels:
-        axes.set(xlim=(0, n), ylim=(0, n), xticks=[], yticks=[], aspect="equal")
+    title = "A component of each flow in a plane of x and y, and who holds it"
+    panels = dops.plot.panels(rows, columns, size=(3, 3), title=title).ravel()
+    for axes in panels[len(viscosities) :]:
+        axes.remove()
+    panels = panels[: len(viscosities)]
+    titles = [f"ν = {viscosity:.3f}" for viscosity in viscosities]
+    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # coordinates are numbers of cells
+    dops.plot.slice(dec, u[:, 0], **place, limits=(-1.4, 1.4), ax=panels, title=titles)
     for shard in u.addressable_shards:
         members, _, x, y, _ = (range(*index.indices(length)) for index, length in zip(shard.index, u.shape))
-        for member, block in zip(members, np.asarray(shard.data)):
-            axes, extent = panels[member], (x.start, x.stop, y.start, y.stop)
-            axes.imshow(block[0, :, :, n // 4].T, "RdBu_r", origin="lower", extent=extent, clim=(-1.4, 1.4))
-            axes.axvline(x.start, color="black")
-            axes.axhline(y.start, color="black")
+        for axes in panels[members.start : members.stop]:
+            axes.axvline(x.start - 0.5, color="black")
+            axes.axhline(y.start - 0.5, color="black")
             axes.text(x.start + n / 40, y.start + n / 40, f"device {shard.device.id}")
-            axes.set(title=f"ν = {viscosities[member]:.3f}", xlim=(0, n), ylim=(0, n))
-    figure.colorbar(panels[0].images[0], ax=list(panels), shrink=0.8)
-    figure.savefig(path, dpi=150)
+    panels[0].figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> np.ndarray:
@@ -167,7 +164,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
         print(f"  ν = {viscosity:.3f}: differs from the exact solution by {error:.1e}")
     if not (errors < 1e-4).all():
         raise SystemExit("That is too much.")
-    plot(flows, args.n, values, args.out)
+    plot(fft.decomposition, flows, values, args.out)
     print(f"Figure: {args.out}")
     return result
 

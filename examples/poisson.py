@@ -33,16 +33,18 @@ def solve(mesh: jax.sharding.Mesh, f: np.ndarray) -> np.ndarray:
 
 
 def plot(sizes: list[int], errors: list[float], path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(5, 4), layout="constrained")
-    axes = picture.subplots()
-    axes.semilogy(sizes, errors, "o-", label="spectral")
-    axes.semilogy(sizes, errors[0] * (np.array(sizes) / sizes[0]) ** -2.0, "k--", label="second order")
-    axes.set(xlabel="points along each axis", ylabel="greatest error", title="Poisson's equation")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    picture.savefig(path, dpi=150)
+    second = {"second order": (np.array(sizes), errors[0] * (np.array(sizes) / sizes[0]) ** -2.0)}
+    axes = dops.plot.curves(
+        np.array(sizes),
+        {"spectral": np.array(errors)},
+        references=second,
+        xlabel="points along each axis",
+        label="greatest error",
+        title="Poisson's equation",
+        log="y",
+        style="o-",
+    )
+    axes.figure.savefig(path, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> list[float]:

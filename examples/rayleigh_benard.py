@@ -77,23 +77,18 @@ def report(time: np.ndarray, numbers: Nusselt) -> None:
     print(f"At the end its five forms differ by {(max(last) - min(last)) / min(last):.1e}.")
 
 
-def plot(temperature: np.ndarray, length: float, time: np.ndarray, numbers: Nusselt, title: str, path) -> None:
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(12, 4), layout="constrained")
-    picture.suptitle(title)
-    field, curve = picture.subplots(1, 2)
-    points = dops.Chebyshev().points(len(temperature))
-    along = length * np.arange(temperature.shape[1]) / temperature.shape[1]
-    image = field.pcolormesh(along, points, temperature, cmap="RdBu_r", vmin=0, vmax=1, shading="gouraud")
-    field.set(title="temperature at the end", xlabel="y", ylabel="x", aspect="equal")
-    picture.colorbar(image, ax=field, shrink=0.7)
-    for name, values in zip(numbers._fields, numbers):
-        curve.plot(time, values, "--" if name == "top" else "-", label=name)
-    curve.set(title="Nusselt number", xlabel="time of free fall", ylim=(0, None))
-    curve.grid(alpha=0.3)
-    curve.legend()
-    picture.savefig(path, dpi=150)
+def plot(
+    transform: dops.Transform, temperature: Array, box: dops.Box, time: np.ndarray, numbers: Nusselt, title: str, path
+) -> None:
+    field, curve = dops.plot.panels(1, 2, size=(6, 4), title=title)
+    plane = {"axis": "z", "index": 0} if temperature.ndim == 3 else {}
+    colours = {"cmap": "RdBu_r", "limits": (0, 1)}
+    dops.plot.slice(
+        transform, temperature, **plane, **colours, box=box, vertical="x", ax=field, title="temperature at the end"
+    )
+    dops.plot.curves(time, numbers._asdict(), xlabel="time of free fall", ax=curve, title="Nusselt number")
+    curve.set(ylim=(0, None))
+    curve.figure.savefig(path, dpi=150)
 
 
 def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
@@ -126,21 +121,21 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
 
     with jax.set_mesh(mesh):
         shape = (args.n, *[along] * (args.ndim - 1))
-        box = (1.0, *[args.aspect] * (args.ndim - 1))
+        box = dops.Box((1.0, *[args.aspect] * (args.ndim - 1)))
         bases = (dops.Chebyshev(), *[dops.Fourier()] * (args.ndim - 2), dops.Fourier(half=True))
         transform = dops.Transform(mesh, shape=shape, bases=bases, pad=True)
         print(f"{title}, {'x'.join(map(str, shape))} points, {steps} steps, {mesh.devices.size} devices")
-        equation = RayleighBenard(transform, args.rayleigh, args.prandtl, dops.Box(box))
+        equation = RayleighBenard(transform, args.rayleigh, args.prandtl, box)
         solver = SBDF(equation, dt)
         u = equation.state(transform.decomposition.shard(initial_fields(shape, args.rolls)))
         u, numbers = solver.rollout(u, steps, every=steps // samples, observe=lambda t, u: nusselt(equation, u))
-        temperature = transform.decomposition.gather(equation.fields(u))[-1]
+        temperature = equation.fields(u)[-1]
     numbers = Nusselt(*map(np.asarray, numbers))
     time = args.t_end * np.arange(1, samples + 1) / samples
     if not np.isfinite(numbers.bottom[-1]):
         raise SystemExit("The run became unstable; use a smaller --dt.")
     report(time, numbers)
-    plot(temperature[:, :, *[0] * (args.ndim - 2)], args.aspect, time, numbers, title, args.out)
+    plot(transform, temperature, box, time, numbers, title, args.out)
     print(f"Figure: {args.out}")
     return time, numbers
 

@@ -114,25 +114,18 @@ def report(history: History, reference: History | None, viscosity: float, consol
 
 def plot(history: History, reference: History | None, viscosity: float, title: str, path: Path) -> None:
     """Draw energy and dissipation over time."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    figure.suptitle(title)
-    left, right = figure.subplots(1, 2)
-    if reference:
-        left.plot(reference.time, reference.energy, "k--", label="spectral 512³ (reference)")
-        right.plot(reference.time, reference.dissipation, "k--", label="spectral 512³ (reference)")
-    left.plot(history.time, history.energy, label="this run")
-    right.plot(history.time, history.dissipation, label="this run, −dE/dt")
-    budget, every = 2 * viscosity * history.enstrophy, max(1, len(history.time) // 25)
-    right.plot(history.time[::every], budget[::every], "o", ms=4, label="this run, 2ν·enstrophy")
-    left.set(ylabel="kinetic energy")
-    right.set(ylabel="dissipation rate")
+    left, right = dops.plot.panels(1, 2, size=(5, 4), title=title)
+    known = {"spectral 512³ (reference)": reference} if reference else {}
+    energies = {name: (run.time, run.energy) for name, run in known.items()}
+    rates = {name: (run.time, run.dissipation) for name, run in known.items()}
+    dops.plot.curves(history.time, {"this run": history.energy}, references=energies, ax=left, label="kinetic energy")
+    dops.plot.curves(history.time, {"this run, −dE/dt": history.dissipation}, references=rates, ax=right)
+    some = np.arange(0, len(history.time), max(1, len(history.time) // 25))
+    budget = {"this run, 2ν·enstrophy": 2 * viscosity * history.enstrophy[some]}
+    dops.plot.curves(history.time[some], budget, style="o", ax=right, label="dissipation rate")
     for axes in (left, right):
-        axes.set(xlabel="time", xlim=(0, history.time[-1]), ylim=(0, None))
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=150)
+        axes.set(xlim=(0, history.time[-1]), ylim=(0, None))
+    left.figure.savefig(path, dpi=150)
 
 
 def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> dict[str, tuple]:

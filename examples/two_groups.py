@@ -255,26 +255,19 @@ def summarise(result: Result, width: int) -> bool:
 
 
 def plot(reports: dict[int, Report], width: int, path: Path) -> None:
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(9, 3.5), layout="constrained")
-    left, right = picture.subplots(1, 2)
+    left, right = dops.plot.panels(1, 2)
     times = INTERVAL * np.arange(1, len(reports[1].energy) + 1)
-    for row in np.unique(np.linspace(0, len(times) - 1, 6).round().astype(int)):
-        spectrum = reports[1].spectrum[row]
-        shells = np.flatnonzero(spectrum > 1e-12)
-        left.loglog(
-            shells, spectrum[shells], color=colormaps["viridis"](row / len(times)), label=f"t = {times[row]:.1f}"
-        )
-    left.set(xlabel="|k|", ylabel="energy", title="spectra")
-    left.legend()
-    for group, noted in reports.items():
-        right.plot(times, noted.corrected / noted.coarse, label=f"group {group}, width {width * group}")
-    right.axhline(1, color="black", linestyle="dashed", label="coarse solver")
-    right.set(xlabel="time", ylabel="mean square error", title="prediction of the next snapshot", ylim=(0, None))
-    right.legend()
-    picture.savefig(path, dpi=150)
+    spectra = np.where(reports[1].spectrum > 1e-12, reports[1].spectrum, np.nan)
+    rows = np.unique(np.linspace(0, len(times) - 1, 6).round().astype(int))
+    chosen = {f"t = {times[row]:.1f}": spectra[row] for row in rows}
+    dops.plot.curves(np.arange(spectra.shape[1]), chosen, log="xy", xlabel="|k|", ax=left, label="energy")
+    errors = {f"group {group}, width {width * group}": r.corrected / r.coarse for group, r in reports.items()}
+    coarse = {"coarse solver": (times, np.ones(len(times)))}
+    title = "prediction of the next snapshot"
+    dops.plot.curves(times, errors, references=coarse, ax=right, title=title, label="mean square error")
+    left.set(title="spectra")
+    right.set(ylim=(0, None))
+    right.figure.savefig(path, dpi=150)
 
 
 def connect(parser: Parser, args: Namespace) -> Mesh:

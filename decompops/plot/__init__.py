@@ -1,0 +1,10 @@
+"""Figures of sharded fields, drawn with matplotlib: slices, projections, spectra and curves.
+
+Devices reduce a field to what is drawn, and only that is gathered.
+"""
+
+from ._curves import curves as curves
+from ._panels import panels as panels
+from ._projection import projection as projection
+from ._slice import slice as slice
+from ._spectrum import spectrum as spectrum

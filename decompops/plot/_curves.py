@@ -1,0 +1,99 @@
+"""`curves`: quantities over time."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jax import Array
+from jaxtyping import Shaped
+
+from ._panels import Axes, axes_for
+
+
+Values = Shaped[Array | np.ndarray, "points"]
+Logarithmic = Literal["", "x", "y", "xy"]
+DASHES = ("--", ":", "-.")  # of references, one after the other
+
+
+def curves(
+    x: Values,
+    values: Mapping[str, Values] | Values,
+    *,
+    references: Mapping[str, tuple[Values, Values]] | None = None,
+    xlabel: str = "time",
+    log: Logarithmic = "",
+    style: str = "-",
+    ax: Any = None,
+    title: str | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw quantities over time, or over anything else, with dashed references beside them.
+
+    !!! example
+
+        ```python
+        plot.curves(time, {"energy": energy, "enstrophy": enstrophy}, xlabel="time [s]")
+        plot.curves(time, energy, references={"measured": (known_time, known_energy)}, label="energy [J/kg]")
+        ```
+
+    **Arguments:**
+
+    - `x`: the times, or other real numbers, of shape `(points,)`.
+    - `values`: the values of each curve, of shape `(points,)`, by its name in the legend. Or the values of a single
+        curve without a name.
+    - `references`: curves to compare with, by their names: pairs of their own times and values. They are black and
+        dashed.
+    - `xlabel`: what `x` is, with its unit.
+    - `log`: which axes are logarithmic.
+    - `style`: matplotlib's format of the curves, such as "o-".
+    - `ax`: matplotlib's `Axes`; by default those of a new figure.
+    - `title`: the title.
+    - `label`: what is drawn, with its unit: the label of the vertical axis.
+
+    **Returns:** the `Axes`.
+
+    **Raises:** `ImportError` without matplotlib; `TypeError` for complex values; `ValueError` for a curve that has
+    another number of values than times.
+    """
+    if log not in get_args(Logarithmic):
+        raise ValueError(f'`log` must be "", "x", "y" or "xy"; got {log!r}.')
+    if isinstance(values, Mapping):
+        own = [(_checked(f"values[{name!r}]", x, y), name) for name, y in values.items()]
+    else:
+        own = [(_checked("values", x, values), None)]
+    others = [(_checked(f"references[{name!r}]", *pair), name) for name, pair in (references or {}).items()]
+    (axes,) = axes_for(ax, 1)
+    for points, name in own:
+        axes.plot(*points, style, label=name)
+    for number, (points, name) in enumerate(others):
+        axes.plot(*points, color="black", linestyle=DASHES[number % len(DASHES)], label=name)
+    decorate(axes, xlabel, label, title, log)
+    return axes
+
+
+def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log: Logarithmic) -> None:
+    """Put scales, labels, a title, faint lines and a legend to curves."""
+    axes.set(xlabel=xlabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+    if "x" in log:
+        from matplotlib.ticker import LogFormatter
+
+        # Plain numbers: matplotlib's own labels, such as "3 × 10⁰", overlap where few decades are shown.
+        axes.xaxis.set_major_formatter(LogFormatter())
+        axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1.5, 0.5)))
+    if label is not None:
+        axes.set_ylabel(label)
+    if title is not None:
+        axes.set_title(title)
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend()
+
+
+def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both as NumPy arrays, after a check that they are equally many real numbers."""
+    x, y = np.asarray(x), np.asarray(y)
+    if np.iscomplexobj(x) or np.iscomplexobj(y):
+        raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"`{argument}` must have as many values as times, {x.shape}; got {y.shape}.")
+    return x, y

@@ -1,0 +1,114 @@
+"""Draws planes of a field as images with coordinates and a colour bar."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._check import check_axis, check_flag
+from .._layout import Field
+from ._grid import Grid, Reduction
+from ._panels import Axes, axes_for, titles_for
+
+
+Limits = tuple[float | int, float | int] | None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plane to draw: its title, and the weights of the points across it."""
+
+    title: str
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Style:
+    """How planes are drawn: the options that `slice` and `projection` share."""
+
+    vertical: str | int | None
+    limits: Limits
+    cmap: str | None
+    log: bool
+    ax: Any
+    title: str | Sequence[str] | None
+    label: str | None
+
+    def __post_init__(self):
+        limits, log = self.limits, check_flag("log", self.log)
+        if limits is not None and not (len(limits) == 2 and -np.inf < limits[0] < limits[1] < np.inf):
+            raise ValueError(f"`limits` must be two increasing numbers; got {limits!r}.")
+        if limits is not None and log and not limits[0] > 0:
+            raise ValueError(f"`limits` must be positive with `log=True`; got {limits!r}.")
+
+
+def draw_cuts(
+    grid: Grid, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
+) -> list[Axes]:
+    """Draw each cut across axis `normal` of each component: all with the same colours, and one colour bar.
+
+    Without `normal` the grid has two axes, and the field is the only plane there is.
+    """
+    horizontal, vertical = _plane_axes(grid, normal, style.vertical)
+    components = 1 if np.ndim(field) == len(grid.lengths) else np.shape(field)[0]
+    count = components * len(cuts)
+    titles = titles_for([cut.title for cut in cuts] * components if style.title is None else style.title, count)
+    across, up = grid.edges(horizontal), grid.edges(vertical)
+    ratio = float(np.clip(np.ptp(across) / np.ptp(up), 1 / 4, 4))
+    axes = axes_for(style.ax, count, (2.9 * ratio + 0.5 + 0.8 / count, 3.3))
+
+    if normal is None:
+        planes = grid.layout.gather(field)
+    else:
+        planes = np.stack([grid.plane(field, normal, cut.weights, reduce) for cut in cuts], -3)
+    planes = planes.reshape(count, *planes.shape[-2:]).astype(float)
+    if horizontal < vertical:
+        planes = planes.transpose(0, 2, 1)  # Rows of an image are vertical.
+
+    low, high, signed = _limits(planes, style)
+    colours = {"cmap": style.cmap or ("RdBu_r" if signed else "viridis"), "norm": "log" if style.log else "linear"}
+    images = []
+    for panel, plane, title in zip(axes, planes, titles):
+        # On a logarithmic scale, zeros have the colour of the lower limit.
+        images.append(_draw(panel, plane.clip(low) if style.log else plane, across, up, colours))
+        images[-1].set_clim(low, high)
+        panel.set(title=title, xlabel=grid.names[horizontal], ylabel=grid.names[vertical], aspect="equal")
+    slack = 1e-3 * (high - low)  # Rounding errors lie beyond no limit.
+    beyond = bool((planes < low - slack).any()), bool((planes > high + slack).any())
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[beyond]
+    axes[0].figure.colorbar(images[0], ax=axes, label=style.label or "", extend=extend)
+    return axes
+
+
+def _draw(panel: Axes, plane: np.ndarray, across: np.ndarray, up: np.ndarray, colours: dict[str, str]) -> Any:
+    """Draw a plane whose cells have these bounds: equal ones as an image, others as rectangles of their own."""
+    if _are_equal(across) and _are_equal(up):
+        return panel.imshow(plane, origin="lower", extent=(*across[[0, -1]], *up[[0, -1]]), **colours)
+    return panel.pcolormesh(across, up, plane, rasterized=True, **colours)
+
+
+def _plane_axes(grid: Grid, normal: int | None, vertical: Any) -> tuple[int, int]:
+    """The horizontal and the vertical axis of a plane across axis `normal`."""
+    first, last = (axis for axis in range(len(grid.lengths)) if axis != normal)
+    axis = last if vertical is None else check_axis("vertical", vertical, len(grid.lengths))
+    if axis == normal:
+        raise ValueError(f"`vertical` must be an axis of the plane that is drawn; got {vertical!r}.")
+    return (last, first) if axis == first else (first, last)
+
+
+def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
+    """The values of the first and the last colour, and whether zero lies in the middle."""
+    shown = planes[np.isfinite(planes) & (planes > 0 if style.log else True)]
+    if not shown.size:
+        raise ValueError(f"`field` must have a {'positive' if style.log else 'finite'} value to draw; got none.")
+    low, high = style.limits or (float(shown.min()), float(shown.max()))
+    if style.limits is None and low < 0 < high:
+        high = max(-low, high)
+        low = -high
+    return low, high, low == -high
+
+
+def _are_equal(edges: np.ndarray) -> bool:
+    """Whether all cells have the same width."""
+    return bool(np.ptp(np.diff(edges)) < 1e-6 * np.ptp(edges) / len(edges))

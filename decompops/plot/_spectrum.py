@@ -1,0 +1,103 @@
+"""`spectrum`: how the power or the energy of a field is spread over wavenumbers."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._box import Box
+from .._check import check_number
+from .._layout import Field
+from .._operator.transform import AbstractTransform
+from ..spectral import power_spectrum
+from ..spectral._check import check_diagonal, check_fft
+from ._curves import DASHES, decorate
+from ._grid import grid_of
+from ._panels import Axes, axes_for
+
+
+def spectrum(
+    fft: AbstractTransform,
+    field: Field,
+    *,
+    kind: Literal["energy", "power"] = "energy",
+    slopes: Sequence[float | int] = (),
+    box: Box = Box(),
+    edges: Any = None,
+    name: str | None = None,
+    ax: Any = None,
+    title: str | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw the energy or power spectrum of a periodic field on logarithmic axes, with reference slopes.
+
+    `spectral.power_spectrum` computes it, and only its sums over shells of wavenumbers are gathered. Of several
+    processes, each one makes the call and gets the whole figure.
+
+    The power spectrum is P(k), summed over the components of the field. The energy spectrum is
+    `E(k) = S k^(d-1) P(k) / (2 (2π)^d)`, where d axes are transformed and S is the area of the unit sphere in d
+    dimensions (4π in three, 2π in two, 2 in one). Its integral over k is half of the mean of |u|².
+
+    !!! example
+
+        ```python
+        ax = plot.spectrum(fft, before, slopes=(-5 / 3,), name="t = 0")
+        plot.spectrum(fft, after, name="t = 10", ax=ax)
+        ```
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `field`: a real field, padded or not, of the shape of the grid, perhaps with one leading axis of components.
+    - `kind`: "energy" or "power".
+    - `slopes`: exponents of k. Each is drawn as a dashed line, the lowest of its slope that no value of the spectrum
+        exceeds.
+    - `box`: the periodic box.
+    - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
+    - `name`: the name of the spectrum in the legend.
+    - `ax`: matplotlib's `Axes`; by default those of a new figure.
+    - `title`: the title.
+    - `label`: what is drawn, with its unit: the label of the vertical axis, by default "E(k)" or "P(k)".
+
+    **Returns:** the `Axes`.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` or `TypeError` as `spectral.power_spectrum` and `slice`
+    for fields, and for a field without power.
+    """
+    if kind not in get_args(Literal["energy", "power"]):
+        raise ValueError(f'`kind` must be "energy" or "power"; got {kind!r}.')
+    for slope in slopes:
+        check_number("slopes", slope)
+    check_fft(fft)
+    check_diagonal(fft)
+    grid_of(fft, field, box, real=not fft.takes_complex)
+    measured = power_spectrum(fft, field, box, edges=edges)
+    # Summed on the devices: components may be sharded. What is left is on all of them.
+    power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
+    k, density = np.asarray(measured.k, float), np.asarray(power, float)
+    # Relative to the largest power, rounding errors are about the square of the precision: these are not drawn.
+    shown = density > float(jnp.finfo(power.dtype).eps) ** 2 * density.max(initial=0)
+    k, density = k[shown & (k > 0)], density[shown & (k > 0)]
+    if not k.size:
+        raise ValueError("`field` must have power in a shell of wavenumbers with k > 0; got none.")
+    if kind == "energy":
+        ndim = len(fft.transformed)
+        sphere = 2 * math.pi ** (ndim / 2) / math.gamma(ndim / 2)
+        density = sphere * k ** (ndim - 1) * density / (2 * (2 * math.pi) ** ndim)
+
+    (axes,) = axes_for(ax, 1)
+    axes.plot(k, density, label=name)
+    for number, slope in enumerate(slopes):
+        tangent = (density * k**-slope).max() * k**slope
+        axes.plot(k, tangent, color="black", linestyle=DASHES[number % len(DASHES)], label=f"$k^{{{_text(slope)}}}$")
+    decorate(axes, "k", f"{kind[0].upper()}(k)" if label is None else label, title, "xy")
+    return axes
+
+
+def _text(slope: float) -> str:
+    """A slope as a fraction where it is one of small numbers, such as "-5/3"."""
+    fraction = Fraction(slope).limit_denominator(9)
+    return str(fraction) if math.isclose(fraction, slope, rel_tol=1e-6) else f"{slope:g}"
