@@ -49,7 +49,7 @@ def recover(solver: ETDRK, steps: int, seen: Array, iterations: int) -> tuple[Ar
 
 
 def plot(dec: dops.Decomposition, fields: dict[str, Array], misfits: np.ndarray, path) -> None:
-    *images, curve = dops.plot.panels(1, len(fields) + 1, size=(2.6, 3))
+    *images, curve = dops.plot.panels(1, len(fields) + 1, size=(2.6, 2.6))
     components = jnp.stack([u[0] for u in fields.values()])
     dops.plot.slice(dec, components, "z", index=0, ax=images, title=list(fields), label="velocity along x")
     dops.plot.curves(np.arange(len(misfits)), misfits, log="y", xlabel="iteration", ax=curve, title="misfit")

@@ -80,7 +80,7 @@ def report(time: np.ndarray, numbers: Nusselt) -> None:
 def plot(
     transform: dops.Transform, temperature: Array, box: dops.Box, time: np.ndarray, numbers: Nusselt, title: str, path
 ) -> None:
-    field, curve = dops.plot.panels(1, 2, size=(6, 4), title=title)
+    field, curve = dops.plot.panels(1, 2, size=(6, 3.3), title=title)
     plane = {"axis": "z", "index": 0} if temperature.ndim == 3 else {}
     colours = {"cmap": "RdBu_r", "limits": (0, 1)}
     dops.plot.slice(

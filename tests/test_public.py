@@ -69,6 +69,7 @@ SUBPACKAGES = {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
     },
+    dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
         *("Channel", "RayleighBenard"),
@@ -104,7 +105,7 @@ EXTEND = {
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
 # What the files of a room (a folder, or a file) may not import, besides what makes a circle.
 OUTER = ("_bench", "_selftest", "cli")
-APPLICATIONS = ("io", "nn", "pde", "mpmd")
+APPLICATIONS = ("io", "nn", "pde", "mpmd", "plot")
 FORBIDDEN = {
     "_blocks": ("*",),
     "_plan": ("_backend", "_operator", "_decomposition", "_primitive", "_sharding", "_config"),
@@ -115,10 +116,11 @@ FORBIDDEN = {
     "_operator": ("_autotune", "spectral", *APPLICATIONS),
     "fft": ("_autotune", "_decomposition", "spectral", *APPLICATIONS),
     "spectral": ("_autotune", *APPLICATIONS),
-    "io": ("_autotune", "spectral", "nn", "pde", "mpmd"),
-    "nn": ("_autotune", "io", "pde", "mpmd"),
-    "pde": ("_autotune", "nn", "mpmd"),
-    "mpmd": ("_autotune", "_operator", "spectral", "io", "nn", "pde"),
+    "io": ("_autotune", "spectral", "nn", "pde", "mpmd", "plot"),
+    "nn": ("_autotune", "io", "pde", "mpmd", "plot"),
+    "pde": ("_autotune", "nn", "mpmd", "plot"),
+    "mpmd": ("_autotune", "_operator", "spectral", "io", "nn", "pde", "plot"),
+    "plot": ("_autotune", "io", "nn", "pde", "mpmd"),
     "_autotune": ("spectral", *APPLICATIONS),
 }
 # Plain data: of JAX these know `PartitionSpec` only.

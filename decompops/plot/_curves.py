@@ -11,6 +11,7 @@ from ._panels import Axes, axes_for
 
 
 Values = Shaped[Array | np.ndarray, "points"]
+Known = Shaped[Array | np.ndarray, "_"]  # on points of their own
 Logarithmic = Literal["", "x", "y", "xy"]
 DASHES = ("--", ":", "-.")  # of references, one after the other
 
@@ -19,7 +20,7 @@ def curves(
     x: Values,
     values: Mapping[str, Values] | Values,
     *,
-    references: Mapping[str, tuple[Values, Values]] | None = None,
+    references: Mapping[str, tuple[Known, Known]] | None = None,
     xlabel: str = "time",
     log: Logarithmic = "",
     style: str = "-",
@@ -75,11 +76,11 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
     """Put scales, labels, a title, faint lines and a legend to curves."""
     axes.set(xlabel=xlabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     if "x" in log:
-        from matplotlib.ticker import LogFormatter
-
         # Plain numbers: matplotlib's own labels, such as "3 × 10⁰", overlap where few decades are shown.
-        axes.xaxis.set_major_formatter(LogFormatter())
-        axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1.5, 0.5)))
+        low, high = axes.get_xlim()
+        digits = "25" if high < 100 * low else ""
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in digits else "")
     if label is not None:
         axes.set_ylabel(label)
     if title is not None:

@@ -13,6 +13,7 @@ from ._panels import Axes, axes_for, titles_for
 
 
 Limits = tuple[float | int, float | int] | None
+SIGNED = 0.1  # Fields whose values of one sign are smaller than this part of the others are drawn as those of one sign.
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
     shown = planes[np.isfinite(planes) & (planes > 0 if style.log else True)]
     if not shown.size:
         raise ValueError(f"`field` must have a {'positive' if style.log else 'finite'} value to draw; got none.")
-    low, high = style.limits or (float(shown.min()), float(shown.max()))
-    if style.limits is None and low < 0 < high:
+    low, high = map(float, style.limits or (shown.min(), shown.max()))
+    if style.limits is None and min(-low, high) > SIGNED * max(-low, high):
         high = max(-low, high)
         low = -high
     return low, high, low == -high

@@ -42,13 +42,10 @@ def panels(
     check_count("columns", columns)
     if len(size) != 2 or not min(size) > 0:
         raise ValueError(f"`size` must be two positive numbers, width and height in inches; got {size!r}.")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('`decompops.plot` needs matplotlib: pip install "decompops[plot]".') from error
+    make, _ = _classes()
     # Compressed is the constrained layout that also brings images of a fixed aspect ratio and their colour bars
     # together.
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="compressed")
+    figure = make(figsize=(size[0] * columns, size[1] * rows), layout="compressed")
     if title is not None:
         figure.suptitle(title)
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -59,9 +56,10 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
     """`ax` as a list of `count` axes; a row of new ones for `None`. Raises `TypeError` or `ValueError` for others."""
     if ax is None:
         return list(panels(1, count, size=size))
+    _, kind = _classes()
     given = list(np.ravel(ax)) if isinstance(ax, Sequence | np.ndarray) else [ax]
     for axes in given:
-        if not hasattr(axes, "get_figure"):
+        if not isinstance(axes, kind):
             raise TypeError(f"`ax` must be matplotlib's `Axes`, or None for a new figure; got {axes!r}.")
     if len(given) != count:
         raise ValueError(f"`ax` must be {count} axes, one for each panel; got {len(given)}.")
@@ -74,3 +72,13 @@ def titles_for(title: Any, count: int) -> list[str]:
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
         raise ValueError(f"`title` must be {count} texts, one for each panel; got {title!r}.")
     return titles
+
+
+def _classes() -> tuple[Any, Any]:
+    """matplotlib's `Figure` and `Axes`. Raises `ImportError` where matplotlib is not installed."""
+    try:
+        from matplotlib.axes import Axes
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('`decompops.plot` needs matplotlib: pip install "decompops[plot]".') from error
+    return Figure, Axes

@@ -53,8 +53,8 @@ def slice(
     - `at`: instead of `index`, the coordinate of the plane, or several coordinates. The nearest points are drawn.
     - `box`: the box that the grid fills.
     - `vertical`: the axis that points up; by default the last one of the plane.
-    - `limits`: the values of the first and the last colour. By default the least and the greatest value drawn; where
-        these have different signs, zero is put in the middle.
+    - `limits`: the values of the first and the last colour. By default the least and the greatest value drawn. But if
+        they have different signs, and neither is ten times the other, zero is put in the middle.
     - `cmap`: the colour map; by default "RdBu_r" where zero is in the middle, else "viridis".
     - `log`: whether the scale of the colours is logarithmic.
     - `ax`: matplotlib's `Axes`, or a sequence of them for several panels. By default those of a new figure.

@@ -97,7 +97,7 @@ def spectrum(
     return axes
 
 
-def _text(slope: float) -> str:
+def _text(slope: float | int) -> str:
     """A slope as a fraction where it is one of small numbers, such as "-5/3"."""
     fraction = Fraction(slope).limit_denominator(9)
     return str(fraction) if math.isclose(fraction, slope, rel_tol=1e-6) else f"{slope:g}"

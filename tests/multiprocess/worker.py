@@ -145,6 +145,22 @@ def check_stencil(mesh: Mesh) -> None:
     assert_blocks(jax.jit(stencil.T)(field), expected)  # the stencil is symmetric
 
 
+def check_plot(mesh: Mesh) -> None:
+    """Every rank draws the whole plane."""
+    dec = dops.Decomposition(mesh, shape=UNEVEN, pad=True)
+    u = random_field(UNEVEN)
+    field = dec.shard(u)
+    for axis in range(3):
+        (image,) = dops.plot.slice(dec, field, axis, index=2).images
+        assert_close(image.get_array(), u.take(2, axis).T)
+        (image,) = dops.plot.projection(dec, field, axis).images
+        assert_close(image.get_array(), u.max(axis).T)
+    fft = dops.FFT3D(dec, real=True)
+    k, energy = dops.plot.spectrum(fft, jnp.stack([field, field])).lines[0].get_data()
+    expected = dops.spectral.power_spectrum(fft, field)
+    assert_close(energy, np.asarray(expected.power) * k**2 / (2 * np.pi**2))
+
+
 def check_groups(mesh: Mesh) -> None:
     """`vmap` over a mesh axis of its own: one transform per group of devices, and no communication between groups."""
     fft = dops.FFT3D(mesh)
@@ -200,6 +216,7 @@ CHECKS = (
     check_transpose,
     check_halo,
     check_stencil,
+    check_plot,
 )
 
 

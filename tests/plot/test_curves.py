@@ -1,0 +1,89 @@
+"""`plot.curves` and `plot.panels`: the lines and labels that are drawn."""
+
+import builtins
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import plot
+
+
+TIME = np.linspace(0, 2, 9)
+
+
+def test_curves_and_references():
+    known = np.linspace(0, 1, 4)
+    axes = plot.curves(
+        TIME,
+        {"energy": jnp.exp(-TIME), "enstrophy": TIME**2},
+        references={"measured": (known, np.exp(-known)), "law": (TIME, 1 - TIME)},
+        xlabel="time [s]",
+        label="energy [J/kg]",
+        title="decay",
+    )
+    expected = [(TIME, np.exp(-TIME)), (TIME, TIME**2), (known, np.exp(-known)), (TIME, 1 - TIME)]
+    for line, data in zip(axes.lines, expected):
+        np.testing.assert_allclose(line.get_data(), data, rtol=1e-12)
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--", ":"]
+    assert [line.get_color() for line in axes.lines[2:]] == ["black", "black"]
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["energy", "enstrophy", "measured", "law"]
+    assert [axes.get_xlabel(), axes.get_ylabel(), axes.get_title()] == ["time [s]", "energy [J/kg]", "decay"]
+
+
+def test_a_single_curve_has_no_legend():
+    axes = plot.curves(TIME, TIME**2, log="y", style="o-")
+    assert axes.get_legend() is None
+    assert [axes.get_xscale(), axes.get_yscale()] == ["linear", "log"]
+    assert axes.lines[0].get_marker() == "o"
+    assert plot.curves(TIME, TIME, ax=axes) is axes
+    assert len(axes.lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("last", "labels"), [(12, {1: "1", 2: "2", 3: "", 5: "5", 10: "10"}), (1e4, {1: "1", 2: "", 1000: "1000"})]
+)
+def test_logarithmic_ticks_are_plain_numbers(last, labels):
+    axis = plot.curves(np.geomspace(1, last, 5), np.ones(5), log="x").xaxis
+    for value, text in labels.items():
+        formatter = axis.get_major_formatter() if np.log10(value) % 1 == 0 else axis.get_minor_formatter()
+        assert formatter(value, 0) == text
+
+
+def test_panels_belong_to_no_window():
+    axes = plot.panels(2, 3, size=(2, 1), title="all")
+    assert axes.shape == (2, 3)
+    figure = axes[0, 0].figure
+    assert tuple(figure.get_size_inches()) == (6, 2)
+    assert figure.get_suptitle() == "all"
+    assert plot.panels().shape == (1,)
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_a_missing_matplotlib_is_named(monkeypatch):
+    original = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r'needs matplotlib: pip install "decompops\[plot\]"'):
+        plot.curves(TIME, TIME)
+
+
+def test_errors(plain):
+    draw = plain.plot.curves
+    for error, message, call in (
+        (ValueError, r"`values\['a'\]` must have as many values as times", lambda: draw(TIME, {"a": TIME[1:]})),
+        (ValueError, "`values` must have as many values as times", lambda: draw(TIME, TIME[None])),
+        (ValueError, r"`references\['b'\]` must have", lambda: draw(TIME, TIME, references={"b": (TIME, TIME[1:])})),
+        (TypeError, "`values` must be real", lambda: draw(TIME, 1j * TIME)),
+        (ValueError, '`log` must be "", "x", "y" or "xy"', lambda: draw(TIME, TIME, log="z")),
+        (ValueError, "`ax` must be 1 axes", lambda: draw(TIME, TIME, ax=plain.plot.panels(1, 2))),
+        (ValueError, "`rows` must be an integer of at least one", lambda: plain.plot.panels(0, 1)),
+        (ValueError, "`size` must be two positive numbers", lambda: plain.plot.panels(size=(1, -1))),
+    ):
+        with pytest.raises(error, match=message):
+            call()

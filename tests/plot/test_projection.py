@@ -1,0 +1,75 @@
+"""`plot.projection`: what is drawn against NumPy."""
+
+import decompops as dops
+import numpy as np
+import pytest
+from decompops import plot
+from decompops._hlo import collectives
+from decompops.plot import _grid
+
+from helpers import make_mesh, random_field
+
+
+SHAPE = (9, 10, 11)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("axis", ["x", "y", "z"])
+@pytest.mark.parametrize("reduce", ["max", "min", "mean", "sum"])
+def test_reductions(axis, reduce, kind):
+    """Padding counts in none of them, even though its zeros are the greatest or the least values."""
+    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
+    u = random_field(SHAPE)
+    u = -1 - abs(u) if reduce == "max" else 1 + abs(u)
+    axes = plot.projection(dec, dec.shard(u), axis, reduce)
+    expected = getattr(np, reduce)(u, "xyz".index(axis)).T
+    np.testing.assert_allclose(axes.images[0].get_array(), expected, rtol=1e-12)
+    assert axes.get_title() == f"{reduce} along {axis}"
+    assert [axes.get_xlabel(), axes.get_ylabel()] == [name for name in "xyz" if name != axis]
+
+
+def test_components_of_a_slab():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    u = abs(random_field((3, *SHAPE)))
+    options = {"between": (2, 5), "box": dops.Box(10.0)}  # The points along y have the coordinates 0 to 9.
+    for reduce in ("max", "mean"):
+        axes = plot.projection(dec, dec.shard(u), "y", reduce, **options, title=("a", "b", "c"))
+        expected = getattr(np, reduce)(u[:, :, 2:6], 2)
+        for panel, plane in zip(axes, expected):
+            np.testing.assert_allclose(panel.images[0].get_array(), plane.T, rtol=1e-12)
+
+
+def test_mean_between_walls_is_that_of_the_transform():
+    bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
+    transform = dops.Transform(make_mesh((2, 4)), shape=(7, 8, 8), bases=bases, pad=True)
+    x = bases[0].points(7)[:, None, None]
+    u = 0 * random_field((7, 8, 8)) + x**4 + np.arange(8)  # The mean of x⁴ is 1/5.
+    axes = plot.projection(transform, transform.decomposition.shard(u), "x", "mean")
+    np.testing.assert_allclose(axes.images[0].get_array(), (0.2 + np.arange(8) + np.zeros((8, 8))).T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "sum"])
+def test_devices_reduce_before_anything_is_gathered(reduce):
+    n = 16
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
+    field = dec.shard(random_field((n, n, n)))
+    for axis in (-3, -2, -1):
+        found = collectives(_grid.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
+        assert {collective.kind for collective in found} <= {"all-reduce"}
+        assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2
+
+
+def test_errors(plain):
+    dec = plain.Decomposition(make_mesh((2, 4)), shape=(8, 8, 8))
+    u = dec.shard(random_field((8, 8, 8)))
+    flat = plain.Decomposition(make_mesh((2,)), shape=(8, 8))
+    draw = plain.plot.projection
+    for message, call in (
+        ("`grid` must have three axes", lambda: draw(flat, random_field((8, 8)))),
+        ('`reduce` must be "max", "min", "mean" or "sum"', lambda: draw(dec, u, "x", "median")),
+        ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(2, 1))),
+        ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(0.1, 0.2))),
+        ("`axis` must be", lambda: draw(dec, u, 3)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,0 +1,109 @@
+"""`plot.spectrum`: the lines that are drawn against NumPy and sums that are known."""
+
+from itertools import pairwise
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import plot
+
+from helpers import make_mesh, random_field
+
+
+def transform(shape, **options) -> dops.FFT:
+    mesh = make_mesh((4,)) if len(shape) == 2 else make_mesh((2, 4))
+    return dops.FFT(mesh, shape=shape, pad=True, **{"real": True} | options)
+
+
+def line(axes, number: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    return axes.lines[number].get_data()
+
+
+@pytest.mark.parametrize("shape", [(10, 12), (9, 10, 11)])
+def test_power_and_energy_of_a_vector(shape):
+    """Shell by shell, from NumPy's transform of the whole field."""
+    ndim, lengths = len(shape), (2.0, 3.0, 2.5)[: len(shape)]
+    fft, u = transform(shape), random_field((ndim, *shape))
+    field, box = fft.decomposition.shard(u), dops.Box(lengths)
+    edges = np.linspace(1, 9, 5)
+    grid = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, d / n) for n, d in zip(shape, lengths)), indexing="ij")
+    k = np.sqrt(sum(component**2 for component in grid))
+    squared = (abs(np.fft.fftn(u, axes=range(1, ndim + 1))) ** 2).sum(0) * np.prod(lengths) / np.prod(shape) ** 2
+    shells = [(lower <= k) & (k < upper) for lower, upper in pairwise(edges)]
+    means = np.array([(k[shell].mean(), squared[shell].mean()) for shell in shells]).T
+
+    axes = plot.spectrum(fft, field, kind="power", box=box, edges=edges)
+    np.testing.assert_allclose(line(axes), means, rtol=1e-10)
+    assert [axes.get_xlabel(), axes.get_ylabel()] == ["k", "P(k)"]
+    assert [axes.get_xscale(), axes.get_yscale()] == ["log", "log"]
+    axes = plot.spectrum(fft, field, box=box, edges=edges, label="E [m³/s²]")
+    factor = {2: means[0] / (4 * np.pi), 3: means[0] ** 2 / (4 * np.pi**2)}[ndim]
+    np.testing.assert_allclose(line(axes)[1], means[1] * factor, rtol=1e-10)
+    assert axes.get_ylabel() == "E [m³/s²]"
+
+
+def test_energy_integrates_to_half_of_the_mean_square():
+    """White noise up to a wavenumber: shells of width one contain about as many modes as their volume says."""
+    fft = transform((64, 64, 64))
+    u = dops.spectral.GaussianRandomField(fft, lambda k: jnp.where(k < 20.5, 1.0, 0.0))(jax.random.key(1))
+    _, energy = line(plot.spectrum(fft, u, edges=np.arange(0.5, 21)))
+    assert np.sum(energy) == pytest.approx(float(fft.decomposition.mean(u**2)) / 2, rel=0.02)
+
+
+def test_slopes_touch_the_spectrum_from_above():
+    fft = transform((16, 16, 16))
+    field = fft.decomposition.shard(random_field((16, 16, 16)))
+    axes = plot.spectrum(fft, field, slopes=(-5 / 3, 2, 0.123), name="now")
+    k, energy = line(axes)
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["now", "$k^{-5/3}$", "$k^{2}$", "$k^{0.123}$"]
+    for number, slope in enumerate((-5 / 3, 2, 0.123), 1):
+        same, reference = line(axes, number)
+        np.testing.assert_array_equal(same, k)
+        np.testing.assert_allclose(np.diff(np.log(reference)) / np.diff(np.log(k)), slope, rtol=1e-8)
+        assert (reference / energy).min() == pytest.approx(1, rel=1e-12)
+        assert axes.lines[number].get_linestyle() != "-"
+
+
+def test_modes_that_a_transform_drops_are_not_drawn():
+    fft = transform((16, 16, 16))
+    kept = fft.replace(modes=10)
+    u = kept.inverse(kept(fft.decomposition.shard(random_field((16, 16, 16)))))
+    axes = plot.spectrum(fft, u)
+    assert line(axes)[0].max() < np.sqrt(3) * 5
+    assert line(axes)[1].min() > 1e-10
+    again = plot.spectrum(fft, 2 * u, ax=axes)
+    assert again is axes
+    np.testing.assert_allclose(line(axes, 1)[1], 4 * line(axes)[1], rtol=1e-10)
+
+
+def test_complex_fields_of_a_complex_transform():
+    fft = transform((8, 8), real=False)
+    u = np.exp(1j * 2 * np.pi * 2 * np.arange(8) / 8)[:, None] * np.ones(8)
+    k, power = line(plot.spectrum(fft, fft.decomposition.shard(u), kind="power", edges=(0.5, 1.5, 2.5)))
+    # Four modes of the last shell have |k| = 2, eight have |k|² = 5.
+    np.testing.assert_allclose((k[-1], power[-1]), ((8 + 8 * 5**0.5) / 12, 4 * np.pi**2 / 12), rtol=1e-12)
+
+
+def test_errors(plain):
+    fft = plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8), real=True, pad=True)
+    u = random_field((8, 8, 8))
+    bases = (plain.Chebyshev(), plain.Fourier(half=True))
+    walls = plain.Transform(make_mesh((2,)), shape=(8, 8), bases=bases, pad=True)
+    draw = plain.plot.spectrum
+    for error, message, call in (
+        (TypeError, "`fft` must be an `FFT` or a `Transform`", lambda: draw(fft.decomposition, u)),
+        (ValueError, "`fft` must be built with a `shape`", lambda: draw(plain.FFT3D(make_mesh((2, 4))), u)),
+        (ValueError, "`fft` must have bases of which each mode", lambda: draw(walls, random_field((8, 8)))),
+        (ValueError, '`kind` must be "energy" or "power"', lambda: draw(fft, u, kind="enstrophy")),
+        (TypeError, "`slopes` must be one real number", lambda: draw(fft, u, slopes=("steep",))),
+        (ValueError, "`field` must have power", lambda: draw(fft, 0 * u)),
+        (ValueError, "`field` must have power", lambda: draw(fft, 1 + 0 * u)),
+        (TypeError, "`field` must be real", lambda: draw(fft, u.astype(complex))),
+        (ValueError, "`field` must be a scalar", lambda: draw(fft, u[None, None])),
+        (ValueError, "`edges` must be two or more increasing numbers", lambda: draw(fft, u, edges=(2, 1))),
+    ):
+        with pytest.raises(error, match=message):
+            call()
