@@ -65,6 +65,13 @@ assert u.shape == (30, 32, 30)
 np.testing.assert_allclose([wrong, right], [0.46875, 0.5], rtol=1e-4)
 print("checked")
 """
+CHECK_PLOTTING = """
+np.testing.assert_allclose(section.images[0].get_array(), np.asarray(vorticity)[2, :, :, 0].T, rtol=1e-6)
+np.testing.assert_allclose(planes[1].images[0].get_array(), np.asarray(after)[0, 12], rtol=1e-6)
+assert [len(ax.images) for ax in row] == [1, 1, 1]
+assert len(spectrum.lines) == 3 and (np.diff(energy) < 0).all()
+print("checked")
+"""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,11 @@ def test_the_first_example_of_a_page(page, before, after):
 def test_groups_and_their_derivatives():
     first, *_, derivatives = blocks("docs/mpmd.md")
     check(PREPARED_GROUPS + first + CHECK_GROUPS + derivatives + CHECK_DERIVATIVES)
+
+
+def test_plotting(tmp_path):
+    check(f"import os\nos.chdir({str(tmp_path)!r})\n" + "".join(blocks("docs/plotting.md")) + CHECK_PLOTTING)
+    assert {path.name for path in tmp_path.iterdir()} == {"turbulence.png", "velocity.pdf", "temperature.pdf"}
 
 
 def blocks(page: str) -> list[str]:

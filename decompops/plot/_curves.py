@@ -80,6 +80,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
         low, high = axes.get_xlim()
         digits = "25" if high < 100 * low else ""
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.tick_params("x", which="minor", pad=5)  # on one line with those of the longer ticks
         axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in digits else "")
     if label is not None:
         axes.set_ylabel(label)

@@ -16,8 +16,8 @@ def panels(
 ) -> np.ndarray:
     """Make a new figure with panels to draw on, side by side.
 
-    The figure belongs to nobody but the caller: `matplotlib.pyplot` does not know it, shows no window, and need not
-    close it. Save it with `axes.figure.savefig("figure.pdf")`.
+    `matplotlib.pyplot` does not know the figure: no window opens, and nothing has to be closed. Save the figure by
+    `axes.figure.savefig("figure.pdf")`.
 
     !!! example
 
