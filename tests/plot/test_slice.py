@@ -99,7 +99,7 @@ def test_grid_of_two_axes(vertical):
         (dops.Sine(1), lambda p: [p[0] / 2, *(p[1:] + p[:-1]) / 2, 1 - p[0] / 2]),
         (dops.Cells([0, 0.1, 0.3, 0.6, 0.7, 1]), lambda p: [0, 0.1, 0.3, 0.6, 0.7, 1]),
     ],
-    ids=str,
+    ids=["chebyshev", "cosines from wall to wall", "cosines", "sines", "cells"],
 )
 def test_points_between_walls_are_where_they_are(basis, expected):
     n, along = 5, 8
