@@ -50,7 +50,9 @@ def test_answers_and_figures(operator):
     program, divided = result["program"], sum(parts > 1 for parts in mesh)
     passes = 1 + divided - (operator == "poisson-cells")  # cells are not transformed
     assert len(program["least_bytes_per_fft_pass"]) == transforms * passes
-    assert sum(c["count"] for c in program["collectives"] if c["kind"] == "all-to-all") == transforms * divided
+    # Four devices do not divide the nine modes of the weights, which are exchanged, and so is their gradient.
+    exchanges = transforms * divided + 2 * (operator == "fno-gradient")
+    assert sum(c["count"] for c in program["collectives"] if c["kind"] == "all-to-all") == exchanges
     assert (program["least_communicated_bytes"] > 0) == (divided > 0)
     assert program["least_communicated_bytes"] <= program["communicated_bytes"]
     assert program["temporary_bytes"] > 0

@@ -176,7 +176,7 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         # A bias fills padding, which belongs to no field.
         return jnp.sum(HaloExchange(dec, 0)(layer(*arguments)) ** 2) / 2
 
-    weight = Operand(dtype, transform.plan.target, (2, WIDTH, WIDTH))
+    weight = Operand(dtype, block.spectral.weight_layout.blocks)
     arguments = transform.field(WIDTH), weight, Operand(dtype, None, (WIDTH, WIDTH)), Operand(dtype, None, (WIDTH,))
     calls: Calls = (("forward", (WIDTH,)), ("inverse", (WIDTH,)))
 

@@ -12,15 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._blocks import Blocks
 from .._check import check_count, check_up_to
+from .._layout import Layout
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
+from .._plan.route import divided_blocks
 from .._remember import remembered
 from .._sharding import place
 from .._structure import Structure
@@ -33,7 +34,14 @@ class SpectralConv(AbstractTyped):
 
     `v_o(k) = sum_i w_oi(k) u_i(k)` for wavenumbers below `modes` along each axis: the convolution of Fourier neural
     operators (Li et al., ICLR 2021). It maps real fields `(*batch, in_channels, nx, ny, nz)`, or on a grid of any other
-    number of axes, to real fields. The weights are divided over devices like the spectrum, and nothing is communicated
+    number of axes, to real fields.
+
+    The weights have the same shape on every mesh, without padding, and so have gradients and the state of an optimizer.
+    A mesh axis that divides the modes it shards in the spectrum shards the weights in the same way. One that does not,
+    such as an even number of devices along the 2 `modes` - 1 wavenumbers of both signs, shards a channel axis that it
+    divides. Each call then exchanges the weights by an all-to-all, and its derivative exchanges their gradient: on each
+    device its part of the weights, however large the batch is. Where a mesh axis divides neither the modes nor a
+    channel axis, the weights are replicated over it, and their gradient is gathered. Otherwise nothing is communicated
     but what the transform to these few modes and back needs.
 
     A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
@@ -49,7 +57,7 @@ class SpectralConv(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; of three axes the spectrum's y, z, x
+    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; of three axes the modes along y, z, x
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -86,10 +94,8 @@ class SpectralConv(AbstractTyped):
         dtype = real_dtype(dtype)
         if dtype.itemsize < 4:
             raise TypeError(f"`dtype` must be float32 or float64, which complex numbers are made of; got {dtype}.")
-        shape = (2, self.out_channels, self.in_channels)
-        transform = _transform(fft, self.modes)
-        sharding = _sharding(transform)
-        self.weight = place(_drawing(shape, transform.out_layout.blocks, sharding, dtype)(key), sharding)
+        sharding = self.weight_layout.sharding
+        self.weight = place(_drawing(self.weight_layout.blocks.true_shape, sharding, dtype)(key), sharding)
 
     @property
     def title(self) -> str:
@@ -99,6 +105,18 @@ class SpectralConv(AbstractTyped):
     def transform(self) -> FFT:
         """The transform between fields and the amplitudes of the modes that are kept."""
         return _transform(self.fft, self.modes)
+
+    @property
+    def weight_layout(self) -> Layout:
+        """How `weight` is stored: without padding, the last axes in another order than the grid's.
+
+        `layer.weight_layout.gather(layer.weight)` is a NumPy array `(2, out, in, *modes)` whose modes are along x, y,
+        z in the order of an FFT; `layer.weight_layout.shard(array)` makes a weight of one.
+        """
+        return self._weight_layouts()[0]
+
+    def _weight_layouts(self) -> tuple[Layout, ...]:
+        return _weight_layouts(self.transform, (self.out_channels, self.in_channels))
 
     @property
     def in_structure(self) -> Structure:
@@ -112,22 +130,31 @@ class SpectralConv(AbstractTyped):
         transform = self.transform
         ndim = transform.decomposition.ndim
         spectrum = transform(check_channels(x, self.in_channels, ndim))
-        parts = place(self.weight, _sharding(transform))
+        parts = self._weight_like_spectrum()
         weight = jax.lax.complex(parts[0], parts[1])
         grid = string.ascii_uppercase[:ndim]
         return transform.inverse(jnp.einsum(f"oi{grid},...i{grid}->...o{grid}", weight, spectrum))
 
+    def _weight_like_spectrum(self) -> Float[Array, "2 out in *stored"]:
+        """The weight padded and sharded like the spectrum that it multiplies."""
+        layouts = self._weight_layouts()
+        # Padded before the exchange, and so the gradient is cropped after it, where no device shares the padded axes.
+        weight = pad(place(self.weight, layouts[0].sharding), layouts[-1].blocks)
+        for layout in layouts:
+            weight = place(weight, layout.sharding)
+        return weight
+
     def on(self, fft: FFT) -> "SpectralConv":
-        """The same layer on another grid in the same box, or on another mesh.
+        """The same layer on another grid in the same box, or on another mesh, where its weights are only resharded.
 
         **Arguments:**
 
         - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
         """
-        transform = _transform(fft, _check_modes(fft, self.modes))
-        weight = pad(self.transform.out_layout.crop(self.weight), transform.out_layout.blocks)
-        weight = jax.device_put(weight, _sharding(transform))
-        return eqx.tree_at(lambda layer: (layer.fft, layer.weight), self, (fft, weight))
+        _check_modes(fft, self.modes)
+        there = eqx.tree_at(lambda layer: layer.fft, self, fft)
+        weight = jax.device_put(self.weight, there.weight_layout.sharding)
+        return eqx.tree_at(lambda layer: layer.weight, there, weight)
 
 
 def SpectralConv2D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
@@ -160,19 +187,34 @@ def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 
+@remembered
+def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
+    """How weights `(2, out, in, *modes)` lie: first as they are stored, last like the spectrum of `fft`.
+
+    From one to the next takes one all-to-all, or nothing where weights are replicated.
+    """
+    spectrum = fft.out_layout.blocks
+    lengths, order = (2, *channels, *spectrum.lengths), (0, 1, 2, *(3 + axis for axis in spectrum.order))
+    units = (() if name is None else ((name, parts),) for name, parts in zip(spectrum.names, spectrum.parts))
+    division = [(), (), (), *units]
+    steps = [divided_blocks(lengths, tuple(division), order)]
+    parts = lambda axis: math.prod(size for _, size in division[axis])
+    # The axis with the most parts chooses first, because fewer channel axes fit it.
+    for axis in sorted(steps[0].padded_axes, key=parts, reverse=True):
+        fitting = [channel for channel in (1, 2) if lengths[channel] % (parts(channel) * parts(axis)) == 0]
+        channel = min(fitting, key=parts, default=None)
+        if channel is None or division[channel]:
+            # A step of its own: XLA would gather more to do it together with the step before.
+            steps.append(divided_blocks(lengths, tuple(division), order))
+        if channel is not None:
+            division[channel] += division[axis]
+        division[axis] = ()
+    steps.append(divided_blocks(lengths, tuple(division), order))
+    return tuple(Layout(fft.decomposition.mesh, blocks) for blocks in dict.fromkeys(reversed(steps)))
+
+
 @functools.lru_cache(maxsize=128)
-def _drawing(
-    lead: tuple[int, ...], blocks: Blocks, sharding: NamedSharding, dtype: np.dtype
-) -> Callable[[Array], Array]:
+def _drawing(shape: tuple[int, ...], sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
     """The program that draws weights: one, so that no device makes more than its own part."""
-    deviation = 1 / math.sqrt(sum(lead[1:]))
-
-    def draw(key: Array) -> Array:
-        return pad(deviation * jax.random.normal(key, (*lead, *blocks.true_shape), dtype), blocks)
-
-    return jax.jit(draw, out_shardings=sharding)
-
-
-def _sharding(fft: FFT) -> NamedSharding:
-    """The sharding of the weights, which are divided like the spectrum of `fft`."""
-    return NamedSharding(fft.decomposition.mesh, PartitionSpec(None, None, None, *fft.out_layout.spec))
+    deviation = 1 / math.sqrt(shape[1] + shape[2])
+    return jax.jit(lambda key: deviation * jax.random.normal(key, shape, dtype), out_shardings=sharding)

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 from decompops._hlo import collectives
-from decompops.nn import FNO3D, HaloConv3D, SpectralConv3D
-from jax.sharding import PartitionSpec as P
+from decompops.nn import FNO, FNO3D, HaloConv3D, SpectralConv3D
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, random_field, spec_of
 
@@ -65,33 +65,65 @@ def test_it_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, spoilt)
         got, for_model, for_input = run(call, model, spoilt(dec, x))
     assert_close(got, dec.shard(np.asarray(v)))  # padding is zero
     assert_close(for_input, dec.shard(np.asarray(for_x)))
-    back = for_model.on(transform((1, 1)))  # drops the padding of weights
+    back = for_model.on(transform((1, 1)))
     for mine, theirs in zip(*[jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (back, for_weights)], strict=True):
         assert_close(mine, theirs)
 
 
-def test_it_learns():
-    """A first derivative, from one field, in a few steps of Adam."""
-    fft = transform((2, 4), shape=(8, 8, 8))
-    u = fft.decomposition.shard(random_field((1, 8, 8, 8)))
-    target = dops.spectral.Derivative(fft, (1, 0, 0))(u)
-    model = FNO3D(fft, 1, 1, width=4, modes=4, depth=1, key=jax.random.key(0))
-    weights, rest = eqx.partition(model, eqx.is_inexact_array)
-    adam = optax.adam(1e-2)
+ADAM = optax.adam(1e-2)
+
+
+def train(weights, state, rest, u, target, steps):
+    """Some steps of Adam, and the losses."""
     loss = lambda weights: jnp.mean((eqx.combine(weights, rest)(u) - target) ** 2)
 
     def step(carry, _):
         weights, state = carry
         value, gradient = jax.value_and_grad(loss)(weights)
-        updates, state = adam.update(gradient, state, weights)
+        updates, state = ADAM.update(gradient, state, weights)
         return (optax.apply_updates(weights, updates), state), value
 
     with jax.numpy_dtype_promotion("standard"):  # Adam needs it
-        train = jax.jit(lambda weights: jax.lax.scan(step, (weights, adam.init(weights)), length=40))
-        (weights, _), losses = train(weights)
+        return jax.jit(lambda *carry: jax.lax.scan(step, carry, length=steps))(weights, state)
+
+
+def a_derivative(fft, u):
+    """A field on the devices of `fft`, and its derivative along x."""
+    u = fft.decomposition.shard(u)
+    return u, dops.spectral.Derivative(fft, (1, 0, 0))(u)
+
+
+def test_it_learns():
+    """A first derivative, from one field, in a few steps of Adam."""
+    fft = transform((2, 4), shape=(8, 8, 8))
+    model = FNO3D(fft, 1, 1, width=4, modes=4, depth=1, key=jax.random.key(0))
+    weights, rest = eqx.partition(model, eqx.is_inexact_array)
+    data = a_derivative(fft, random_field((1, 8, 8, 8)))
+    (weights, _), losses = train(weights, ADAM.init(weights), rest, *data, steps=40)
     assert losses[-1] < 0.3 * losses[0]
     trained = eqx.combine(weights, rest).blocks[0].spectral.weight
     assert spec_of(trained) == spec_of(model.blocks[0].spectral.weight)
+
+
+def test_training_goes_on_on_another_mesh():
+    """With the optimizer's state, between meshes that store the weights in different ways."""
+    here, there = transform((2, 2, 2), shape=(8, 8, 8)), transform((1, 4), shape=(8, 8, 8))
+    u = random_field((1, 8, 8, 8))
+    weights, rest = eqx.partition(FNO3D(here, 1, 1, **OPTIONS, key=jax.random.key(0)), eqx.is_inexact_array)
+    (weights, state), _ = train(weights, ADAM.init(weights), rest, *a_derivative(here, u), steps=3)
+    expected, losses = train(weights, state, rest, *a_derivative(here, u), steps=3)
+
+    everywhere = NamedSharding(there.decomposition.mesh, P())
+    move = lambda part: part.on(there) if isinstance(part, FNO) else jax.device_put(part, everywhere)
+    moved = jax.tree.map(move, (weights, state), is_leaf=lambda part: isinstance(part, FNO))
+    for one, other in zip(jax.tree.leaves((weights, state)), jax.tree.leaves(moved), strict=True):
+        assert np.array_equal(one, other)
+    spectral = lambda model: model.blocks[0].spectral
+    assert spec_of(spectral(weights).weight) != spec_of(spectral(moved[0]).weight)
+    got, got_losses = train(*moved, rest.on(there), *a_derivative(there, u), steps=3)
+    assert_close(got_losses, losses)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert_close(one, other, rtol=1e-10)
 
 
 def test_in_a_sequence_for_a_batch_that_is_divided_over_devices():

@@ -20,13 +20,12 @@ def test_a_spectral_convolution(shape, modes, sizes, axes):
     fft = dops.FFT(make_mesh(sizes), shape=shape, axes=axes, pad=True, real=True)
     layer = dops.nn.SpectralConv(fft, 2, 3, modes, key=jax.random.key(0))
     u = random_field((2, *shape))
-    weight = np.asarray(layer.transform.out_layout.crop(layer.weight))  # of axes in cyclic order, the first one last
-    weight = np.moveaxis(weight[0] + 1j * weight[1], -1, 2)
+    real, imaginary = layer.weight_layout.gather(layer.weight)
     kept = [np.r_[:m, n - m + 1 : n] for m, n in zip(layer.modes, shape)]
     kept[-1] = np.arange(layer.modes[-1])
     axes, spectrum = tuple(range(-ndim, 0)), np.fft.rfftn(u, axes=tuple(range(-ndim, 0)))
     whole, place = np.zeros((3, *spectrum.shape[1:]), complex), np.ix_(*kept)
-    whole[(slice(None), *place)] = np.einsum("oi...,i...->o...", weight, spectrum[(slice(None), *place)])
+    whole[(slice(None), *place)] = np.einsum("oi...,i...->o...", real + 1j * imaginary, spectrum[(slice(None), *place)])
     got = fft.decomposition.gather(jax.jit(lambda u: layer(u))(fft.decomposition.shard(u)))
     assert_close(got, np.fft.irfftn(whole, s=shape, axes=axes))
 

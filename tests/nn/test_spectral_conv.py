@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from collections import Counter
 
 import decompops as dops
 import equinox as eqx
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from decompops._hlo import collectives
 from decompops.nn import SpectralConv3D
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, random_field, spec_of
 
@@ -21,18 +22,6 @@ SHAPE, MODES = (9, 10, 11), (3, 5, 2)
 
 def transform(mesh, shape=SHAPE, **options):
     return dops.FFT3D(mesh, shape=shape, pad=True, real=True, **options)
-
-
-def true_weight(layer, weight):
-    """Without padding: `(2, out, in, y, z, x)`."""
-    mx, my, mz = layer.modes
-    return np.asarray(weight)[..., : 2 * my - 1, :mz, : 2 * mx - 1]
-
-
-def spoil_padding(layer):
-    weight = np.full(layer.weight.shape, np.nan)
-    true_weight(layer, weight)[:] = true_weight(layer, layer.weight)
-    return eqx.tree_at(lambda layer: layer.weight, layer, jax.device_put(weight, layer.weight.sharding))
 
 
 def dense(weight, x):
@@ -60,43 +49,57 @@ def call(layer, u):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "kind", "shape", "modes"),
+    ("sizes", "kind", "shape", "modes", "channels", "stored"),
     [
-        ((2, 4), "auto", SHAPE, MODES),
-        ((2, 4), "explicit", (8, 8, 8), 3),
-        ((8, 1), "auto", (5, 3, 7), (3, 2, 4)),  # all modes
-        ((8,), "explicit", SHAPE, MODES),
-        ((1, 1), "auto", SHAPE, MODES),
+        ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # 4 devices divide nothing: replicated
+        ((2, 4), "explicit", (8, 8, 8), 3, (2, 4), ["y", "x", None, None]),
+        ((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"]),
+        ((2, 4), "explicit", SHAPE, MODES, (1, 8), [("y", "x"), None, None, None]),
+        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # as in the spectrum
+        ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # all modes
+        ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
+        ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
     ],
 )
-def test_values_and_gradients_are_those_of_the_dense_convolution(sizes, kind, shape, modes, spoilt):
+def test_values_and_gradients_are_those_of_the_dense_convolution(sizes, kind, shape, modes, channels, stored, spoilt):
     mesh = make_mesh(sizes, kind)
-    layer = SpectralConv3D(transform(mesh, shape), 2, 3, modes, key=jax.random.key(0))
-    dec, x = layer.fft.decomposition, random_field((2, *shape))
+    layer = SpectralConv3D(transform(mesh, shape), *channels, modes, key=jax.random.key(0))
+    dec, x = layer.fft.decomposition, random_field((channels[0], *shape))
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        got, (for_layer, for_input) = run(call, spoil_padding(layer), spoilt(dec, x))
+        got, (for_layer, for_input) = run(call, layer, spoilt(dec, x))
 
-    weight = true_weight(layer, layer.weight)
-    expected, (for_weight, for_x) = run(dense, jnp.asarray(weight), jnp.asarray(x))
+    expected, (for_weight, for_x) = run(dense, jnp.asarray(np.asarray(layer.weight)), jnp.asarray(x))
     assert_close(got, dec.shard(np.asarray(expected)))  # padding is zero
     assert_close(for_input, dec.shard(np.asarray(for_x)))
-    assert_close(true_weight(layer, for_layer.weight), for_weight)
-    assert_close(jnp.sum(jnp.abs(for_layer.weight)), np.abs(for_weight).sum())  # nothing in padding
+    assert_close(for_layer.weight, for_weight)
+    assert spec_of(for_layer.weight) == spec_of(layer.weight) == P(None, *stored, None)
     if kind == "explicit":
         assert jax.typeof(got).sharding.spec == P(None, *dec.spec("z"))
 
 
-def test_the_weights_are_divided_like_the_spectrum_and_the_same_everywhere():
+def test_the_weights_have_the_same_shape_and_values_everywhere():
     layers = [
         SpectralConv3D(transform(make_mesh(sizes, kind), shape), 12, 20, 3, key=jax.random.key(1))
         for sizes, kind, shape in [((2, 4), "auto", SHAPE), ((8, 1), "explicit", (16, 8, 8)), ((1, 1), "auto", SHAPE)]
     ]
-    first, *others = [true_weight(layer, layer.weight) for layer in layers]
+    first, *others = [np.asarray(layer.weight) for layer in layers]
+    assert first.shape == (2, 20, 12, 5, 3, 5)
     for other in others:
         assert_close(other, first, rtol=1e-14)
     assert abs(np.mean(np.sum(first**2, 0)) * (12 + 20) / 2 - 1) < 0.03
-    assert spec_of(layers[0].weight) == P(None, None, None, *layers[0].transform.out_spec)
-    assert {shard.data.size for shard in layers[0].weight.addressable_shards} == {layers[0].weight.size // 8}
+    layout = layers[0].weight_layout
+    natural = layout.gather(layers[0].weight)
+    assert np.array_equal(natural, np.moveaxis(first, -1, -3))
+    assert eqx.tree_equal(layout.shard(natural), layers[0].weight)
+
+
+def test_each_device_draws_its_own_weights():
+    draw = lambda key: SpectralConv3D(transform(make_mesh((2, 4))), 16, 16, 4, key=key).weight
+    program = jax.jit(draw).lower(jax.random.key(0)).compile()
+    whole = 8 * 2 * 16 * 16 * 7 * 4 * 7
+    assert not collectives(program.as_text())
+    assert program.memory_analysis().output_size_in_bytes == whole / 8
+    assert program.memory_analysis().temp_size_in_bytes < whole / 2
 
 
 def test_on_another_grid_it_is_the_same_convolution():
@@ -117,24 +120,45 @@ def test_on_another_grid_it_is_the_same_convolution():
     assert_close(v, there.fft.decomposition.gather(jitted(there, u))[every_other])
 
 
-def test_it_communicates_what_the_transforms_of_the_kept_modes_do():
-    fft = transform(make_mesh((2, 4)), (16, 16, 16))
-    layer = SpectralConv3D(fft, 2, 2, 3, key=jax.random.key(0))
-    kept = fft.replace(modes=5, axis_contiguous=True)
+def communicated(sizes, kind, channels, modes):
+    """What the layer communicates, what its derivatives do, what its transforms alone do; the bytes of its weights."""
+    fft = transform(make_mesh(sizes, kind), (24, 24, 24), backend=dops.XLA())
+    layer = SpectralConv3D(fft, channels, channels, modes, key=jax.random.key(0))
+    kept, mesh = layer.transform, fft.decomposition.mesh
+    u = jax.ShapeDtypeStruct((channels, 24, 24, 24), np.float64, sharding=NamedSharding(mesh, P(None, *fft.in_spec)))
 
-    def found(function, *lead):
-        u = jax.ShapeDtypeStruct((*lead, 16, 16, 16), np.float64, sharding=fft.decomposition.sharding("z"))
-        if lead:
-            u = u.update(sharding=jax.NamedSharding(fft.decomposition.mesh, P(None, *fft.in_spec)))
-        return collectives(jax.jit(function).lower(layer, u).compile().as_text())
+    functions = call, jax.grad(lambda layer, u: jnp.sum(jnp.sin(layer(u)))), lambda layer, u: kept.inverse(kept(u))
+    with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
+        texts = [jax.jit(function).lower(layer, u).compile().as_text() for function in functions]
+    return *map(collectives, texts), layer.weight.nbytes
 
-    transforms = found(lambda layer, u: kept.inverse(kept(u)))
-    forward = found(call, 2)
+
+def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
+    forward, backward, transforms, _ = communicated((3, 2), "auto", 2, (3, 5, 4))
     assert [c.kind for c in forward] == [c.kind for c in transforms] == ["all-to-all"] * 4
-    assert [c.bytes for c in forward] == [2 * c.bytes for c in transforms]
+    assert [c.bytes for c in forward] == [c.bytes for c in transforms]
     # Not even the gradients of weights are summed over devices: each has its own.
-    backward = found(jax.grad(lambda layer, u: jnp.sum(jnp.sin(layer(u)))), 2)
     assert [c.kind for c in backward] == ["all-to-all"] * 6
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize(("modes", "partners"), [((3, 5, 4), 2), ((3, 4, 3), 8)])
+def test_where_it_does_not_devices_exchange_their_weights_once(kind, modes, partners):
+    forward, backward, transforms, size = communicated((2, 4), kind, 8, modes)
+    # Blocks are padded: nine modes to ten, of seven and three modes to eight and four.
+    padded = {2: 10 / 9, 8: 8 / 7 * 4 / 3}[partners]
+    one = ("all-to-all", round(size / 8 * padded) * (partners - 1) // partners, partners)
+    listed = lambda found: Counter((c.kind, c.bytes, c.group_size) for c in found)
+    assert listed(forward) == listed(transforms) + Counter([one])
+    assert {c.kind for c in backward} == {"all-to-all"}
+    assert len(backward) == 6 + 2
+    assert listed(backward)[one] == 2
+
+
+def test_replicated_weights_are_exchanged_in_the_gradient_only():
+    forward, backward, transforms, _ = communicated((2, 4), "auto", 3, 3)
+    assert [c.bytes for c in forward] == [c.bytes for c in transforms]
+    assert Counter(c.kind for c in backward) == {"all-to-all": 6, "all-gather": 2}
 
 
 def test_dtypes():
