@@ -4,6 +4,7 @@
     python examples/taylor_green.py --n 256 --dt 0.005 --mesh 2x4
     python examples/taylor_green.py --gradient       # differentiate through a whole (small) simulation
     mpiexec -n 4 python examples/taylor_green.py --backend mpi    # on a CPU cluster (docs/cluster.md)
+    python examples/taylor_green.py --folder run     # vorticities for ParaView; and checkpoints, to go on from
 
 Re = 1600 takes about 512³ cells to resolve: 64³ follow the reference to t ≈ 4, 128³ to t ≈ 5, and overshoot the peak of
 dissipation at t ≈ 9 by some percent, because what should be dissipated at smaller scales piles up at the smallest kept.
@@ -20,11 +21,10 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops.pde import ETDRK, AbstractEquation, NavierStokes
+from decompops.pde import ETDRK, AbstractEquation, NavierStokes, NotFinite, Snapshots, simulate
 from decompops.spectral import Curl, mean_square
 from jax import Array
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
@@ -33,7 +33,6 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
 REFERENCE = Path(__file__).parent / "data" / "taylor_green_re1600_spectral_512.txt"
 DEFAULTS = {"n": 64, "t_end": 10.0, "dt": 0.025, "dtype": "float32"}
 GRADIENT_DEFAULTS = {"n": 16, "t_end": 1.0, "dt": 0.05, "dtype": "float64"}
-STEPS_PER_DISPATCH = 10
 
 
 def initial_velocity(n: int, dtype: str) -> Array:
@@ -66,29 +65,24 @@ def published(time: np.ndarray) -> History:
     return History(time, *(np.interp(time, known, values, right=np.nan) for values in columns))
 
 
-def run(solver: ETDRK, u: Array, steps: int, console: Console) -> History:
-    """Simulate under a progress bar."""
+def run(solver: ETDRK, u: Array, t_end: float, folder: Path | None) -> History:
+    """Simulate, and observe after each step. With `folder`, write vorticities and checkpoints there."""
     equation, dt = solver.equation, float(solver.dt)
-    energy, enstrophy = (np.array([value]) for value in jax.jit(integrals)(equation, u))
-    seconds = []  # per step; the first steps are compiled
 
-    def observe(t: Array, u: Array) -> tuple[Array, Array]:
-        return integrals(equation, u)
+    def vorticity(u: Array) -> dict[str, Array]:
+        return {"vorticity": equation.transform.inverse(Curl(equation.transform).multiply(u))}
 
-    with Progress(console=console) as progress:
-        task = progress.add_task("Simulating", total=steps)
-        for done in range(0, steps, STEPS_PER_DISPATCH):
-            now, start = min(STEPS_PER_DISPATCH, steps - done), time.perf_counter()
-            u, (energies, enstrophies) = solver.rollout(u, now, every=1, observe=observe)
-            energy, enstrophy = np.append(energy, energies), np.append(enstrophy, enstrophies)
-            seconds.append((time.perf_counter() - start) / now)
-            progress.update(task, completed=done + now)
-            if not math.isfinite(energy[-1]):
-                raise SystemExit(f"The run became unstable after t = {done * dt:.4g}; use a smaller --dt.")
-    if whole := seconds[1 : steps // STEPS_PER_DISPATCH]:
-        console.print(f"{1e3 * np.median(whole):.3g} ms per step, energy and enstrophy included.", highlight=False)
-    dissipation = -np.gradient(energy.astype(float), dt, edge_order=2 if steps > 1 else 1)
-    return History(dt * np.arange(steps + 1), energy, dissipation, enstrophy)
+    options = {}
+    if folder is not None:
+        write = Snapshots(folder / "{:06}.h5", every=max(1, round(1 / dt)), fields=jax.jit(vorticity))
+        options = {"write": write, "checkpoint": folder / "checkpoints"}
+    try:
+        flow = simulate(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **options)
+    except NotFinite as error:
+        raise SystemExit(f"The run became unstable after t = {error.t:.4g}; use a smaller --dt.") from None
+    energy, enstrophy = flow.observed
+    dissipation = -np.gradient(energy.astype(float), dt, edge_order=2 if flow.steps > 1 else 1)
+    return History(flow.times, energy, dissipation, enstrophy)
 
 
 def report(history: History, reference: History | None, viscosity: float, console: Console) -> None:
@@ -169,6 +163,7 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--re", type=positive, default=1600.0, help="Reynolds number (1600)")
     parser.add_argument("--out", default="taylor_green.png", help="the figure (taylor_green.png)")
     parser.add_argument("--no-plot", action="store_true", help="draw no figure")
+    parser.add_argument("--folder", type=Path, help="write vorticities and checkpoints there; start again to go on")
     parser.add_argument("--gradient", action="store_true", help="check the gradient of the final energy instead")
     args = parser.parse_args(argv)
     for name, value in (GRADIENT_DEFAULTS if args.gradient else DEFAULTS).items():
@@ -201,7 +196,7 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
         if args.gradient:
             return check_gradient(solver, u, 1 / args.re, steps, console)
         start = time.perf_counter()
-        history = run(solver, u, steps, console)
+        history = run(solver, u, args.t_end, args.folder)
     reference = published(dt * np.arange(steps + 1)) if args.re == 1600 else None
     report(history, reference, 1 / args.re, console)
     console.print(f"{time.perf_counter() - start:.1f} s, compilation included.", highlight=False)

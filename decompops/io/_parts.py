@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from .._layout import Layout
+from .._sharding import no_ambient_mesh
 
 
 # The first cell along each axis, and the one behind the last.
@@ -56,11 +57,12 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse
     ndim, order = layout.blocks.ndim, layout.blocks.order
     lead = block.ndim - ndim
     stored = (*part.lengths[:lead], *(part.lengths[lead + axis] for axis in order))
-    cells = block if block.shape == stored else block[tuple(map(slice, stored))]
     axes = [lead + order.index(axis) for axis in range(ndim)]
     axes = (*range(lead), *(reversed(axes) if reverse else axes))
-    if axes != tuple(range(block.ndim)):
-        cells = cells.transpose(axes)
+    with no_ambient_mesh():  # A device works on its block alone.
+        cells = block if block.shape == stored else block[tuple(map(slice, stored))]
+        if axes != tuple(range(block.ndim)):
+            cells = cells.transpose(axes)
     on_host = isinstance(block, np.ndarray) or next(iter(block.devices())).platform == "cpu"
     is_view = on_host and (cells is block or isinstance(block, np.ndarray))
     return np.array(cells) if copy and is_view else np.asarray(cells)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decompops import io
 
 import example
 
@@ -40,7 +41,6 @@ def test_early_energy_agrees_with_the_published_solution(tmp_path):
     output = taylor_green(*options, cwd=tmp_path)
     energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
     assert energy == pytest.approx(0.124953117517, abs=5e-8)
-    assert "ms per step" not in output  # all ten have gone by with their compilation
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,6 +54,18 @@ def test_history_agrees_with_the_published_solution(options, tmp_path):
     np.testing.assert_allclose(energy, published[1], rtol=0, atol=1e-6)
     np.testing.assert_allclose(dissipation[1:-1], published[2][1:-1], rtol=2e-3)
     np.testing.assert_allclose(enstrophy, published[3], rtol=2e-3)
+
+
+def test_it_goes_on_in_its_folder(tmp_path):
+    """To t = 1 in two parts, on different meshes; snapshots of the vorticity, whose mean square is the enstrophy's."""
+    basic = ("--n", "16", "--dt", "0.1", "--dtype", "float64", "--folder", "run")
+    history(*basic, "--t-end", "0.5", cwd=tmp_path)
+    parts = history(*basic, "--t-end", "1", "--mesh", "2x1", cwd=tmp_path)
+    whole = history(*basic[:-2], "--t-end", "1", "--mesh", "1x1", cwd=tmp_path)
+    np.testing.assert_allclose(parts, whole, rtol=1e-12, atol=1e-12)
+    for number in (0, 10):
+        vorticity = io.read(tmp_path / "run" / f"{number:06}.h5").arrays["vorticity"]
+        np.testing.assert_allclose((vorticity**2).sum(0).mean() / 2, whole[3][number], rtol=1e-12)
 
 
 def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
@@ -110,7 +122,6 @@ def test_flow_is_that_of_an_independent_solver(tmp_path):
 
 def test_default_precision_and_figure(tmp_path):
     output = taylor_green("--n", "24", "--dt", "0.05", "--t-end", "1", "--out", "figure.png", cwd=tmp_path)
-    assert re.search(r"^\S+ ms per step", output, flags=re.MULTILINE)
     energy = float(re.search(r"E\(0\.1\) = (\S+)", output)[1])
     assert energy == pytest.approx(0.124953117517, rel=1e-6)
     picture = (tmp_path / "figure.png").read_bytes()

@@ -119,6 +119,19 @@ def test_paraview_shows_axes_where_they_belong(tmp_path, fft, velocity, pressure
         assert_vtk_reads(tmp_path / "series.xdmf", 0.25 * i, (i + 1) * velocity, pressure)
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_with_an_ambient_mesh(tmp_path, suffix, kind, velocity):
+    mesh = make_mesh((2, 4), kind)
+    fft = dops.FFT3D(mesh, shape=SHAPE, pad=True, real=True, axis_contiguous=True)
+    with jax.set_mesh(mesh):
+        k = fft(fft.decomposition.shard(velocity))
+        io.write(tmp_path / f"k{suffix}", {"k": k}, fft, space="spectrum")
+        got = io.read(tmp_path / f"k{suffix}", fft).arrays["k"]
+        assert jax.typeof(got) == jax.typeof(k)
+        np.testing.assert_array_equal(got, k)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_spectra_keep_their_modes_and_wavenumbers(tmp_path, fft, velocity, suffix):
     """Written from one storage order, read into another on another mesh."""
