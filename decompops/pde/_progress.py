@@ -44,8 +44,8 @@ def _lines(start: float, t_end: float) -> Report:
         if now - last[0] < SECONDS_BETWEEN_LINES and t < t_end:
             return
         last[0] = now
-        left = (now - first) * (t_end - t) / (t - start) if t > start else 0.0
-        print(f"t = {t:.4g} of {t_end:.4g}, {text}, {left / 60:.3g} min left", file=sys.stderr, flush=True)
+        left = f", {(now - first) * (t_end - t) / (t - start) / 60:.3g} min left" if start < t < t_end else ""
+        print(f"t = {t:.4g} of {t_end:.4g}, {text}{left}", file=sys.stderr, flush=True)
 
     return report
 
