@@ -22,7 +22,10 @@ class AbstractFile(abc.ABC):
 
     @abc.abstractmethod
     def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        """The cells of an array within `bounds`, in natural order."""
+        """The cells of an array within `bounds`, which are in natural order, with the axes in the order of the file.
+
+        Several threads do this at the same time.
+        """
 
 
 class AbstractFormat(abc.ABC):

@@ -8,9 +8,10 @@ itself needs a build with MPI for that, and ends the program by a segmentation f
 import math
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from io import BufferedIOBase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from ._contents import LENGTHS, Contents, Variable, check_contents, damaged
 from ._format import AbstractFile, AbstractFormat, Cells
-from ._parts import Bounds, reversed_grid, slices
+from ._parts import THREADS, Bounds, reversed_grid, slices
 from ._xdmf import write_xdmf
 
 
@@ -64,13 +65,16 @@ class HDF5(AbstractFormat):
             write_xdmf(path.with_suffix(".xdmf"), [(path, contents)])
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
-        ndim = len(contents.lengths)
+        ndim, pending = len(contents.lengths), deque()
         rooms = _rooms(path, contents.variables)
-        with path.open("r+b") as file:
+        with path.open("r+b", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
             for name, bounds, cells in parts:
                 for chunk, within, there in rooms[name].chunks(reversed_grid(bounds, ndim)):
-                    rooms[name].put(file, chunk, cells[within], there)
-            file.flush()
+                    pending.append(pool.submit(rooms[name].put, file.fileno(), chunk, cells[within], there))
+                    if len(pending) == 2 * THREADS:
+                        pending.popleft().result()
+            for write in pending:
+                write.result()
             os.fsync(file.fileno())
 
     def open(self, path: Path) -> AbstractFile:
@@ -100,13 +104,12 @@ class _HDF5File(AbstractFile):
             self.rooms = _rooms(path, variables)
 
     def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        ndim, room = len(self.contents.lengths), self.rooms[name]
-        bounds = reversed_grid(bounds, ndim)
+        bounds, room = reversed_grid(bounds, len(self.contents.lengths)), self.rooms[name]
         cells = np.empty([stop - start for start, stop in bounds], room.dtype)
-        with _reading(self.path), self.path.open("rb") as file:
+        with _reading(self.path), self.path.open("rb", buffering=0) as file:
             for chunk, within, there in room.chunks(bounds):
-                cells[within] = room.get(file, chunk)[there]
-        return cells.transpose(reversed_grid(tuple(range(cells.ndim)), ndim))
+                cells[within] = room.get(file.fileno(), chunk)[there]
+        return cells
 
 
 class _Room:
@@ -130,26 +133,23 @@ class _Room:
             there = tuple((start - c, stop - c) for (start, stop), c in zip(ends, chunk))
             yield chunk, slices(within), slices(there)
 
-    def put(self, file: BufferedIOBase, chunk: tuple[int, ...], cells: np.ndarray, there: tuple[slice, ...]) -> None:
+    def put(self, file: int, chunk: tuple[int, ...], cells: np.ndarray, there: tuple[slice, ...]) -> None:
         """Write a chunk: these cells at `there`, and zeros where it reaches past the end of the array."""
         if cells.shape != self.chunk:
             whole = np.zeros(self.chunk, self.dtype)
             whole[there] = cells
             cells = whole
         data = np.ascontiguousarray(cells).data.cast("B")
-        file.seek(self.offsets[chunk])
-        file.write(data)
-        file.seek(self._checksum(chunk))
-        file.write(zlib.crc32(data).to_bytes(4, "little"))
+        _write_at(file, data, self.offsets[chunk])
+        _write_at(file, memoryview(zlib.crc32(data).to_bytes(4, "little")), self._checksum(chunk))
 
-    def get(self, file: BufferedIOBase, chunk: tuple[int, ...]) -> np.ndarray:
+    def get(self, file: int, chunk: tuple[int, ...]) -> np.ndarray:
         """Read a chunk. Raises `ValueError` where its checksum is another one."""
-        cells = np.empty(self.chunk, self.dtype)
+        cells, checksum = np.empty(self.chunk, self.dtype), bytearray(4)
         data = cells.data.cast("B")
-        file.seek(self.offsets[chunk])
-        complete = file.readinto(data) == cells.nbytes
-        file.seek(self._checksum(chunk))
-        if not complete or file.read(4) != zlib.crc32(data).to_bytes(4, "little"):
+        _read_at(file, data, self.offsets[chunk])
+        _read_at(file, memoryview(checksum), self._checksum(chunk))
+        if checksum != zlib.crc32(data).to_bytes(4, "little"):
             raise ValueError(f"the checksum of the chunk at {chunk} is wrong")
         return cells
 
@@ -157,6 +157,22 @@ class _Room:
         """Where the checksum of a chunk lies in the file."""
         number = np.ravel_multi_index([c // n for c, n in zip(chunk, self.chunk)], self.counts)
         return self.checksums + 4 * int(number)
+
+
+def _write_at(file: int, data: memoryview, offset: int) -> None:
+    """Write to a place in a file, as other threads do at the same time."""
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _read_at(file: int, data: memoryview, offset: int) -> None:
+    """Read from a place in a file. Raises `ValueError` where it ends too early."""
+    while data:
+        read = os.preadv(file, [data], offset)
+        if not read:
+            raise ValueError("it ends too early")
+        data, offset = data[read:], offset + read
 
 
 def _rooms(path: Path, names: Iterable[str]) -> dict[str, _Room]:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -15,6 +17,8 @@ from .._sharding import no_ambient_mesh
 
 # The first cell along each axis, and the one behind the last.
 Bounds = tuple[tuple[int, int], ...]
+# How many parts or chunks are read or written at the same time. More keep no disk busier.
+THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -68,23 +72,30 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse
     return np.array(cells) if copy and is_view else np.asarray(cells)
 
 
-def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], dtype: np.dtype, layout: Layout) -> Array:
-    """An array in `layout` whose blocks are read part by part. `shape` is the true one in natural order."""
+def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], layout: Layout, *, reverse: bool) -> Array:
+    """An array in `layout` whose blocks are read at the same time, part by part.
+
+    `shape` is the true one in natural order. `read` returns the cells of a part as `host_cells` does. Devices bring
+    them into order, and pad them.
+    """
     blocks = layout.blocks
-    lead = shape[: -blocks.ndim]
-    stored = (*lead, *blocks.shape)
-    order = (*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
+    lead = len(shape) - blocks.ndim
+    stored = (*shape[:lead], *blocks.shape)
+    sharding = layout.sharding_of(stored)
+    places: dict[Any, Any] = dict(sharding.addressable_devices_indices_map(stored))
+    within = [axis if not reverse else blocks.ndim - 1 - axis for axis in blocks.order]
+    axes = (*range(lead), *(lead + axis for axis in within))
 
-    def block(index: Any) -> np.ndarray:
-        bounds, lengths = _natural(index, stored, layout), [len(range(*i.indices(n))) for i, n in zip(index, stored)]
-        if any(start >= stop for start, stop in bounds):
-            return np.zeros(lengths, dtype)  # Nothing but padding.
-        part = read(bounds).transpose(order)
-        if part.shape == tuple(lengths):
-            return part
-        return np.pad(part, [(0, length - n) for length, n in zip(lengths, part.shape)])
+    def block(part: np.ndarray, device: Any, index: Any) -> Array:
+        lengths = [len(range(*i.indices(n))) for i, n in zip(index, stored)]
+        cells = jax.device_put(part, device).transpose(axes)
+        widths = [(0, length - n) for length, n in zip(lengths, cells.shape)]
+        return jnp.pad(cells, widths) if any(map(any, widths)) else cells
 
-    return jax.make_array_from_callback(stored, layout.sharding_of(stored), block)
+    with ThreadPoolExecutor(THREADS) as pool, no_ambient_mesh():
+        parts = {device: pool.submit(read, _natural(index, stored, layout)) for device, index in places.items()}
+        arrays = [block(parts[device].result(), device, index) for device, index in places.items()]
+        return jax.make_array_from_single_device_arrays(stored, sharding, arrays)
 
 
 def part_lengths(parts: Iterable[Part]) -> tuple[int, ...]:

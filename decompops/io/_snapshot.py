@@ -165,9 +165,11 @@ def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -
     for name in names:
         variable = contents.variables[name]
         if layout is None:
-            arrays[name] = file.read(name, tuple((0, n) for n in variable.shape))
+            cells = file.read(name, tuple((0, n) for n in variable.shape))
+            natural = reversed_grid(tuple(range(cells.ndim)), len(contents.lengths))
+            arrays[name] = cells.transpose(natural) if format.reverses else cells
         else:
-            arrays[name] = read_array(partial(file.read, name), variable.shape, variable.dtype, layout)
+            arrays[name] = read_array(partial(file.read, name), variable.shape, layout, reverse=format.reverses)
     time, box = contents.coordinates.get("time"), contents.attributes.get(BOX)
     return Snapshot(
         arrays,

@@ -1,6 +1,7 @@
 """Zarr 3 through tensorstore: a folder with a folder for each array, whose chunks carry checksums."""
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from ._contents import Contents, Variable, check_contents, damaged
 from ._format import AbstractFile, AbstractFormat, Cells
-from ._parts import Bounds, slices
+from ._parts import THREADS, Bounds, slices
 
 
 class Zarr(AbstractFormat):
@@ -25,7 +26,7 @@ class Zarr(AbstractFormat):
             _create(path / name, variable, chunks[name], {**attributes, **_units(contents, name)})
         for name, values in contents.coordinates.items():
             variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
-            _write(_create(path / name, variable, values.shape, _units(contents, name)), values)
+            _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
         # What stands in the arrays' own files, once more, so that readers open one file (zarr-python's convention).
         members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
@@ -35,8 +36,13 @@ class Zarr(AbstractFormat):
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         stores = {name: _open(_spec(path / name)) for name in contents.variables}
+        pending = deque()
         for name, bounds, cells in parts:
-            _write(stores[name][slices(bounds)], cells)
+            pending.append(_start(stores[name][slices(bounds)], cells))
+            if len(pending) == THREADS:
+                _finish(pending.popleft())
+        for write in pending:
+            _finish(write)
 
     def open(self, path: Path) -> AbstractFile:
         return _ZarrFile(path)
@@ -94,10 +100,14 @@ def _create(folder: Path, variable: Variable, chunk: tuple[int, ...], attributes
     return _open({**_spec(folder), "open": False, "create": True, "metadata": metadata})
 
 
-def _write(store: Any, values: np.ndarray) -> None:
-    """Write values, and wait until they are on disk."""
+def _start(store: Any, values: np.ndarray) -> Any:
+    return store.write(values, can_reference_source_data_indefinitely=True)
+
+
+def _finish(write: Any) -> None:
+    """Wait until values are on disk."""
     try:
-        store.write(values, can_reference_source_data_indefinitely=True).result()
+        write.result()
     except ValueError as error:
         raise OSError(str(error)) from error
 
