@@ -26,8 +26,8 @@ from ._xdmf import write_xdmf
 
 # What netCDF calls a dimension that has no coordinates.
 WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
-# The group with the CRC-32 of every chunk of an array, in the order of the chunks.
-CHECKSUMS = "checksums"
+# The group with the CRC-32 of every chunk of each array, in the order of the chunks. No array may have that name.
+CHECKSUMS = "CRC-32 of chunks"
 # What HDF5 itself may write at most, besides the arrays. It is tried first, because HDF5 crashes on a full disk.
 METADATA_BYTES = 2**20
 

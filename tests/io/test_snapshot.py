@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import decompops as dops
 import h5py
@@ -231,6 +234,41 @@ def test_the_writer_raises_what_went_wrong(tmp_path, fft, pressure):
     with writer:
         writer.write(tmp_path / "u.zarr", {"u": u}, fft)
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
+
+
+MEMORY = """
+import re, sys
+from pathlib import Path
+import decompops as dops, jax, jax.numpy as jnp
+from decompops import io
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(256, 256, 256))
+io.write(sys.argv[1], {"u": jnp.ones((256, 256, 256))}, dec)  # whatever is loaded and compiled once
+u = jnp.full((256, 256, 256), 2.0)
+Path("/proc/self/clear_refs").write_text("5")  # from here on
+before = peak()
+if sys.argv[2] == "background":
+    with io.Writer() as writer:
+        writer.write(sys.argv[1], {"u": u}, dec)
+else:
+    io.write(sys.argv[1], {"u": u}, dec)
+print((peak() - before) / u.nbytes)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak of a process's memory")
+@pytest.mark.parametrize("how", ["foreground", "background"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_writing_takes_one_more_block_at_most(tmp_path, suffix, how):
+    """And some chunks: those that are being written have checksums of their own, or padding."""
+    command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    blocks = float(done.stdout)
+    assert blocks < (0.6 if (suffix, how) == (".zarr", "foreground") else 1.6)
 
 
 def broken(path, how):
