@@ -66,7 +66,7 @@ class FNO(AbstractTyped):
 
         - `fft`, `modes`, `dtype`: as of `SpectralConv`.
         - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `width`: the channels of the blocks.
+        - `width`: the channels of the blocks, best a multiple of the sizes of the mesh: see `SpectralConv`.
         - `depth`: the number of blocks.
         - `activation`: a function of each number by itself; it may hold parameters (an `equinox.Module`).
         - `checkpoint`: for gradients, keep only what goes into each block and compute the block once more: less memory,
@@ -112,7 +112,10 @@ class FNO(AbstractTyped):
         return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v, ndim)), ndim))
 
     def on(self, fft: FFT) -> "FNO":
-        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`."""
+        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
+
+        Its gradients, and the moments in an optimizer's state, are modules of the same structure: this moves them, too.
+        """
         everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
 
         def move(part: Any) -> Any:

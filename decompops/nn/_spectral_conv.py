@@ -36,13 +36,13 @@ class SpectralConv(AbstractTyped):
     operators (Li et al., ICLR 2021). It maps real fields `(*batch, in_channels, nx, ny, nz)`, or on a grid of any other
     number of axes, to real fields.
 
-    The weights have the same shape on every mesh, without padding, and so have gradients and the state of an optimizer.
-    A mesh axis that divides the modes it shards in the spectrum shards the weights in the same way. One that does not,
-    such as an even number of devices along the 2 `modes` - 1 wavenumbers of both signs, shards a channel axis that it
-    divides. Each call then exchanges the weights by an all-to-all, and its derivative exchanges their gradient: on each
-    device its part of the weights, however large the batch is. Where a mesh axis divides neither the modes nor a
-    channel axis, the weights are replicated over it, and their gradient is gathered. Otherwise nothing is communicated
-    but what the transform to these few modes and back needs.
+    The weights have the same shape on every mesh, without padding. A mesh axis that divides the modes which it shards
+    in the spectrum shards the weights in the same way, and nothing is communicated but what the transform to these few
+    modes and back needs. Any other mesh axis, such as an even one along the 2 `modes` - 1 wavenumbers of both signs,
+    shards `out` or `in` if it divides them, else modes that are whole in the spectrum. Then each call exchanges the
+    weights by an all-to-all, and its derivative exchanges their gradient: each device sends at most its own part of
+    them, however large the batch is. A mesh axis that divides none of these leaves the weights replicated, and their
+    gradient is gathered.
 
     A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
     in the plane where k is zero along the last axis, which holds both; there, as in `irfftn`, only the real part
@@ -198,18 +198,22 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
     units = (() if name is None else ((name, parts),) for name, parts in zip(spectrum.names, spectrum.parts))
     division = [(), (), (), *units]
     steps = [divided_blocks(lengths, tuple(division), order)]
+    padded = steps[0].padded_axes
+    others = [axis for axis in range(1, len(lengths)) if axis not in padded]
     parts = lambda axis: math.prod(size for _, size in division[axis])
-    # The axis with the most parts chooses first, because fewer channel axes fit it.
-    for axis in sorted(steps[0].padded_axes, key=parts, reverse=True):
-        fitting = [channel for channel in (1, 2) if lengths[channel] % (parts(channel) * parts(axis)) == 0]
-        channel = min(fitting, key=parts, default=None)
-        if channel is None or division[channel]:
-            # A step of its own: XLA would gather more to do it together with the step before.
-            steps.append(divided_blocks(lengths, tuple(division), order))
-        if channel is not None:
-            division[channel] += division[axis]
-        division[axis] = ()
+    # The axis with the most parts chooses first, because fewer others fit it.
+    for axis in sorted(padded, key=parts, reverse=True):
+        fitting = [other for other in others if lengths[other] % (parts(other) * parts(axis)) == 0]
+        if fitting:
+            other = min(fitting, key=parts)
+            if division[other]:  # XLA gathers what it is to exchange over two mesh axes of one array axis at once.
+                steps.append(divided_blocks(lengths, tuple(division), order))
+            division[other] += division[axis]
+            division[axis] = ()
     steps.append(divided_blocks(lengths, tuple(division), order))
+    # Replicated in a step of its own: a call cuts out blocks of the weights before it exchanges them.
+    replicated = [() if axis in padded else units for axis, units in enumerate(division)]
+    steps.append(divided_blocks(lengths, tuple(replicated), order))
     return tuple(Layout(fft.decomposition.mesh, blocks) for blocks in dict.fromkeys(reversed(steps)))
 
 

@@ -58,6 +58,7 @@ def call(layer, u):
         ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # as in the spectrum
         ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # all modes
         ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
+        ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z, whole in the spectrum
         ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
     ],
 )
@@ -155,10 +156,16 @@ def test_where_it_does_not_devices_exchange_their_weights_once(kind, modes, part
     assert listed(backward)[one] == 2
 
 
-def test_replicated_weights_are_exchanged_in_the_gradient_only():
-    forward, backward, transforms, _ = communicated((2, 4), "auto", 3, 3)
-    assert [c.bytes for c in forward] == [c.bytes for c in transforms]
-    assert Counter(c.kind for c in backward) == {"all-to-all": 6, "all-gather": 2}
+@pytest.mark.parametrize(("channels", "exchanges"), [(3, 0), (2, 1)])
+def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
+    """Over both mesh axes, and over one of them, while the other one divides the channels."""
+    forward, backward, transforms, size = communicated((2, 4), "auto", channels, 3)
+    extra = Counter(c.bytes for c in forward) - Counter(c.bytes for c in transforms)
+    padded = 6 / 5 * 4 / 3
+    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # of a device's own part alone
+    kinds = Counter(c.kind for c in backward)
+    assert set(kinds) == {"all-to-all", "all-gather"}
+    assert kinds["all-to-all"] == 6 + 2 * exchanges
 
 
 def test_dtypes():
