@@ -7,8 +7,8 @@ The mesh has the axes ("data", "x", "y"), all Explicit. Samples are divided over
 `y`, and so are the modes that the network's spectral layers keep. Parameters and the optimiser's state are divided over
 `data` as well where they can be (FSDP): gathered just before use, their gradients summed and scattered at once.
 
-Half-way, everything is saved by orbax. At the end the second half is trained again from there, and must come out the
-same bit for bit. The same checkpoint is also restored on a mesh with all devices along `x`: parameters have the same
+Half-way, everything is saved by `decompops.io`. At the end the second half is trained again from there, and must come
+out the same bit for bit. The same checkpoint is also restored on a mesh with all devices along `x`: parameters have the same
 shapes on every mesh, and so has the optimiser's state.
 """
 
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
+from decompops.io import Checkpoints
 from decompops.pde import ETDRK, NavierStokes
 from decompops.spectral import GaussianRandomField, LerayProjection
 from jax import Array
@@ -107,14 +107,16 @@ def draw_batches(flows: Array, steps: int, batch: int, key: Array) -> tuple[Arra
     return pick(frame), pick(frame + 1)
 
 
-def restore_on(mesh: Mesh, path: Path, model: dops.nn.FNO, pair: tuple[Array, Array]) -> tuple[Any, Array]:
+def restore_on(
+    mesh: Mesh, checkpoints: Checkpoints, model: dops.nn.FNO, pair: tuple[Array, Array]
+) -> tuple[Any, Array]:
     """The state in a checkpoint, restored on another mesh, and its loss there for a batch of pairs."""
     here = model.blocks[0].spectral.fft.decomposition
     frames = [here.gather(u) for u in pair]
-    with jax.set_mesh(mesh), ocp.StandardCheckpointer() as checkpointer:
+    with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=here.shape, pad=True, real=True)
         trainer = Trainer(model.on(fft))
-        state = checkpointer.restore(path, trainer.start)
+        state = checkpoints.restore({"state": trainer.start})["state"]
         return state, jax.jit(trainer.loss)(state[0], *map(fft.decomposition.shard, frames))
 
 
@@ -165,14 +167,12 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
         ]
 
         middle, first = train(trainer.start, halves[0])
-        with tempfile.TemporaryDirectory() as folder, ocp.StandardCheckpointer() as checkpointer:
-            path = Path(folder) / "middle"
-            checkpointer.save(path, middle)
-            checkpointer.wait_until_finished()
+        with tempfile.TemporaryDirectory() as folder, Checkpoints(folder) as checkpoints:
+            checkpoints.save(len(first), {"state": middle})
             last, second = train(middle, halves[1])
-            restored = checkpointer.restore(path, middle)
+            restored = checkpoints.restore({"state": middle})["state"]
             along_x = Mesh(mesh.devices.reshape(1, -1, 1), mesh.axis_names, axis_types=mesh.axis_types)
-            moved, loss = restore_on(along_x, path, model, tuple(frames[0] for frames in halves[1]))
+            moved, loss = restore_on(along_x, checkpoints, model, tuple(frames[0] for frames in halves[1]))
         resumed, _ = train(restored, halves[1])
         losses = np.concatenate([first, second])
         print(f"The loss fell from {losses[0]:.2e} to {losses[-1]:.2e} in {len(losses)} steps.")

@@ -101,6 +101,7 @@ class Checkpoints:
         **Raises:** `FileNotFoundError` where there is no checkpoint; `ValueError` for one that is damaged, that was
         written by a newer decompops, or that holds other arrays than `like`, in number, shape or dtype.
         """
+        self.wait()
         step = self.latest if step is None else step
         if step is None or step not in self._manager.all_steps():
             raise FileNotFoundError(f"`step` must be that of a checkpoint in {self.folder}; got {step}.")
