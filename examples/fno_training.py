@@ -8,8 +8,8 @@ The mesh has the axes ("data", "x", "y"), all Explicit. Samples are divided over
 `data` as well where they can be (FSDP): gathered just before use, their gradients summed and scattered at once.
 
 Half-way, everything is saved by `decompops.io`. At the end the second half is trained again from there, and must come
-out the same bit for bit. The same checkpoint is also restored on a mesh with all devices along `x`: parameters have the same
-shapes on every mesh, and so has the optimiser's state.
+out the same bit for bit. The same checkpoint is also restored on a mesh with all devices along `x`: parameters have the
+same shapes on every mesh, and so has the optimiser's state.
 """
 
 import tempfile
