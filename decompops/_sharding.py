@@ -250,6 +250,15 @@ def _ids(devices: set) -> str:
     return f"devices {np.array2string(np.sort([device.id for device in devices]), separator=', ', threshold=16)}"
 
 
+def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
+    """What a program for `mesh` is compiled for in the place of `x`: sharded as its type says or, without Explicit
+    axes, by `sharding`, as far as that is known."""
+    if AxisType.Explicit in mesh.axis_types:
+        typed = jax.typeof(x).sharding
+        sharding = None if typed.mesh.empty else NamedSharding(mesh, typed.spec)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+
 def whole_along(x: Array, *axes: int) -> Array:
     """`x` with array axes `axes` not sharded, as far as its type says how it is sharded."""
     sharding = jax.typeof(x).sharding

@@ -59,42 +59,67 @@ class ETDRK(AbstractIntegrator):
 
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
-        check_state(self.equation, u)
-        h, t = cast(self.dt, u), cast(t, u)
-        z = jnp.asarray(self.equation.linear(u))
-        z = h.astype(z.dtype) * z
+        return self.stepper(u, args)(t, u)
 
-        def push(fraction: float, w: Array) -> Array:
-            rate = slope(self.equation, t + fraction * h, self.equation.from_diagonal(w), args)
-            return times(h, self.equation.to_diagonal(rate))
+    def stepper(self, u: Inexact[Array, "*spectrum"], args: Any = None) -> Callable[[Time, Array], Array]:
+        equation, h = check_equation(self.equation), cast(self.dt, check_state(self.equation, u))
+        z = jnp.asarray(equation.linear(u))
+        method = _method(self.order, h.astype(z.dtype) * z)
 
-        return self.equation.from_diagonal(_advance(self.order, z, self.equation.to_diagonal(u), push))
+        def step(t: Time, u: Array) -> Array:
+            check_state(equation, u)
+
+            def push(fraction: float, w: Array) -> Array:
+                rate = slope(equation, cast(t, u) + fraction * h, equation.from_diagonal(w), args)
+                return times(h, equation.to_diagonal(rate))
+
+            return equation.from_diagonal(method(equation.to_diagonal(u), push))
+
+        return step
 
 
-def _advance(order: Order, z: Array, w: Array, slope: Callable[[float, Array], Array]) -> Array:
-    """The next state of `∂w/∂t = L w + N(t, w)`, with `z = h L` and `slope(f, w) = h N(t + f h, w)`."""
-    start = slope(0.0, w)
+Slope = Callable[[float, Array], Array]
+
+
+def _method(order: Order, z: Array) -> Callable[[Array, Slope], Array]:
+    """A function that returns the next state of `∂w/∂t = L w + N(t, w)`, from w and `slope(f, w) = h N(t + f h, w)`.
+
+    `z = h L`. The coefficients, which depend on z alone, are computed here.
+    """
     if order < 3:
         whole = jnp.exp(z)
         one, two, _ = phi(z, whole)
-        a = times(whole, w) + times(one, start)
-        return a if order == 1 else a + times(two, slope(1.0, a) - start)
+
+        def short(w: Array, slope: Slope) -> Array:
+            start = slope(0.0, w)
+            a = times(whole, w) + times(one, start)
+            return a if order == 1 else a + times(two, slope(1.0, a) - start)
+
+        return short
 
     half = jnp.exp(z / 2)
     half_one, *others = phi(z / 2, half)
     whole, (one, two, three) = half**2, doubled(half, half_one, *others)
-    if order == 3:
-        a = times(half, w) + times(half_one / 2, start)
-        middle = slope(0.5, a)
+    first_weight, last_weight = one - 3 * two + 4 * three, 4 * three - two
+
+    def third(w: Array, slope: Slope) -> Array:
+        start = slope(0.0, w)
+        middle = slope(0.5, times(half, w) + times(half_one / 2, start))
         end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
-        weights = one - 3 * two + 4 * three, 4 * two - 8 * three, 4 * three - two
-        return times(whole, w) + sum(map(times, weights[1:], (middle, end)), times(weights[0], start))
-    a = times(half, w) + times(half_one / 2, start)
-    first = slope(0.5, a)
-    second = slope(0.5, times(half, w) + times(half_one / 2, first))
-    end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
-    weights = one - 3 * two + 4 * three, 2 * two - 4 * three, 4 * three - two
-    return times(whole, w) + sum(map(times, weights[1:], (first + second, end)), times(weights[0], start))
+        return (
+            times(whole, w) + times(first_weight, start) + times(4 * two - 8 * three, middle) + times(last_weight, end)
+        )
+
+    def fourth(w: Array, slope: Slope) -> Array:
+        start = slope(0.0, w)
+        a = times(half, w) + times(half_one / 2, start)
+        first = slope(0.5, a)
+        second = slope(0.5, times(half, w) + times(half_one / 2, first))
+        end = slope(1.0, times(half, a) + times(half_one / 2, 2 * second - start))
+        middle = times(2 * two - 4 * three, first + second)
+        return times(whole, w) + times(first_weight, start) + middle + times(last_weight, end)
+
+    return third if order == 3 else fourth
 
 
 def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:

@@ -4,6 +4,7 @@ import abc
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 import equinox as eqx
@@ -18,7 +19,9 @@ from .._box import Number
 from .._check import check_count
 from .._structure import Structure
 from ..spectral._vector import cast, times
+from ._checkpointing import Chain, checkpointed
 from ._equation import AbstractSplitEquation, Time
+from ._memory import best_plan, check_memory
 
 
 class History(eqx.Module):
@@ -70,6 +73,14 @@ class AbstractIntegrator(eqx.Module):
     def step(self, t: Time, u: Any, args: Any = None) -> Any:
         """What `u` is at the time t becomes at `t + dt`. `args` is handed on to the equation."""
 
+    def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
+        """A function `(t, u)` that takes a step.
+
+        A method overrides it to compute only once what all steps share.
+        """
+        del u
+        return lambda t, u: self.step(t, u, args)
+
     def rollout(
         self,
         u: State,
@@ -80,10 +91,12 @@ class AbstractIntegrator(eqx.Module):
         every: SupportsIndex | None = None,
         observe: Callable | None = None,
         progress: Callable | bool = False,
+        keep: int | str | None = None,
     ) -> tuple[State, Any]:
         """Many steps in one program.
 
-        A derivative keeps about `2 * sqrt(steps)` states, and computes the others again.
+        A derivative keeps about `2 * sqrt(steps)` states, and computes the others again. With `keep` it takes at most
+        the memory given, and computes as few states again as that allows.
 
         **Arguments:**
 
@@ -95,10 +108,17 @@ class AbstractIntegrator(eqx.Module):
         - `observe`: a function `(t, u)` of a state, whose results are returned. For another function the program is
             compiled again, as it is for other `steps`.
         - `progress`: a function `(done, steps)` to be called on each host, or `True` to print them.
+        - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or
+            bytes such as "1.5 GiB". To see what a step takes, two small programs are compiled. What is kept is chosen
+            in blocks of steps that divide `every`, or `steps` without `observe` and `progress`. There is no forward
+            mode then, except over reverse mode. Default: `None`.
 
         **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length
         `steps / every`; `None` without it. From a `History` the last `History` is returned in place of the state: a
         rollout from there continues as if it had not been interrupted.
+
+        **Raises:** `TypeError` and `ValueError` for arguments that are not as described, and, when a derivative is
+        taken, `ValueError` where `keep` is too little for a step.
         """
         steps = check_count("steps", steps)
         every = _near_root(steps) if every is None else check_count("every", every)
@@ -111,7 +131,7 @@ class AbstractIntegrator(eqx.Module):
             every = steps
         if isinstance(t, float | int):  # Equinox compiles anew for another Python number, but not for another array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
-        return self._rollout(u, steps, t, args, every, observe, report)
+        return self._rollout(u, steps, t, args, every, observe, report, None if keep is None else check_memory(keep))
 
     @eqx.filter_jit
     def _rollout(
@@ -123,29 +143,30 @@ class AbstractIntegrator(eqx.Module):
         every: int,
         observe: Callable | None,
         report: Callable | None,
+        keep: int | str | None,
     ) -> tuple[Any, Any]:
         first = self.start(u)
         like = _state(first)
+        advance = self.stepper(first, args)
 
         def time(done: Array) -> Array:
             return cast(t, like) + cast(self.dt, like) * done.astype(like.real.dtype)
 
-        def advance(carried: Any, i: Array) -> Any:
-            @jax.checkpoint
-            def step(carried: Any, j: Array) -> Any:
-                return self.step(time(i * every + j), carried, args)
+        def step(carried: Any, i: Array) -> Any:
+            return advance(time(i), carried)
 
-            carried, _ = scan_in_chunks(step, carried, every, chunk)
+        def result(carried: Any, n: Array) -> Any:
+            return None if observe is None else observe(time(n * every), _state(carried))
+
+        def tell(n: Array) -> None:
             if report is not None:
-                jax.debug.callback(report, (i + 1) * every, steps)
-            return carried
+                jax.debug.callback(report, n * every, steps)
 
-        @jax.checkpoint
-        def result(carried: Any, i: Array) -> Any:
-            return None if observe is None else observe(time((i + 1) * every), _state(carried))
-
-        chunk = math.isqrt(steps)
-        last, results = scan_in_chunks(advance, first, steps // every, chunk // every, result)
+        if keep is None:
+            last, results = _in_chunks(step, result, tell, first, steps, every)
+        else:
+            plan = partial(best_plan, keep=keep, layout=self.in_structure.layout)
+            last, results = checkpointed(Chain(step, result, tell, steps, every), first, plan)
         return (last if isinstance(u, History) else _state(last)), results
 
 
@@ -206,6 +227,28 @@ def scan_in_chunks(
     chunk = min(near, key=lambda n: abs(n - chunk), default=chunk)
     state, results = jax.lax.scan(calls, state, jnp.arange(0, length, chunk))
     return state, jax.tree.map(lambda parts: parts.reshape(-1, *parts.shape[2:])[:length], results)
+
+
+def _in_chunks(
+    step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
+) -> tuple[Any, Any]:
+    """The last state, and the results after each `every` steps. Differentiable in all modes."""
+
+    def advance(carried: Any, i: Array) -> Any:
+        @jax.checkpoint
+        def one(carried: Any, j: Array) -> Any:
+            return step(carried, i * every + j)
+
+        carried, _ = scan_in_chunks(one, carried, every, chunk)
+        report(i + 1)
+        return carried
+
+    @jax.checkpoint
+    def seen(carried: Any, i: Array) -> Any:
+        return result(carried, i + 1)
+
+    chunk = math.isqrt(steps)
+    return scan_in_chunks(advance, first, steps // every, chunk // every, seen)
 
 
 def _state(carried: Any) -> Any:

@@ -30,7 +30,9 @@ def components(vector: Array, ndim: int) -> Parts:
     """The components of a vector field on a grid of `ndim` axes, or of its spectrum."""
     axis = -ndim - 1
     vector = whole_along(vector, axis)  # JAX does not slice an axis that Explicit mesh axes shard.
-    return tuple(vector[(..., i, *[slice(None)] * ndim)] for i in range(vector.shape[axis]))
+    # The transpose of a split is one concatenation, that of single slices a sum of padded arrays.
+    parts = lax.split(vector, (1,) * vector.shape[axis], axis % vector.ndim)
+    return tuple(lax.squeeze(part, (axis % vector.ndim,)) for part in parts)
 
 
 def stack(parts: Iterable[Array], ndim: int) -> Array:

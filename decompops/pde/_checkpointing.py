@@ -1,0 +1,175 @@
+"""The derivative of many steps within a given memory."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ._binomial import binomial_schedule
+
+
+class Chain(eqx.Module):
+    """A chain of steps, and what is observed of its states.
+
+    - `step`: a function `(state, i)` that returns the state after step number i.
+    - `result`: a function `(state, n)` of the state after n times `every` steps.
+    - `report`: a function `n`, called after that.
+    """
+
+    step: Callable[[Any, Array], Any]
+    result: Callable[[Any, Array], Any]
+    report: Callable[[Array], None] = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    every: int = eqx.field(static=True)
+
+    def advance(self, state: Any, number: Array, block: int) -> Any:
+        """The state after a block of steps, from that before it."""
+
+        # Of steps that are reversed together, the results of transforms are stored, and the products taken again.
+        step = jax.checkpoint(lambda *arguments: self.step(*arguments), policy=_is_operator, prevent_cse=False)
+
+        def one(state: Any, i: Array) -> tuple[Any, None]:
+            return step(state, number * block + i), None
+
+        if block == 1:
+            return step(state, number)
+        return lax.scan(
+            one, state, jnp.arange(block, dtype=number.dtype), unroll=int(__import__("os").environ.get("UNROLL", "1"))
+        )[0]
+
+
+class Plan(NamedTuple):
+    """How a derivative uses its memory: it reverses `block` steps at a time, and has `places` for stored states."""
+
+    block: int
+    places: int
+
+
+def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Plan]) -> tuple[Any, Any]:
+    """The last state of a chain that starts with the state `first`, and the stacked results.
+
+    The derivative follows `plan(chain, first, perturbed)`, where `perturbed` says by what is differentiated.
+    """
+
+    @eqx.filter_custom_vjp
+    def run(arguments: tuple[Chain, Any]) -> tuple[Any, Any]:
+        chain, first = arguments
+        last, _, results = _forward(chain, first, Plan(chain.every, 2))
+        return last, results
+
+    def run_forward(perturbed: Any, arguments: tuple[Chain, Any]) -> tuple[Any, Any]:
+        chain, first = arguments
+        chosen = plan(chain, first, perturbed[0])
+        last, stored, results = _forward(chain, first, chosen)
+        return (last, results), (last, stored, chosen, perturbed[0])
+
+    def run_backward(residuals: Any, cotangents: Any, perturbed: Any, arguments: tuple[Chain, Any]) -> Any:
+        del perturbed  # its leaves have become arrays
+        (last, stored, chosen, perturbed), (chain, _) = residuals, arguments
+        return _backward(chain, last, stored, chosen, perturbed, cotangents)
+
+    run.def_fwd(run_forward)
+    run.def_bwd(run_backward)
+    at = jnp.zeros((), jnp.int32)
+    closed = eqx.filter_closure_convert(chain.step, first, at), eqx.filter_closure_convert(chain.result, first, at)
+    return run((Chain(*closed, chain.report, chain.steps, chain.every), first))
+
+
+def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
+    """The last state, the stored states, and the results."""
+    spans, blocks = chain.steps // chain.every, chain.every // plan.block
+    places = binomial_schedule(spans * blocks, plan.places).first
+
+    def one(carry: Any, row: Any) -> tuple[Any, None]:
+        state, stored = carry
+        number, place = row
+        return (chain.advance(state, number, plan.block), _write(stored, place, state)), None
+
+    def span(carry: Any, row: Any) -> tuple[Any, Any]:
+        rows, n = row
+        (state, stored), _ = lax.scan(one, carry, rows)
+        chain.report(n)
+        return (state, stored), chain.result(state, n)
+
+    rows = jnp.arange(spans * blocks, dtype=jnp.int32), jnp.asarray(places)
+    rows = jax.tree.map(lambda row: row.reshape(spans, blocks), rows)
+    stored = jax.tree.map(lambda x: lax.broadcast(x, (plan.places,)), first)
+    (last, stored), results = lax.scan(span, (first, stored), (rows, jnp.arange(1, spans + 1, dtype=jnp.int32)))
+    return last, stored, results
+
+
+def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, cotangents: Any) -> Any:
+    """The cotangents of the chain, where it is perturbed, and of its first state."""
+    spans, blocks = chain.steps // chain.every, chain.every // plan.block
+    schedule = binomial_schedule(spans * blocks, plan.places)
+    moves = jax.tree.map(jnp.asarray, (schedule.blocks, schedule.sources, schedule.targets))
+    varied, fixed = eqx.partition(chain, perturbed)
+    of_last, of_results = cotangents
+
+    def pull(function: Callable[[Chain, Any], Any], state: Any, cotangent: Any) -> tuple[Any, Any]:
+        """The cotangents of the chain and the state, from that of what the function returns."""
+        numbers, rest = eqx.partition(state, eqx.is_inexact_array)
+
+        def differentiable(varied: Any, numbers: Any) -> Any:
+            return eqx.filter(function(eqx.combine(varied, fixed), eqx.combine(numbers, rest)), eqx.is_inexact_array)
+
+        value, pullback = jax.vjp(differentiable, varied, numbers)
+        return pullback(_materialised(value, cotangent))
+
+    def pull_result(n: Array, state: Any, pulled: Any) -> Any:
+        cotangent = jax.tree.map(lambda x: x[n - 1], of_results)
+        return jax.tree.map(jnp.add, pulled, pull(lambda chain, state: chain.result(state, n), state, cotangent))
+
+    def reverse(carry: Any, row: Any) -> tuple[Any, None]:
+        stored, (total, cotangent) = carry
+        number, start, stop, top = row
+
+        def move(i: Array, stored: Any) -> Any:
+            block, source, target = (column[i] for column in moves)
+            return _write(stored, target, chain.advance(_read(stored, source), block, plan.block))
+
+        if schedule.blocks.size:
+            stored = lax.fori_loop(start, stop, move, stored)
+        state = _read(stored, top)
+        own, cotangent = pull(lambda chain, state: chain.advance(state, number, plan.block), state, cotangent)
+        pulled = jax.tree.map(jnp.add, total, own), cotangent
+        if jax.tree.leaves(of_results):
+            n = number // blocks
+            seen = (number % blocks == 0) & (n > 0)
+            pulled = lax.cond(seen, pull_result, lambda n, state, pulled: pulled, n, state, pulled)
+        return (stored, pulled), None
+
+    pulled = jax.tree.map(jnp.zeros_like, varied), _materialised(eqx.filter(last, eqx.is_inexact_array), of_last)
+    if jax.tree.leaves(of_results):
+        pulled = pull_result(jnp.asarray(spans, jnp.int32), last, pulled)
+    ends = [0, *schedule.ends[::-1].tolist()]
+    order = jnp.arange(spans * blocks, dtype=jnp.int32)[::-1]
+    rows = order, jnp.asarray(ends[:-1], jnp.int32), jnp.asarray(ends[1:], jnp.int32), jnp.asarray(schedule.tops[::-1])
+    (_, pulled), _ = lax.scan(reverse, (stored, pulled), rows)
+    return pulled
+
+
+def gradient(chain: Chain, first: Any, plan: Plan, perturbed: Any) -> Any:
+    """The cotangents of the chain and its first state, of half the sum of squares of all that it returns."""
+    last, stored, results = _forward(chain, first, plan)
+    return _backward(chain, last, stored, plan, perturbed, eqx.filter((last, results), eqx.is_inexact_array))
+
+
+def _read(stored: Any, place: Array) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), stored)
+
+
+def _write(stored: Any, place: Array, state: Any) -> Any:
+    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0), stored, state)
+
+
+def _materialised(value: Any, cotangent: Any) -> Any:
+    """The cotangent of `value`, with zeros where it is `None`."""
+    return jax.tree.map(lambda x, ct: jnp.zeros_like(x) if ct is None else ct, value, cotangent)
+
+
+def _is_operator(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name.startswith("distributed_operator")

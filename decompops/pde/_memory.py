@@ -1,0 +1,123 @@
+"""How much memory a derivative takes, and which plan of checkpoints makes the best of what there is."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._check import check_count
+from .._layout import Layout
+from .._sharding import struct_of
+from ._binomial import count_moves
+from ._checkpointing import Chain, Plan, gradient
+
+
+UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def check_memory(keep: Any) -> int | str:
+    """`keep`, after a check that it is a number of states, or of bytes with a unit."""
+    if not isinstance(keep, str):
+        return check_count("keep", keep)
+    _bytes_of_text(keep)
+    return keep
+
+
+def _bytes_of_text(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(\w+)\s*", text)
+    if match is None or match[2] not in UNITS:
+        units = ", ".join(UNITS)
+        raise ValueError(f"`keep` must be a number of states, or bytes with one of the units {units}; got {text!r}.")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def best_plan(chain: Chain, first: Any, perturbed: Any, keep: int | str, layout: Layout) -> Plan:
+    """The plan with the fewest moves whose compiled derivative takes at most the memory `keep` on each device.
+
+    The derivative of a few blocks is compiled to see what it takes. Each further place takes one state more.
+
+    - `layout`: how states lie on the devices.
+
+    Raises `ValueError` if the memory is too little.
+    """
+    state, *others = (
+        math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in _arrays(first)
+    )
+    budget, place = _bytes_of_text(keep) if isinstance(keep, str) else keep * state, state + sum(others)
+
+    def plan(block: int, scratch: float | int) -> Plan:
+        """The plan with as many places as fit, where that with two of them takes `scratch` bytes."""
+        return Plan(block, min(2 + math.floor((budget - scratch) / place), chain.steps // block + 1))
+
+    def moves(plan: Plan) -> float | int:
+        return plan.block * count_moves(chain.steps // plan.block, plan.places - 1) if plan.places > 1 else math.inf
+
+    least = _scratch_of_few(chain, first, perturbed, layout, 1)
+    single = plan(1, least)
+    if single.places < 2:
+        needed = f"{math.ceil(least / state)} states of {state / 1e6:.3g} MB"
+        raise ValueError(f"`keep` must be at least {needed}, which the derivative of a step takes; got {keep!r}.")
+    residuals = _residuals_of_step(chain, first, perturbed) * state
+    divisors = (n for n in range(1, chain.every + 1) if chain.every % n == 0)
+    block = min(divisors, key=lambda n: moves(plan(n, least + (n - 1) * residuals)))
+    if block == 1:
+        return single
+    return min(single, plan(block, _scratch_of_few(chain, first, perturbed, layout, block)), key=moves)
+
+
+def scratch_bytes(compiled: Any) -> int:
+    """What a compiled program takes on each device, beside its arguments and results."""
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def _arrays(state: Any) -> list[Any]:
+    """The arrays of numbers in a state: of a history the newest state, and what earlier ones have left."""
+    return [x for x in jax.tree.leaves(state) if eqx.is_inexact_array(x)]
+
+
+def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, block: int) -> int:
+    """The scratch memory that the derivative of a few blocks takes on each device, with two places.
+
+    There are enough blocks for each loop to have several iterations: XLA takes a loop of one iteration apart.
+    """
+    every = block * min(3, chain.every // block)
+    steps = every * min(3, chain.steps // chain.every)
+    chain, perturbed = (replace(each, steps=steps, every=every) for each in (chain, perturbed))
+    arrays, rest = eqx.partition((chain, first), eqx.is_array)
+
+    def derivative(arrays: Any) -> Any:
+        chain, first = eqx.combine(arrays, rest)
+        return gradient(chain, first, Plan(block, 2), perturbed)
+
+    def struct(x: Any, *, placed: bool) -> jax.ShapeDtypeStruct:
+        return struct_of(x, layout.sharding_of(x.shape) if placed and x.ndim else None, layout.mesh)
+
+    of_chain, of_first = arrays
+    structs = (
+        jax.tree.map(lambda x: struct(x, placed=False), of_chain),
+        jax.tree.map(lambda x: struct(x, placed=True), of_first),
+    )
+    return scratch_bytes(jax.jit(derivative).lower(structs).compile())
+
+
+def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
+    """What the derivative of a block stores for each further step, in states."""
+    varied, fixed = eqx.partition(chain, perturbed)
+    numbers, rest = eqx.partition(first, eqx.is_inexact_array)
+
+    def stored_bytes(block: int) -> int:
+        def pullback(varied: Any, numbers: Any) -> Any:
+            def advance(varied: Any, numbers: Any) -> Any:
+                state, number = eqx.combine(numbers, rest), jnp.zeros((), jnp.int32)
+                return eqx.filter(eqx.combine(varied, fixed).advance(state, number, block), eqx.is_inexact_array)
+
+            return jax.vjp(advance, varied, numbers)[1]
+
+        return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(pullback, varied, numbers)))
+
+    state = _arrays(first)[0]
+    return (stored_bytes(3) - stored_bytes(2)) / (state.size * state.dtype.itemsize)
