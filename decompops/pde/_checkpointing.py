@@ -28,17 +28,18 @@ class Chain(eqx.Module):
     def advance(self, state: Any, number: Array, block: int) -> Any:
         """The state after a block of steps, from that before it."""
 
-        # Of steps that are reversed together, the results of transforms are stored, and the products taken again.
-        step = jax.checkpoint(lambda *arguments: self.step(*arguments), policy=_is_operator, prevent_cse=False)
-
         def one(state: Any, i: Array) -> tuple[Any, None]:
-            return step(state, number * block + i), None
+            # Of steps that are reversed together, the results of transforms are stored, and products taken again.
+            step = jax.checkpoint(lambda *of: self.step(*of), policy=_makes_real_fields, prevent_cse=False)
+            return step(state, _index(number * block + i)), None
 
-        if block == 1:
-            return step(state, number)
-        return lax.scan(
-            one, state, jnp.arange(block, dtype=number.dtype), unroll=int(__import__("os").environ.get("UNROLL", "1"))
-        )[0]
+        steps = jnp.arange(block, dtype=jnp.int32)
+        return one(state, steps[0])[0] if block == 1 else lax.scan(one, state, steps)[0]
+
+    def closed(self, first: Any) -> "Chain":
+        """The same chain with all that its functions close over as leaves, to differentiate by."""
+        step, result = (eqx.filter_closure_convert(each, first, _index(0)) for each in (self.step, self.result))
+        return Chain(step, result, self.report, self.steps, self.every)
 
 
 class Plan(NamedTuple):
@@ -73,9 +74,8 @@ def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Pla
 
     run.def_fwd(run_forward)
     run.def_bwd(run_backward)
-    at = jnp.zeros((), jnp.int32)
-    closed = eqx.filter_closure_convert(chain.step, first, at), eqx.filter_closure_convert(chain.result, first, at)
-    return run((Chain(*closed, chain.report, chain.steps, chain.every), first))
+    first = jax.tree.map(lambda x: x if x.ndim else _index(x), first)
+    return run((chain.closed(first), first))
 
 
 def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
@@ -92,7 +92,7 @@ def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
         rows, n = row
         (state, stored), _ = lax.scan(one, carry, rows)
         chain.report(n)
-        return (state, stored), chain.result(state, n)
+        return (state, stored), chain.result(state, _index(n))
 
     rows = jnp.arange(spans * blocks, dtype=jnp.int32), jnp.asarray(places)
     rows = jax.tree.map(lambda row: row.reshape(spans, blocks), rows)
@@ -121,7 +121,9 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
 
     def pull_result(n: Array, state: Any, pulled: Any) -> Any:
         cotangent = jax.tree.map(lambda x: x[n - 1], of_results)
-        return jax.tree.map(jnp.add, pulled, pull(lambda chain, state: chain.result(state, n), state, cotangent))
+        return jax.tree.map(
+            jnp.add, pulled, pull(lambda chain, state: chain.result(state, _index(n)), state, cotangent)
+        )
 
     def reverse(carry: Any, row: Any) -> tuple[Any, None]:
         stored, (total, cotangent) = carry
@@ -158,6 +160,12 @@ def gradient(chain: Chain, first: Any, plan: Plan, perturbed: Any) -> Any:
     return _backward(chain, last, stored, plan, perturbed, eqx.filter((last, results), eqx.is_inexact_array))
 
 
+def _index(number: Array | int) -> Array:
+    """A number of a step, of one type: under `jax.set_mesh` JAX (0.10.2) takes counters of a loop for arrays on no
+    mesh, and what it scans over for arrays on that mesh."""
+    return jnp.arange(1, dtype=jnp.int32)[0] + number
+
+
 def _read(stored: Any, place: Array) -> Any:
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), stored)
 
@@ -171,5 +179,9 @@ def _materialised(value: Any, cotangent: Any) -> Any:
     return jax.tree.map(lambda x, ct: jnp.zeros_like(x) if ct is None else ct, value, cotangent)
 
 
-def _is_operator(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name.startswith("distributed_operator")
+def _makes_real_fields(primitive: Any, *operands: Any, **params: Any) -> bool:
+    """Whether a primitive of a step is a transform to real fields, which products are made of."""
+    if not primitive.name.startswith("distributed_operator"):
+        return False
+    # JAX (0.10.2) cannot store complex results: it fails with "reduce_precision does not accept dtype complex64".
+    return not jnp.issubdtype(params["call"].plan.result_dtype(operands[0].dtype), jnp.complexfloating)

@@ -53,7 +53,7 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
     def step(state, i):
         jax.debug.callback(lambda i: calls.append(int(i)), i)
-        return jnp.sin(state) + i
+        return jnp.sin(state) + i.astype(state.dtype)
 
     def loss(state):
         chain = Chain(step, lambda state, n: None, lambda n: None, 30, 30)
@@ -61,8 +61,9 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
     jax.block_until_ready(jax.jit(jax.grad(loss))(jnp.arange(3.0)))
     jax.effects_barrier()
-    moves = 24
-    assert len(calls) == 2 * (moves + 1 + 15)  # the last block is a move of the forward run only; each one is reversed
+    # The forward run goes on to the end of the last block. To reverse a block takes its steps once, and a second time
+    # all of them but transforms, which this step has none of.
+    assert len(calls) == 2 * (24 + 1 + 2 * 15)
 
 
 def kuramoto(order, kind="auto", sizes=(1, 1), shape=(8, 4, 4)):
@@ -72,7 +73,7 @@ def kuramoto(order, kind="auto", sizes=(1, 1), shape=(8, 4, 4)):
         equation = pde.KuramotoSivashinsky(fft, Box(12.0), scale=speed)
         return pde.SBDF(equation, dt, 2) if order is None else pde.ETDRK(equation, dt, order)
 
-    transform = make().equation.transform
+    transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]
     return make, transform(transform.decomposition.shard(random_field(shape)))
 
 
@@ -83,11 +84,11 @@ def random_cases(count):
         yield rng.choice([None, 1, 4]), every, every * rng.randint(1, 5), rng.choice(["auto", "explicit"])
 
 
-@pytest.mark.parametrize(("order", "every", "steps", "kind"), [*random_cases(6)])
+@pytest.mark.parametrize(("order", "every", "steps", "kind"), [*random_cases(4)])
 def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
     """By the state, a parameter, `dt`, the time and what an observation closes over."""
     make, u = kuramoto(order, kind, (2, 1))
-    transform = make().equation.transform
+    transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]
 
     def at_once(solver, u, t, weight):
         observe = lambda t, u: (weight * transform.inverse(u) + t, jnp.int32(3))
@@ -95,13 +96,13 @@ def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
         return last, seen[0]
 
     def one_by_one(solver, u, t, weight):
-        carried, seen = solver.start(u), []
-        for i in range(steps):
+        def step(carried, i):
             carried = solver.step(t + solver.dt * i, carried)
-            if (i + 1) % every == 0:
-                state = carried.state if order is None else carried
-                seen.append(weight * transform.inverse(state) + t + solver.dt * (i + 1))
-        return (carried.state if order is None else carried), jnp.stack(seen)
+            state = carried.state if order is None else carried
+            return carried, weight * transform.inverse(state) + t + solver.dt * (i + 1)
+
+        last, seen = jax.lax.scan(step, solver.start(u), jnp.arange(float(steps)))
+        return (last.state if order is None else last), seen[every - 1 :: every]
 
     def loss(inputs, run):
         u, speed, dt, t, weight = inputs
@@ -109,7 +110,7 @@ def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
         scales = jnp.arange(1.0, seen.shape[0] + 1)[:, None, None, None]
         return jnp.sum(jnp.abs(last) ** 2) + jnp.sum(scales * seen**2)
 
-    with jax.set_mesh(u.sharding.mesh):
+    with jax.set_mesh(u.sharding.mesh):  # pyright: ignore[reportAttributeAccessIssue]
         derivative = jax.jit(jax.value_and_grad(loss), static_argnums=1)
         inputs = u, 0.7, 0.1, 0.3, 1.5
         value, gradients = derivative(inputs, at_once)
@@ -153,7 +154,11 @@ def test_too_little_memory_and_what_is_no_memory_are_refused(plain):
     solver, u = vortices()
     with pytest.raises(ValueError, match=r"`keep` must be at least \d+ states of .* MB, .*; got 5"):
         jax.grad(energy(solver, 50, keep=5))(u)
-    for keep, error in [(0, "an integer of at least one"), ("3 apples", "bytes such as"), (2.5, "an integer")]:
+    for keep, error in [
+        (0, "an integer of at least one"),
+        ("3 apples", "bytes with one of the units kB"),
+        (2.5, "an integer"),
+    ]:
         with pytest.raises(ValueError, match=error):
             solver.rollout(u, 2, keep=keep)
 
@@ -191,7 +196,7 @@ def test_gradients_are_those_of_exponax():
         return jnp.sum(equation.fields(solver.rollout(equation.state(u), steps, keep=80)[0]) ** 3)
 
     def theirs(u):
-        return jnp.sum(exponax.repeat(stepper, steps)(u) ** 3)
+        return jnp.sum(exponax.repeat(stepper, steps)(u) ** 3)  # pyright: ignore[reportCallIssue]
 
     got, expected = (eqx.filter_jit(jax.grad(loss))(u) for loss in (ours, theirs))
     assert_close(got, expected)
