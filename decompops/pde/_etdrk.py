@@ -23,8 +23,8 @@ class ETDRK(AbstractIntegrator):
     """Exponential time differencing Runge–Kutta methods of order 1 to 4 (Cox & Matthews, J. Comput. Phys. 176, 2002).
 
     The linear part is integrated exactly, however stiff. The coefficients are as accurate as by the contour integrals
-    of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005), but cheap enough to be evaluated anew in each step, so that
-    nothing is stored. Everything can be differentiated by: the state, `dt`, and the parameters of the equation.
+    of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005), but cheap enough to be evaluated anew in each `step`, and
+    once in a `rollout`. Everything can be differentiated by: the state, `dt`, and the parameters of the equation.
 
     !!! example
 
@@ -106,9 +106,8 @@ def _method(order: Order, z: Array) -> Callable[[Array, Slope], Array]:
         start = slope(0.0, w)
         middle = slope(0.5, times(half, w) + times(half_one / 2, start))
         end = slope(1.0, times(whole, w) + times(one, 2 * middle - start))
-        return (
-            times(whole, w) + times(first_weight, start) + times(4 * two - 8 * three, middle) + times(last_weight, end)
-        )
+        middle = times(4 * two - 8 * three, middle)
+        return times(whole, w) + times(first_weight, start) + middle + times(last_weight, end)
 
     def fourth(w: Array, slope: Slope) -> Array:
         start = slope(0.0, w)

@@ -154,11 +154,7 @@ def test_too_little_memory_and_what_is_no_memory_are_refused(plain):
     solver, u = vortices()
     with pytest.raises(ValueError, match=r"`keep` must be at least \d+ states of .* MB, .*; got 5"):
         jax.grad(energy(solver, 50, keep=5))(u)
-    for keep, error in [
-        (0, "an integer of at least one"),
-        ("3 apples", "bytes with one of the units kB"),
-        (2.5, "an integer"),
-    ]:
+    for keep, error in [(0, "an integer of at least one"), ("3 apples", "bytes with one of the units kB")]:
         with pytest.raises(ValueError, match=error):
             solver.rollout(u, 2, keep=keep)
 
