@@ -21,7 +21,7 @@ def advance(
     Returns what is carried then, the number of steps that were made, and whether the next state is finite. If it is
     not, what is carried is the last state that is.
     """
-    like = state_of(carried)
+    like, advance_one = state_of(carried), solver.stepper(carried, args)
     real = like.real.dtype
 
     def goes_on(loop: tuple) -> Array:
@@ -30,7 +30,7 @@ def advance(
 
     def step(loop: tuple) -> tuple:
         i, carried, _ = loop
-        new = solver.step(cast(t, like) + cast(solver.dt, like) * (done + i).astype(real), carried, args)
+        new = advance_one(cast(t, like) + cast(solver.dt, like) * (done + i).astype(real), carried)
         finite = is_finite(new)
         return i + finite.astype(i.dtype), jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, carried), finite
 
