@@ -135,7 +135,7 @@ def energy(solver, steps, **options):
 
 
 @pytest.mark.parametrize(
-    ("steps", "keep", "every"), [(50, 45, None), (50, 120, None), (700, "2.5 MB", None), (700, 250, None), (96, 90, 8)]
+    ("steps", "keep", "every"), [(50, 45, None), (100, 120, None), (700, "2.5 MB", None), (700, 250, None), (96, 90, 8)]
 )
 def test_no_more_memory_is_taken_than_asked_for(steps, keep, every):
     solver, u = vortices(16)
