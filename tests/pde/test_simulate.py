@@ -160,7 +160,7 @@ def test_the_last_finite_state_is_kept(tmp_path):
     assert np.isfinite(error.state).all()
     steps = round(error.t / 0.5)
     expected, _ = solver.rollout(u, steps)
-    np.testing.assert_allclose(error.state, expected, rtol=1e-6)
+    assert_close(error.state, expected, 1e-6)
     assert not np.isfinite(solver.step(error.t, expected)).all()
     with io.Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.latest == steps
