@@ -1,0 +1,92 @@
+"""Load the main pages of the built site in headless Chromium, on a telephone's screen and on a desktop's.
+
+    python docs/tools/browser.py site --screenshots build/screenshots
+
+A page must not scroll sideways, must print no error to the console, and must load nothing from elsewhere. The search
+must find `HaloExchange`. Needs `playwright` and Chromium (`apt install chromium`).
+"""
+
+import argparse
+import functools
+import http.server
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+
+WIDTHS = (390, 1280)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Check the built site in a real browser.")
+    parser.add_argument("site", type=Path, help="the folder that mkdocs has built")
+    parser.add_argument("--screenshots", type=Path, required=True, help="the folder for screenshots")
+    args = parser.parse_args()
+    args.screenshots.mkdir(parents=True, exist_ok=True)
+    paths = sorted(path.parent.relative_to(args.site).as_posix() for path in args.site.rglob("index.html"))
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        address = serve(args.site)
+        faults = [fault for path in paths for fault in check_page(browser, address, path, args.screenshots)]
+        faults += check_search(browser, address)
+        browser.close()
+    print(*faults, f"{len(paths)} pages, {len(WIDTHS)} widths, {len(faults)} faults", sep="\n")
+    sys.exit(bool(faults))
+
+
+def serve(site: Path) -> str:
+    """Serve a folder from a thread, and return its address."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format, *args):
+            """Print nothing for each request."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/"
+
+
+def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> list[str]:
+    """What is wrong with a page, at each width."""
+    faults = []
+    for width in WIDTHS:
+        page, seen = open_page(browser, address + ("" if path == "." else f"{path}/"), width)
+        scroll = page.evaluate("document.documentElement.scrollWidth")
+        if scroll > width:
+            seen.append(f"it is {scroll} pixels wide")
+        name = "home" if path == "." else path.replace("/", "-")
+        page.screenshot(path=screenshots / f"{name}-{width}.png")
+        page.close()
+        faults += [f"/{path} at {width} pixels: {fault}" for fault in seen]
+    return faults
+
+
+def open_page(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
+    """A loaded page, and the list of faults that the browser adds to."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    faults: list[str] = []
+    # The theme asks the repository's host for its latest release, which is not part of the site.
+    page.route(lambda url: "127.0.0.1" not in url, lambda route: route.fulfill(status=200, json={}))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(url, wait_until="networkidle")
+    return page, faults
+
+
+def check_search(browser: Browser, address: str) -> list[str]:
+    page, faults = open_page(browser, address, 1280)
+    page.click("[data-md-component=search-query]")
+    page.type("[data-md-component=search-query]", "HaloExchange", delay=20)
+    page.wait_for_selector(".md-search-result__item", timeout=10_000)
+    if "HaloExchange" not in page.inner_text(".md-search-result__list"):
+        faults.append("the search does not find HaloExchange")
+    page.close()
+    return faults
+
+
+if __name__ == "__main__":
+    main()
