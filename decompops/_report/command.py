@@ -1,0 +1,153 @@
+"""The command `python -m decompops report`."""
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from .._config import resolve_backend
+from .hardware import cpu, usable_cores
+from .page import read, write_page
+from .run import Report, end_after
+from .scaling import powers_of_two
+from .sections import SECTIONS
+from .setting import Clock, Setting
+from .study import write_study
+
+
+# More virtual devices than this take long to compile for.
+_MOST_DEVICES = 8
+# Each launcher tells a process how many processes it has started.
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def add_report(commands: Any, sizes: Callable[[str], tuple[int, ...]], count: Callable[[str], int]) -> None:
+    """Add the command to the command line. `sizes` and `count` read one argument."""
+    parser = commands.add_parser("report", help="measure this machine: one JSON file, one page, and plots")
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("."), metavar="FOLDER", help="where the files go (default: here)")
+    add("--name", help="the name of the files (default: what the machine is)")
+    add("--minutes", type=float, default=10.0, help="after which the report ends at the latest (default: 10)")
+    names = ", ".join(SECTIONS)
+    add(
+        "--sections",
+        nargs="+",
+        choices=SECTIONS,
+        default=list(SECTIONS),
+        metavar="NAME",
+        help=f"{names} (default: all)",
+    )
+    add("--backend", help="the name of a backend, as `info` lists them (default: that of `dops.config`)")
+    add("--devices", type=count, help="CPU cores, and as many virtual devices (default: all cores, 8 devices at most)")
+    add("--shape", nargs="+", type=sizes, help="grids of the benchmarks: 64, 256x256x128 (default: 64 128 256)")
+    add("--strong", type=count, help="cells along each axis of the grid for strong scaling (default: 128)")
+    add("--weak", type=count, help="cells along each axis of a device's block for weak scaling (default: 64)")
+    add("--repeats", type=count, help="how often each contestant is timed (default: 5)")
+    add("--shared", action="store_true", help="others use the machine, too: the page then shows ratios, and no times")
+    add("--note", default="", help="a sentence for the page")
+    add("--json", action="store_true", help="print JSON to stdout, and write no files")
+    add(
+        "--from",
+        nargs="+",
+        type=Path,
+        dest="files",
+        metavar="FILE",
+        help="make the page of a JSON file, or a study of several",
+    )
+    parser.set_defaults(run=lambda options: _run(parser, options))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.files:
+        try:
+            return _render(options)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    if options.minutes <= 0:
+        parser.error(f"argument --minutes: must be positive; got {options.minutes}")
+    if options.shape and any(len(shape) not in (1, 3) for shape in options.shape):
+        parser.error(f"argument --shape: must have one size or three; got {options.shape}")
+    clock = Clock(60 * options.minutes)
+    try:
+        setting = _setting(options, clock)
+    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+        parser.error(str(error))
+    name = options.name or default_name(setting)
+    if not options.json:
+        options.out.mkdir(parents=True, exist_ok=True)
+    file = None if options.json else options.out / f"{name}.json"
+    report = Report(name, file, shared=options.shared, note=options.note)
+    timer = end_after(clock.left() + 20, report)
+    # Peers print to stdout, which may be for JSON alone.
+    with contextlib.redirect_stdout(sys.stderr):
+        report.run(setting, options.sections)
+    timer.cancel()
+    if jax.process_index() == 0:
+        if file is None:
+            print(report.text(), end="")
+        else:
+            write_page(read(file), options.out)
+            print(f"wrote {file} and {file.with_suffix('.md')}", file=sys.stderr)
+    return 1 if report.failed() else 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    reports = [read(file) for file in options.files]
+    options.out.mkdir(parents=True, exist_ok=True)
+    if len(reports) == 1:
+        write_page(reports[0], options.out)
+    else:
+        write_study(reports, options.out, options.name or "scaling")
+    return 0
+
+
+def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
+    """Start JAX, in one process or in those that a launcher has started."""
+    # Tests and scaling run in processes of their own, which need memory on the same GPU.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax.config.update("jax_enable_x64", True)
+    backend = resolve_backend(options.backend)
+    if options.devices and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.devices])
+    cores = usable_cores()
+    backend.start()
+    several = max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
+    with contextlib.suppress(RuntimeError):  # JAX is in use already, and keeps its devices.
+        jax.config.update("jax_num_cpu_devices", 1 if several else options.devices or min(cores, _MOST_DEVICES))
+    if several and not backend.launcher:
+        _connect()
+    devices = jax.devices()
+    if options.backend is None:
+        backend = resolve_backend(None, Mesh(np.array(devices), ("x",)))
+    backend.check(Mesh(np.array(devices), ("x",)))
+    alone_on_cpus = devices[0].platform == "cpu" and jax.process_count() == 1
+    children = powers_of_two(cores) if alone_on_cpus and options.devices is None else []
+    setting = Setting(devices, backend, child_counts=tuple(children), clock=clock)
+    given = {name: getattr(options, name) for name in ("strong", "weak", "repeats") if getattr(options, name)}
+    if options.shape:
+        shapes = [shape * 3 if len(shape) == 1 else shape for shape in options.shape]
+        given |= {"shapes": tuple(sorted(shapes, key=np.prod)), "small": min(shapes, key=np.prod)}
+    return dataclasses.replace(setting, **given)
+
+
+def _connect() -> None:
+    """Connect the processes, by what Slurm tells them, else over MPI."""
+    method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
+    jax.distributed.initialize(cluster_detection_method=method)
+
+
+def default_name(setting: Setting) -> str:
+    """What the machine is, in letters that file names may have."""
+    first = setting.devices[0]
+    kind = cpu().get("model", "cpu") if first.platform == "cpu" else first.device_kind
+    words = "".join(letter if letter.isalnum() else " " for letter in kind.lower()).split()
+    return "-".join([*words[:4], str(len(setting.devices))])

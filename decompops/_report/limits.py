@@ -1,0 +1,114 @@
+"""What memory and network allow, measured by copies and all-to-alls, and the share of it that each benchmark uses."""
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from .._bench.program import Contestant, memory_passes
+from .._bench.run import compare
+from .setting import Setting
+
+
+_PASSES = 4
+
+
+def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
+    """The bandwidths for blocks of several sizes, in bytes per second and device, and the shares of the benchmarks."""
+    found = setting.each(setting.block_bytes, lambda size: _bandwidths(size, setting))
+    measured = results.get("benchmarks", {}).get("data", {}).get("rows", [])
+    return {**found, "shares": [share for row in measured if (share := _share(row, found["rows"]))]}
+
+
+def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
+    """Bytes that are read and written in a copy, and bytes that are sent to others in an all-to-all."""
+    size = len(setting.devices)
+    length = max(block_bytes // (4 * size), 1) * size  # float32, in as many equal pieces as there are devices
+    moved = 2 * 4 * length * _PASSES
+    sent = 4 * length * (size - 1) / size
+    everyone = Mesh(np.array(setting.devices), ("x",))
+    alone = Mesh(np.array(jax.local_devices()[:1]), ("x",))
+    one = np.ones(())
+    entrants: list[tuple[str, Callable[[], Contestant], Any]] = [
+        ("copy_one", partial(memory_passes, alone, length, _PASSES), one),
+        ("copy_all", partial(memory_passes, everyone, length, _PASSES), one),
+    ]
+    if size > 1:
+        entrants.append(("all_to_all", partial(_all_to_all, everyone, length), one))
+    if setting.devices[0].platform == "cpu" and jax.process_count() > 1 and "mpi4py.MPI" in sys.modules:
+        entrants.append(("mpi_all_to_all", partial(_mpi_all_to_all, length), one))
+    rows = compare(iter(entrants), 0.0, setting.repeats)
+    found: dict[str, Any] = {"block_bytes": 4 * length}
+    for row in rows:
+        if row["failure"]:
+            raise RuntimeError(f"{row['name']}: {row['failure']}")
+        found[row["name"]] = (moved if row["name"].startswith("copy") else sent) / row["median_s"]
+    return found
+
+
+def _all_to_all(mesh: Mesh, length: int) -> Contestant:
+    """One all-to-all of XLA, of blocks of so many numbers."""
+    size = mesh.size
+    rows = np.arange(size * size, dtype=np.float32)
+    sharding = NamedSharding(mesh, P("x"))
+    fill = jax.jit(lambda: jnp.broadcast_to(rows[:, None], (size * size, length // size)), out_shardings=sharding)
+    x = fill()
+
+    def exchange(block: jax.Array) -> jax.Array:
+        return lax.all_to_all(block, "x", 0, 0, tiled=True)
+
+    call = jax.jit(jax.shard_map(exchange, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+
+    def collect(result: jax.Array) -> np.ndarray:
+        """1 where every piece has come from the right device, else 0."""
+        right = rows.reshape(size, size).T.reshape(-1, 1)
+        return np.asarray(jnp.all(result == right)).astype(float)
+
+    return Contestant(lambda: call(x), collect)
+
+
+def _mpi_all_to_all(length: int) -> Contestant:
+    """One all-to-all of MPI, without JAX."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    sent = np.full((world.size, length // world.size), world.rank, np.float32)
+    received = np.empty_like(sent)
+
+    def run() -> np.ndarray:
+        world.Alltoall(sent, received)
+        return received
+
+    def collect(result: np.ndarray) -> np.ndarray:
+        return np.asarray(float((result == np.arange(world.size)[:, None]).all()))
+
+    return Contestant(run, collect)
+
+
+def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The time that memory and network need at least, over the time of a benchmark.
+
+    The limits are those for the block that is nearest in size. Both times are added: a program that overlaps them may
+    take less than their sum.
+    """
+    ours = row["contestants"][0]
+    if not bandwidths or not ours["median_s"]:
+        return None
+    program = row["program"]
+    limit = min(bandwidths, key=lambda one: abs(math.log(one["block_bytes"] / program["block_bytes"])))
+    network = max(limit.get("all_to_all", 0.0), limit.get("mpi_all_to_all", 0.0))
+    memory_s = sum(program["least_bytes_per_fft_pass"]) / limit["copy_all"]
+    network_s = program["least_communicated_bytes"] / network if network else 0.0
+    return {
+        **{name: row[name] for name in ("operator", "shape", "mesh", "dtype")},
+        "limit_block_bytes": limit["block_bytes"],
+        "memory": memory_s / ours["median_s"],
+        "network": network_s / ours["median_s"],
+    }

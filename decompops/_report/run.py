@@ -1,0 +1,115 @@
+"""Runs the sections of a report within a time limit, and writes their results."""
+
+import datetime
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from .hardware import private_names
+from .sections import SECTIONS
+from .setting import Setting, first_line
+
+
+SCHEMA = 1
+
+
+class Report:
+    """The results of a run, and the file that they are written to after each section; `None` for no file."""
+
+    def __init__(self, name: str, file: Path | None, **about: Any):
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        self.content: dict[str, Any] = {"schema": SCHEMA, "name": name, "date": date, **about, "sections": {}}
+        self._file = file
+        self._lock = threading.Lock()
+
+    def run(self, setting: Setting, names: Iterable[str]) -> None:
+        """Run sections one after the other. A section that fails is recorded, and the others still run."""
+        sections = self.content["sections"]
+        left = {name: SECTIONS[name][1] for name in SECTIONS if name in names}
+        while left:
+            name = next(iter(left))
+            setting.clock.begin(left[name] / sum(left.values()))
+            del left[name]
+            start, data, error = time.monotonic(), {}, None
+            sections[name] = {"seconds": None, "error": "it did not end within the time limit", "data": data}
+            try:
+                data = SECTIONS[name][0](setting, sections)
+            except Exception as problem:
+                error = first_line(problem)
+            errors = _of_all_processes(error)
+            seconds = round(time.monotonic() - start, 1)
+            sections[name] = {"seconds": seconds, "error": errors, "data": data}
+            if jax.process_index() == 0:
+                print(f"{name:10} {seconds:6.1f} s  {errors or ''}", file=sys.stderr, flush=True)
+            self.write()
+
+    def write(self) -> None:
+        """Replace the file, in process 0."""
+        if self._file is None or jax.process_index() > 0:
+            return
+        with self._lock:
+            part = self._file.with_suffix(".part")
+            part.write_text(self.text())
+            os.replace(part, self._file)
+
+    def text(self) -> str:
+        """The report as JSON."""
+        return json.dumps(without_private_names(self.content), indent=1, default=_plain) + "\n"
+
+    def failed(self) -> bool:
+        """Whether a section, a check of the self-test or a test failed."""
+        sections = self.content["sections"].values()
+        return any(section["error"] or section["data"].get("failed") for section in sections)
+
+
+def end_after(seconds: float, report: Report) -> threading.Timer:
+    """End the process after so many seconds, whatever it does, with what the report has by then."""
+
+    def end() -> None:
+        report.write()
+        print(f"decompops: the report was ended after {seconds:.0f} s", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> Any:
+    """The same report without names of hosts and without folders: a path keeps its last part only."""
+    names = tuple(private_names()) if names is None else names
+    if isinstance(value, dict):
+        return {key: without_private_names(one, names) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_private_names(one, names) for one in value]
+    if not isinstance(value, str):
+        return value
+    for name in names:
+        value = re.sub(rf"\b{re.escape(name)}\b", "host", value)
+    return re.sub(r"(?<![\w.:/])~?/(?:[^\s/:;,'\"]+/)+", "", value)
+
+
+def _of_all_processes(error: str | None) -> str | None:
+    """The errors of a section, which any process may have had."""
+    failed = multihost_utils.process_allgather(np.array(error is not None)).ravel()
+    if error or not failed.any():
+        return error
+    return f"it failed in process {int(np.argmax(failed))}"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold in place of a value of NumPy."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a report must hold plain values; got {value!r}")

@@ -1,0 +1,29 @@
+"""The sections of a report, in the order in which they run."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .correctness import accuracy, selftest
+from .gpu_tests import tests
+from .hardware import hardware
+from .limits import limits
+from .scaling import scaling
+from .setting import Setting
+from .software import software
+from .speed import benchmarks, memory
+
+
+# Each takes the setting and the results of the sections before it.
+Section = Callable[[Setting, dict[str, Any]], dict[str, Any]]
+# With their shares of the time. What a section does not use goes to those after it.
+SECTIONS: dict[str, tuple[Section, float]] = {
+    "hardware": (hardware, 0.5),
+    "software": (software, 0.5),
+    "selftest": (selftest, 3),
+    "accuracy": (accuracy, 2),
+    "memory": (memory, 1),
+    "benchmarks": (benchmarks, 6),
+    "limits": (limits, 1),
+    "scaling": (scaling, 4),
+    "tests": (tests, 3),
+}

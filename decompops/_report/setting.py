@@ -1,0 +1,105 @@
+"""What all sections of a report are given: devices, sizes, and the time that is left."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from .._backend.base import AbstractBackend
+
+
+Shape = tuple[int, int, int]
+
+
+class Clock:
+    """The time that a report may take, shared out between its sections."""
+
+    def __init__(self, seconds: float):
+        self.end = time.monotonic() + seconds
+        self.begin(1.0)
+
+    def begin(self, share: float) -> None:
+        """Give a section its share of the time that is left."""
+        self._last, self._longest = time.monotonic(), 0.0
+        self._section_end = self._last + share * (self.end - self._last)
+
+    def left(self) -> float:
+        """The seconds that the section still has."""
+        return max(self._section_end - time.monotonic(), 0.0)
+
+    def allows(self) -> bool:
+        """Whether there is time for one more case, which may take twice as long as the longest one so far.
+
+        Process 0 decides for all processes, so that all run the same cases.
+        """
+        now = time.monotonic()
+        self._longest, self._last = max(self._longest, now - self._last), now
+        mine = self.left() > 2 * self._longest
+        return bool(multihost_utils.process_allgather(np.array(mine)).ravel()[0])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What sections of a report run on.
+
+    - `shapes`: the grids of the benchmarks, the smallest one first.
+    - `small`: the grid for accuracy and memory.
+    - `strong`: the cells along each axis of the grid for strong scaling; `weak`: those of the block that each device
+        has in weak scaling.
+    - `block_bytes`: the sizes of the blocks whose copies and all-to-alls are timed.
+    - `child_counts`: the numbers of CPU cores for which a process of its own measures scaling; empty for none.
+    """
+
+    devices: list
+    backend: AbstractBackend
+    shapes: tuple[Shape, ...] = ((64,) * 3, (128,) * 3, (256,) * 3)
+    small: Shape = (48, 48, 48)
+    strong: int = 128
+    weak: int = 64
+    block_bytes: tuple[int, ...] = (2**20, 2**23, 2**26)
+    repeats: int = 5
+    child_counts: tuple[int, ...] = ()
+    clock: Clock = field(default_factory=lambda: Clock(600))
+
+    @property
+    def mesh_sizes(self) -> tuple[int, int]:
+        """The mesh of all devices, as square as possible."""
+        return near_square(len(self.devices))
+
+    def each(self, cases: Iterable[Any], run: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Run each case for which there is time.
+
+        Returns the `rows` that `run` gives, the cases that `failed` with their errors, and the cases that were
+        `left_out` for lack of time.
+        """
+        found: dict[str, Any] = {"rows": [], "failed": [], "left_out": []}
+        for case in cases:
+            if not self.clock.allows():
+                found["left_out"].append(str(case))
+                continue
+            try:
+                found["rows"].append(run(case))
+            except Exception as error:  # the other cases are still worth running
+                found["failed"].append({"case": str(case), "error": first_line(error)})
+        return found
+
+
+def near_square(devices: int) -> tuple[int, int]:
+    """The sizes of a mesh of so many devices, as square as possible."""
+    rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
+    return rows, devices // rows
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says, after its type."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def gathered_numbers(*numbers: int) -> np.ndarray:
+    """These numbers of every process, of shape `(processes, len(numbers))`."""
+    return multihost_utils.process_allgather(np.array(numbers)).reshape(jax.process_count(), -1)
