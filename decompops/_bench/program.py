@@ -52,8 +52,8 @@ class Operand:
 
     @property
     def least_bytes(self) -> int:
-        """What one device must hold: its share without padding."""
-        if self.blocks is None:
+        """What one device must hold: its share without padding, but with halos."""
+        if self.blocks is None or self.blocks.has_halo:
             return self.block_bytes
         return round(math.prod(self.lead) * _share(self.blocks, self.dtype))
 

@@ -148,6 +148,8 @@ def _connect() -> None:
 def default_name(setting: Setting) -> str:
     """What the machine is, in letters that file names may have."""
     first = setting.devices[0]
-    kind = cpu().get("model", "cpu") if first.platform == "cpu" else first.device_kind
-    words = "".join(letter if letter.isalnum() else " " for letter in kind.lower()).split()
-    return "-".join([*words[:4], str(len(setting.devices))])
+    machine = f"{first.device_kind} {len(setting.devices)}"
+    if first.platform == "cpu":
+        machine = f"{cpu().get('model', 'cpu')} {usable_cores()} cores"
+    words = "".join(letter if letter.isalnum() else " " for letter in machine.lower()).split()
+    return "-".join(words)

@@ -1,4 +1,4 @@
-"""What the machine is, as far as it can be read without special rights. No names of hosts or users are read into the report."""
+"""What the machine is, as far as it can be read without special rights. Names of hosts and users stay out of it."""
 
 import os
 import platform

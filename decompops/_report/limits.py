@@ -24,7 +24,9 @@ def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
     """The bandwidths for blocks of several sizes, in bytes per second and device, and the shares of the benchmarks."""
     found = setting.each(setting.block_bytes, lambda size: _bandwidths(size, setting))
     measured = results.get("benchmarks", {}).get("data", {}).get("rows", [])
-    return {**found, "shares": [share for row in measured if (share := _share(row, found["rows"]))]}
+    share_memory = setting.devices[0].platform == "cpu" and jax.process_count() == 1
+    shares = (_share(row, found["rows"], share_memory=share_memory) for row in measured)
+    return {**found, "shares": [share for share in shares if share]}
 
 
 def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
@@ -92,11 +94,11 @@ def _mpi_all_to_all(length: int) -> Contestant:
     return Contestant(run, collect)
 
 
-def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
     """The time that memory and network need at least, over the time of a benchmark.
 
-    The limits are those for the block that is nearest in size. Both times are added: a program that overlaps them may
-    take less than their sum.
+    The limits are those for the block that is nearest in size. Within a process on CPUs, devices share memory: sending
+    is a copy there. A program that overlaps memory and network may take less than the sum of both times.
     """
     ours = row["contestants"][0]
     if not bandwidths or not ours["median_s"]:
@@ -104,6 +106,8 @@ def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]]) -> dict[str, A
     program = row["program"]
     limit = min(bandwidths, key=lambda one: abs(math.log(one["block_bytes"] / program["block_bytes"])))
     network = max(limit.get("all_to_all", 0.0), limit.get("mpi_all_to_all", 0.0))
+    if share_memory:
+        network = max(network, limit["copy_all"] / 2)
     memory_s = sum(program["least_bytes_per_fft_pass"]) / limit["copy_all"]
     network_s = program["least_communicated_bytes"] / network if network else 0.0
     return {

@@ -46,8 +46,8 @@ def _head(report: Results) -> list[str]:
     lines = [f"`python -m decompops report` made this page on {report['date']}, in {seconds / 60:.1f} minutes.", ""]
     if report["shared"]:
         lines += [
-            "**Others used this machine at the same time.** The page therefore shows ratios of times that were measured in turns,",
-            "and no absolute times. Repeated runs differ.",
+            "**Others used this machine at the same time.** The page therefore shows ratios of times that were",
+            "measured in turns, and no absolute times. Repeated runs differ.",
             "",
         ]
     return [*lines, report["note"], ""] if report["note"] else lines
@@ -115,8 +115,8 @@ def _accuracy(data: Results, report: Results, folder: Path) -> list[str]:
     operators = dict.fromkeys(row["operator"] for row in data["rows"])
     heads = ("operator", "float32, largest", "float32, rms", "float64, largest", "float64, rms")
     return [
-        f"Relative errors against NumPy and SciPy in float64, on a grid of {size_of(first['shape'])} cells and the mesh "
-        f"{size_of(first['mesh'])}. The largest error is relative to the largest value.",
+        f"Relative errors against NumPy and SciPy in float64, on a grid of {size_of(first['shape'])} cells and the "
+        f"mesh {size_of(first['mesh'])}. The largest error is relative to the largest value.",
         "",
         *table(heads, ([f"`{name}`", *errors(name, "float32"), *errors(name, "float64")] for name in operators)),
     ]

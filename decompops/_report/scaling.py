@@ -62,7 +62,7 @@ def powers_of_two(most: int) -> list[int]:
 def _points(counts: list[int], setting: Setting) -> Iterator[Point]:
     for count, operator in product(counts, _OPERATORS):
         for mesh in dict.fromkeys([(count, 1), near_square(count)]):
-            yield Point("strong", operator, (setting.strong,) * 3, mesh)
+            yield Point("strong", operator, (setting.strong, setting.strong, setting.strong), mesh)
             yield Point("weak", operator, (setting.weak * mesh[0], setting.weak * mesh[1], setting.weak), mesh)
 
 

@@ -1,6 +1,6 @@
 """The part of a page on scaling. The points may come from one report or from many."""
 
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,8 @@ def scaling_lines(points: list[Results], folder: Path, stem: str, *, shared: boo
 def _tables(kind: str, title: str, points: list[Results], shared: bool) -> list[str]:
     peers = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"][1:] if one["ratio"]))
     heads = ("operator", "devices", "processes", "nodes", "mesh", "grid", "" if shared else "ms")
-    heads += (
-        *(("speed-up",) if kind == "strong" else ()),
-        "efficiency",
-        *(f"ours / {name}" for name in peers),
-        "sent, MiB",
-    )
+    heads += ("speed-up", "efficiency") if kind == "strong" else ("efficiency",)
+    heads += (*(f"ours / {name}" for name in peers), "sent, MiB")
 
     def cells(point: Results) -> list[str]:
         base = _base(points, point["operator"])
@@ -70,7 +66,8 @@ def _tables(kind: str, title: str, points: list[Results], shared: bool) -> list[
     return [
         f"### {title}",
         "",
-        "Speed-up and efficiency compare with the fastest mesh of the fewest devices. The last column is what a device sends.",
+        "Speed-up and efficiency compare with the fastest mesh of the fewest devices. The last column is what a device",
+        "sends in one transform.",
         "",
         *table(heads, map(cells, timed)),
     ]
@@ -87,7 +84,7 @@ def _base(points: list[Results], operator: str) -> Results:
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Our speed and that of peers on each number of devices, each on its fastest mesh, relative to ours on the fewest."""
+    """Our speed and that of peers, each on its fastest mesh, relative to our speed on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))
@@ -97,19 +94,10 @@ def _drawn(points: list[Results], file: Path) -> list[str]:
         for ax, kind in zip(axes, _TITLES):
             mine = [point for point in points if point["kind"] == kind]
             counts = sorted({point["devices"] for point in mine})
-            for (color, name), (operator, style) in ((a, b) for a in enumerate(names) for b in _STYLES.items()):
-                best = {
-                    count: min(
-                        _time(one, name) for one in mine if (one["devices"], one["operator"]) == (count, operator)
-                    )
-                    for count in counts
-                    if any((one["devices"], one["operator"]) == (count, operator) for one in mine)
-                }
-                if best and min(best.values()) < float("inf"):
-                    base = _time(_base(mine, operator))
-                    speeds = [base / seconds for seconds in best.values()]
-                    ax.plot(list(best), speeds, f"o{style}C{color}", markersize=3, label=f"{name}, {operator}")
-            ideal = [count / counts[0] for count in counts] if kind == "strong" else [1.0] * len(counts)
+            for (number, name), (operator, style) in product(enumerate(names), _STYLES.items()):
+                if speeds := _speeds([point for point in mine if point["operator"] == operator], name):
+                    ax.plot(*zip(*speeds), f"o{style}C{number}", markersize=3, label=f"{name}, {operator}")
+            ideal = [count / counts[0] if kind == "strong" else 1.0 for count in counts]
             ax.plot(counts, ideal, ":k", linewidth=0.8, label="ideal")
             ax.set(xscale="log", xlabel="devices", title=f"{kind} scaling", xticks=counts)
             ax.set_xticks([], minor=True)
@@ -119,3 +107,13 @@ def _drawn(points: list[Results], file: Path) -> list[str]:
         axes[0].set_ylabel("speed relative to ours on the fewest devices")
         axes[0].legend(fontsize=6)
     return [f"![Scaling]({file.name})", ""]
+
+
+def _speeds(points: list[Results], name: str) -> list[tuple[int, float]]:
+    """The speeds of a contestant for one operator, with the numbers of devices."""
+    best: dict[int, float] = {}
+    for point in points:
+        if (seconds := _time(point, name)) < float("inf"):
+            best[point["devices"]] = min(seconds, best.get(point["devices"], seconds))
+    base = _time(_base(points, points[0]["operator"])) if points else 0.0
+    return [(count, base / seconds) for count, seconds in sorted(best.items())]

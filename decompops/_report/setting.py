@@ -57,7 +57,7 @@ class Setting:
 
     devices: list
     backend: AbstractBackend
-    shapes: tuple[Shape, ...] = ((64,) * 3, (128,) * 3, (256,) * 3)
+    shapes: tuple[Shape, ...] = ((64, 64, 64), (128, 128, 128), (256, 256, 256))
     small: Shape = (48, 48, 48)
     strong: int = 128
     weak: int = 64

@@ -1,5 +1,6 @@
 """The parts of a page on memory, benchmarks and limits."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,23 @@ def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
     if not data["rows"]:
         return []
     first = data["rows"][0]
+    names = ("arguments", "least_arguments", "results", "least_results", "scratch")
     heads = ("operator", "arguments", "at least", "results", "at least", "scratch", "all, over the least")
 
     def cells(row: Results) -> list[str]:
         held = row["arguments"] + row["results"] + row["scratch"]
         least = row["least_arguments"] + row["least_results"]
-        names = ("arguments", "least_arguments", "results", "least_results", "scratch")
         return [f"`{row['operator']}`", *(mib(row[name]) for name in names), ratio(held / least)]
 
     lines = [
-        f"What XLA's program holds on one device in MiB, on a grid of {size_of(first['shape'])} cells in {first['dtype']} and the "
-        f"mesh {size_of(first['mesh'])}. The least is what arguments and results need without padding.",
+        f"MiB that XLA's program holds on one device, on a grid of {size_of(first['shape'])} cells in "
+        f"{first['dtype']} and the mesh {size_of(first['mesh'])}.",
+        "The least is what arguments and results need without padding.",
         "",
         *table(heads, map(cells, data["rows"])),
     ]
-    if data["workspace_of_all_kernels"]:
-        lines += [
-            f"Compiled kernels hold {mib(data['workspace_of_all_kernels'])} MiB of their own, for all operators so far.",
-            "",
-        ]
+    if workspace := data["workspace_of_all_kernels"]:
+        lines += [f"Compiled kernels hold {mib(workspace)} MiB of their own, for all operators so far.", ""]
     return lines
 
 
@@ -46,23 +45,17 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
     heads = ("operator", "grid", "mesh", "" if report["shared"] else "ours, ms", *timed)
 
     def cells(row: Results) -> list[str]:
-        ours = row["contestants"][0]
-        own = None if report["shared"] else f"{1e3 * ours['median_s']:.3g}"
-        return [
-            f"`{row['operator']}`",
-            size_of(row["shape"]),
-            size_of(row["mesh"]),
-            own or "",
-            *(_ratios(row, name) for name in timed),
-        ]
+        own = "" if report["shared"] else f"{1e3 * row['contestants'][0]['median_s']:.3g}"
+        case = [f"`{row['operator']}`", size_of(row["shape"]), size_of(row["mesh"]), own]
+        return [*case, *(_ratios(row, name) for name in timed)]
 
-    file = folder / f"{report['name']}-benchmarks.svg"
+    first = data["rows"][0]
     return [
         "Our time over that of each peer: the ratio of the medians / of the fastest runs. Below 1 ours is faster.",
-        f"All contestants ran in turns, {data['rows'][0]['repeats']} times each, in {data['rows'][0]['dtype']} or the complex type of that precision.",
+        f"All contestants ran in turns, repeats: {first['repeats']}. The precision is that of {first['dtype']}.",
         "",
         *table(heads, map(cells, data["rows"])),
-        *_drawn(file, data["rows"], timed),
+        *_drawn(folder / f"{report['name']}-benchmarks.svg", data["rows"], timed),
         *_unusable(data["rows"], names),
     ]
 
@@ -70,45 +63,33 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
 def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
     """The bandwidths, and the share of them that the benchmarks use."""
     del folder
-    lines = []
-    if not report["shared"]:
-        heads = ("block, MiB", "copy on one device", "copy on all devices", "all-to-all of XLA", "all-to-all of MPI")
-        names = ("copy_one", "copy_all", "all_to_all", "mpi_all_to_all")
-        rows = ([mib(row["block_bytes"]), *(_rate(row.get(name)) for name in names)] for row in data["rows"])
-        lines += [
-            "GB/s for each device: read and written in a copy, sent to others in an all-to-all.",
-            "",
-            *table(heads, rows),
-        ]
+    exchanges = ("all-to-all of XLA", "all-to-all of MPI")
+    if report["shared"]:
+        lines = ["Ratios of bandwidths of each device.", ""]
+        heads = ("block, MiB", "copy on all devices / on one", *(f"{name} / copy" for name in exchanges))
+        values, text = _relative_rates, ratio
     else:
-        heads = (
-            "block, MiB",
-            "copy on all devices at once / on one",
-            "all-to-all of XLA / copy",
-            "all-to-all of MPI / copy",
-        )
-        rows = ([mib(row["block_bytes"]), *(ratio(value) for value in _relative_rates(row))] for row in data["rows"])
-        lines += ["Ratios of bandwidths of each device.", "", *table(heads, rows)]
-    if data["shares"]:
-        heads = ("operator", "grid", "mesh", "memory", "network", "sum")
-        rows = (
-            [
-                f"`{row['operator']}`",
-                *map(size_of, (row["shape"], row["mesh"])),
-                percent(row["memory"]),
-                percent(row["network"]),
-            ]
-            + [percent(row["memory"] + row["network"])]
-            for row in data["shares"]
-        )
-        lines += [
-            "The time that a benchmark needs at least for its memory and its messages, as a share of the time that it took. Each transform",
-            "of local lines must read and write its block once. The bandwidths are those of blocks of about the same size. The time",
-            "of a benchmark with no transform, such as a halo exchange, has no share for memory.",
-            "",
-            *table(heads, rows),
-        ]
-    return lines
+        lines = ["GB/s of each device: read and written in a copy, sent to others in an all-to-all.", ""]
+        heads = ("block, MiB", "copy on one device", "copy on all devices", *exchanges)
+        values, text = _rates, "{:.3g}".format
+    lines += table(heads, ([mib(row["block_bytes"]), *_texts(values(row), text)] for row in data["rows"]))
+    if not data["shares"]:
+        return lines
+    return [
+        *lines,
+        "The time that memory and messages need at least, as a share of the time of each benchmark:",
+        "",
+        *table(("operator", "grid", "mesh", "memory", "network", "sum"), map(_shares, data["shares"])),
+        "Each transform of local lines must read and write its block once. An operator without transforms, such as a",
+        "halo exchange, has no share for memory. The bandwidths are those of the block that is nearest in size. A",
+        "share above 100 % means that the data of the benchmark stayed in a cache, or that its parts overlapped.",
+        "",
+    ]
+
+
+def _shares(row: Results) -> list[str]:
+    parts = row["memory"], row["network"], row["memory"] + row["network"]
+    return [f"`{row['operator']}`", size_of(row["shape"]), size_of(row["mesh"]), *map(percent, parts)]
 
 
 def _named(row: Results, name: str) -> list[Results]:
@@ -162,11 +143,16 @@ def _drawn(file: Path, rows: list[Results], names: list[str]) -> list[str]:
 _PEERS = ("SciPy", "FFTW", "MKL", "jnp.fft", "jaxDecomp", "mpi4py-fft", "dtFFT", "exponax")
 
 
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e9:.3g}"
+def _rates(row: Results) -> list[float | None]:
+    names = ("copy_one", "copy_all", "all_to_all", "mpi_all_to_all")
+    return [row[name] / 1e9 if name in row else None for name in names]
 
 
 def _relative_rates(row: Results) -> list[float | None]:
-    exchange, by_mpi = row.get("all_to_all"), row.get("mpi_all_to_all")
-    copy = row["copy_all"]
-    return [copy / row["copy_one"], exchange and exchange / copy, by_mpi and by_mpi / copy]
+    copy, *exchanges = _rates(row)[1:]
+    relative = [row["copy_all"] / row["copy_one"]]
+    return [*relative, *(rate and copy and rate / copy for rate in exchanges)]
+
+
+def _texts(values: list[float | None], text: Callable[[float], str]) -> list[str]:
+    return ["" if value is None else text(value) for value in values]
