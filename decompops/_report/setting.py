@@ -59,8 +59,8 @@ class Setting:
     backend: AbstractBackend
     shapes: tuple[Shape, ...] = ((64, 64, 64), (128, 128, 128), (256, 256, 256))
     small: Shape = (48, 48, 48)
-    strong: int = 128
-    weak: int = 64
+    strong: int = 256
+    weak: int = 128
     block_bytes: tuple[int, ...] = (2**20, 2**23, 2**26)
     repeats: int = 5
     child_counts: tuple[int, ...] = ()
