@@ -29,8 +29,10 @@ def read(file: Path) -> Results:
 def write_page(report: Results, folder: Path) -> None:
     """Write the page `NAME.md`, and its plots where matplotlib is installed."""
     lines = [f"# Report: {report['name']}", "", *_head(report)]
-    for name, section in report["sections"].items():
-        title, body = _PARTS[name]
+    for name, (title, body) in _PARTS.items():
+        if name not in report["sections"]:
+            continue
+        section = report["sections"][name]
         lines += [f"## {title}", ""]
         if section["error"]:
             lines += [f"This section failed: `{section['error']}`.", ""]
@@ -56,12 +58,9 @@ def _head(report: Results) -> list[str]:
 def _missing(data: Results) -> list[str]:
     """What a section did not finish."""
     lines = [f"- Failed: {one['case']}: `{one['error']}`" for one in data.get("failed", [])]
-    lines += [f"- Not run, for lack of time: {_readable(case)}" for case in data.get("left_out", [])]
+    if left_out := data.get("left_out"):
+        lines.append(f"- Not run, for lack of time: {'; '.join(left_out)}.")
     return [*lines, ""] if lines else []
-
-
-def _readable(case: str) -> str:
-    return f"`{case}`" if "(" in case else case
 
 
 def _hardware(data: Results, report: Results, folder: Path) -> list[str]:
@@ -134,14 +133,15 @@ def _tests(data: Results, report: Results, folder: Path) -> list[str]:
     return [f"`pytest tests/gpu`: {counts or 'no result'}.", ""]
 
 
+# In the order of the page.
 _PARTS: dict[str, tuple[str, Callable[[Results, Results, Path], list[str]]]] = {
     "hardware": ("Machine", _hardware),
     "software": ("Software", _software),
     "selftest": ("Self-test", _selftest),
+    "tests": ("Tests on GPUs", _tests),
     "accuracy": ("Accuracy", _accuracy),
-    "memory": ("Memory", memory_lines),
     "benchmarks": ("Benchmarks", benchmark_lines),
     "limits": ("Limits of memory and network", limit_lines),
+    "memory": ("Memory", memory_lines),
     "scaling": ("Scaling", _scaling),
-    "tests": ("Tests on GPUs", _tests),
 }

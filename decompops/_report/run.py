@@ -29,7 +29,7 @@ class Report:
     def __init__(self, name: str, file: Path | None, **about: Any):
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
         self.content: dict[str, Any] = {"schema": SCHEMA, "name": name, "date": date, **about, "sections": {}}
-        self._file = file
+        self.file = file
         self._lock = threading.Lock()
 
     def run(self, setting: Setting, names: Iterable[str]) -> None:
@@ -55,12 +55,12 @@ class Report:
 
     def write(self) -> None:
         """Replace the file, in process 0."""
-        if self._file is None or jax.process_index() > 0:
+        if self.file is None or jax.process_index() > 0:
             return
         with self._lock:
-            part = self._file.with_suffix(".part")
+            part = self.file.with_suffix(".part")
             part.write_text(self.text())
-            os.replace(part, self._file)
+            os.replace(part, self.file)
 
     def text(self) -> str:
         """The report as JSON."""
@@ -77,7 +77,8 @@ def end_after(seconds: float, report: Report) -> threading.Timer:
 
     def end() -> None:
         report.write()
-        print(f"decompops: the report was ended after {seconds:.0f} s", file=sys.stderr, flush=True)
+        where = f"; its results so far are in {report.file}" if report.file else ""
+        print(f"decompops: the report was ended, because its time was up{where}", file=sys.stderr, flush=True)
         os._exit(1)
 
     timer = threading.Timer(seconds, end)

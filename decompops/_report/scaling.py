@@ -155,5 +155,5 @@ def _of_children(setting: Setting) -> dict[str, Any]:
     found = setting.each(setting.child_counts, child)
     for name in ("failed", "left_out"):
         found[name] += [entry for part in found["rows"] for entry in part[name]]
-    found["left_out"] = [f"{entry} cores" if entry.isdecimal() else entry for entry in found["left_out"]]
+    found["left_out"] = [f"all on {entry} cores" if entry.isdecimal() else entry for entry in found["left_out"]]
     return {**found, "rows": [point for part in found["rows"] for point in part["rows"]]}

@@ -22,8 +22,8 @@ SECTIONS: dict[str, tuple[Section, float]] = {
     "selftest": (selftest, 3),
     "accuracy": (accuracy, 2),
     "memory": (memory, 1),
+    "tests": (tests, 3),
+    "scaling": (scaling, 4),
     "benchmarks": (benchmarks, 6),
     "limits": (limits, 1),
-    "scaling": (scaling, 4),
-    "tests": (tests, 3),
 }

@@ -25,22 +25,27 @@ class Clock:
 
     def begin(self, share: float) -> None:
         """Give a section its share of the time that is left."""
-        self._last, self._longest = time.monotonic(), 0.0
-        self._section_end = self._last + share * (self.end - self._last)
+        self._past: list[tuple[float, float]] = []
+        now = time.monotonic()
+        self._section_end = now + share * (self.end - now)
 
     def left(self) -> float:
         """The seconds that the section still has."""
         return max(self._section_end - time.monotonic(), 0.0)
 
-    def allows(self) -> bool:
-        """Whether there is time for one more case, which may take twice as long as the longest one so far.
+    def allows(self, cost: float = 1.0) -> bool:
+        """Whether there is time for one more case, by the time of earlier ones that cost no more.
 
         Process 0 decides for all processes, so that all run the same cases.
         """
         now = time.monotonic()
-        self._longest, self._last = max(self._longest, now - self._last), now
-        mine = self.left() > 2 * self._longest
+        expected = max((seconds for past, seconds in self._past if past <= cost), default=0.0)
+        mine = now + expected < self._section_end
         return bool(multihost_utils.process_allgather(np.array(mine)).ravel()[0])
+
+    def record(self, cost: float, start: float) -> None:
+        """Remember a case that began at `start`."""
+        self._past.append((cost, time.monotonic() - start))
 
 
 @dataclass(frozen=True)
@@ -79,13 +84,16 @@ class Setting:
         """
         found: dict[str, Any] = {"rows": [], "failed": [], "left_out": []}
         for case in cases:
-            if not self.clock.allows():
-                found["left_out"].append(str(case))
+            cost = math.prod(getattr(case, "shape", ()))
+            if not self.clock.allows(cost):
+                found["left_out"].append(described(case))
                 continue
+            start = time.monotonic()
             try:
                 found["rows"].append(run(case))
             except Exception as error:  # the other cases are still worth running
-                found["failed"].append({"case": str(case), "error": first_line(error)})
+                found["failed"].append({"case": described(case), "error": first_line(error)})
+            self.clock.record(cost, start)
         return found
 
 
@@ -93,6 +101,18 @@ def near_square(devices: int) -> tuple[int, int]:
     """The sizes of a mesh of so many devices, as square as possible."""
     rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
     return rows, devices // rows
+
+
+def described(case: Any) -> str:
+    """A case in a few words: its kind, its operator, its grid and its mesh, as far as it has them."""
+    if not hasattr(case, "operator"):
+        return str(case)
+    words = (getattr(case, "kind", ""), case.operator, _by(case.shape), getattr(case, "dtype", ""))
+    return " ".join([*filter(None, words), "on mesh", _by(case.mesh)])
+
+
+def _by(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes))
 
 
 def first_line(error: Exception) -> str:
