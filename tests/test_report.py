@@ -237,9 +237,9 @@ def test_a_report_that_hangs_is_ended(monkeypatch, tmp_path):
 
 
 def test_names_and_folders_stay_out():
-    text = "node17.cluster: /home/someone/work/power.py:12 failed; see https://example.org/a/b and yz/zx"
+    text = "node17.cluster, 10.0.0.1:4711: /home/someone/work/power.py:12 failed; see https://example.org/a/b and yz/zx"
     found = without_private_names({"error": [text]}, ("node17",))
-    assert found == {"error": ["host.cluster: power.py:12 failed; see https://example.org/a/b and yz/zx"]}
+    assert found == {"error": ["host.cluster, address: power.py:12 failed; see https://example.org/a/b and yz/zx"]}
     assert without_private_names("XLA_FLAGS=--dump=/tmp/x/y", ()) == "XLA_FLAGS=--dump=y"
 
 
@@ -304,3 +304,20 @@ def test_two_processes(backend, section, tmp_path):
         assert {row["processes"] for row in rows} == {2}
         assert all(row["contestants"][0]["failure"] is None for row in rows)
     assert Path(tmp_path / "two.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--minutes", "0"], "--minutes: must be positive; got 0.0"),
+        (["--shape", "8x8"], "--shape: must have one size or three; got [(8, 8)]"),
+        (["--sections", "weather"], "--sections: invalid choice: 'weather'"),
+        (["--backend", "smoke"], "`backend` must be one of"),
+        (["--from", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
+    ],
+)
+def test_bad_options(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["report", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err

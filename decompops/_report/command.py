@@ -27,6 +27,8 @@ from .study import write_study
 
 # More virtual devices than this take long to compile for.
 _MOST_DEVICES = 8
+# Grids that are worth a GPU.
+_ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak": 256}
 # Each launcher tells a process how many processes it has started.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -49,9 +51,18 @@ def add_report(commands: Any, sizes: Callable[[str], tuple[int, ...]], count: Ca
     )
     add("--backend", help="the name of a backend, as `info` lists them (default: that of `dops.config`)")
     add("--devices", type=count, help="CPU cores, and as many virtual devices (default: all cores, 8 devices at most)")
-    add("--shape", nargs="+", type=sizes, help="grids of the benchmarks: 64, 256x256x128 (default: 64 128 256)")
-    add("--strong", type=count, help="cells along each axis of the grid for strong scaling (default: 256)")
-    add("--weak", type=count, help="cells along each axis of a device's block for weak scaling (default: 128)")
+    add(
+        "--shape",
+        nargs="+",
+        type=sizes,
+        help="grids of the benchmarks: 64, 256x256x128 (default: 64 128 256, on GPUs 128 256 512)",
+    )
+    add("--strong", type=count, help="cells along each axis of the grid for strong scaling (default: 256, on GPUs 512)")
+    add(
+        "--weak",
+        type=count,
+        help="cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)",
+    )
     add("--repeats", type=count, help="how often each contestant is timed (default: 5)")
     add("--shared", action="store_true", help="others use the machine, too: the page then shows ratios, and no times")
     add("--note", default="", help="a sentence for the page")
@@ -134,7 +145,8 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     alone_on_cpus = devices[0].platform == "cpu" and jax.process_count() == 1
     children = powers_of_two(cores) if alone_on_cpus and options.devices is None else []
     setting = Setting(devices, backend, child_counts=tuple(children), clock=clock)
-    given = {name: getattr(options, name) for name in ("strong", "weak", "repeats") if getattr(options, name)}
+    given: dict[str, Any] = dict(_ON_GPUS) if devices[0].platform == "gpu" else {}
+    given |= {name: getattr(options, name) for name in ("strong", "weak", "repeats") if getattr(options, name)}
     if options.shape:
         shapes = [shape * 3 if len(shape) == 1 else shape for shape in options.shape]
         given |= {"shapes": tuple(sorted(shapes, key=np.prod)), "small": min(shapes, key=np.prod)}

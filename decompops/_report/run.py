@@ -88,7 +88,7 @@ def end_after(seconds: float, report: Report) -> threading.Timer:
 
 
 def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> Any:
-    """The same report without names of hosts and without folders: a path keeps its last part only."""
+    """The same report without names and addresses of hosts and without folders: a path keeps its last part only."""
     names = tuple(private_names()) if names is None else names
     if isinstance(value, dict):
         return {key: without_private_names(one, names) for key, one in value.items()}
@@ -98,6 +98,7 @@ def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> A
         return value
     for name in names:
         value = re.sub(rf"\b{re.escape(name)}\b", "host", value)
+    value = re.sub(r"\b\d{1,3}(?:\.\d{1,3}){3}:\d+\b", "address", value)
     return re.sub(r"(?<![\w.:/])~?/(?:[^\s/:;,'\"]+/)+", "", value)
 
 
