@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from .._bench.program import Contestant, memory_passes
 from .._bench.run import compare
+from .._sharding import map_blocks
 from .setting import Setting
 
 
@@ -69,7 +70,7 @@ def _all_to_all(mesh: Mesh, length: int) -> Contestant:
         once = lambda _, block: lax.all_to_all(block, "x", 0, 0, tiled=True)
         return lax.fori_loop(0, _ROUNDS, once, block)
 
-    step = jax.jit(jax.shard_map(exchange, mesh=mesh, in_specs=P("x"), out_specs=P("x")), donate_argnums=0)
+    step = jax.jit(map_blocks(exchange, mesh, ("x",), P("x"), P("x")), donate_argnums=0)
 
     def run() -> jax.Array:
         nonlocal x

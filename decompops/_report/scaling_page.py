@@ -104,8 +104,10 @@ def _drawn(points: list[Results], file: Path) -> list[str]:
             ax.set_xticklabels(map(str, counts))
             if kind == "strong":
                 ax.set_yscale("log")
+                ax.yaxis.set_major_formatter("{x:g}")
+                ax.yaxis.set_minor_formatter("{x:g}")
         axes[0].set_ylabel("speed relative to ours on the fewest devices")
-        axes[0].legend(fontsize=6)
+        axes[1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return [f"![Scaling]({file.name})", ""]
 
 

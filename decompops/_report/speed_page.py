@@ -135,7 +135,8 @@ def _drawn(file: Path, rows: list[Results], names: list[str]) -> list[str]:
         ax.axhline(1, color="black", linewidth=0.8)
         ax.set(yscale="log", ylabel="our time / the peer's", xticks=range(len(labels)))
         ax.set_xticklabels(labels, rotation=90)
-        ax.legend(fontsize=7, ncols=2)
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return [f"![Our time over each peer's]({file.name})", ""]
 
 
