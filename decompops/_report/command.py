@@ -25,16 +25,16 @@ from .setting import Clock, Setting
 from .study import write_study
 
 
-# More virtual devices than this take long to compile for.
+# Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# Grids that are worth a GPU.
+# GPUs need larger grids than CPUs, to be busy.
 _ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak": 256}
-# Each launcher tells a process how many processes it has started.
+# The variables in which launchers tell a process how many processes there are.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def add_report(commands: Any, sizes: Callable[[str], tuple[int, ...]], count: Callable[[str], int]) -> None:
-    """Add the command to the command line. `sizes` and `count` read one argument."""
+    """Add the command to the command line. `sizes` and `count` parse an argument."""
     parser = commands.add_parser("report", help="measure this machine: one JSON file, one page, and plots")
     add = parser.add_argument
     add("--out", type=Path, default=Path("."), metavar="FOLDER", help="where the files go (default: here)")
@@ -100,7 +100,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     file = None if options.json else options.out / f"{name}.json"
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
-    # Peers print to stdout, which may be for JSON alone.
+    # Peers print to stdout. With `--json`, stdout must hold nothing but JSON.
     with contextlib.redirect_stdout(sys.stderr):
         report.run(setting, options.sections)
     timer.cancel()
@@ -124,8 +124,8 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
-    """Start JAX, in one process or in those that a launcher has started."""
-    # Tests and scaling run in processes of their own, which need memory on the same GPU.
+    """Start JAX in this process, and connect it to the other processes that a launcher has started."""
+    # The tests run in a process of their own, which needs memory on the same GPU.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax.config.update("jax_enable_x64", True)
     backend = resolve_backend(options.backend)
@@ -134,7 +134,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     cores = usable_cores()
     backend.start()
     several = max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
-    with contextlib.suppress(RuntimeError):  # JAX is in use already, and keeps its devices.
+    with contextlib.suppress(RuntimeError):  # JAX has started already, and keeps its devices.
         jax.config.update("jax_num_cpu_devices", 1 if several else options.devices or min(cores, _MOST_DEVICES))
     if several and not backend.launcher:
         _connect()
@@ -154,13 +154,13 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
 
 
 def _connect() -> None:
-    """Connect the processes, by what Slurm tells them, else over MPI."""
+    """Connect the processes of JAX. Slurm tells them where process 0 is; otherwise MPI does."""
     method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
     jax.distributed.initialize(cluster_detection_method=method)
 
 
 def default_name(setting: Setting) -> str:
-    """What the machine is, in letters that file names may have."""
+    """Return a file name that says what the machine is, such as `amd-epyc-2-cores`."""
     first = setting.devices[0]
     machine = f"{first.device_kind} {len(setting.devices)}"
     if first.platform == "cpu":

@@ -1,4 +1,4 @@
-"""The sections on whether results are right: the self-test, and the errors of every operator."""
+"""The sections on accuracy: the self-test, and the error of every operator."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +14,7 @@ from .._bench.task import Task
 from .setting import Setting
 
 
-# The solvers whose answers are exact on any grid: others have errors of discretization, too.
+# The solvers with an exact answer on every grid. Other solvers also have errors of discretization.
 _SOLVERS = (
     *("gradient", "navier-stokes", "etdrk2", "etdrk4", "fno", "fno-gradient"),
     *("poisson-centres", "poisson-cells"),
@@ -22,7 +22,7 @@ _SOLVERS = (
 
 
 def selftest(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """The checks of `python -m decompops selftest`, as far as there is time."""
+    """Run the checks of `python -m decompops selftest` until the time is up."""
     outcomes: list[_selftest.Outcome] = []
     stopped = False
     for outcome in _selftest.run(setting.backend, setting.devices):
@@ -43,7 +43,7 @@ def selftest(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """The relative error of each operator in both precisions, against NumPy and SciPy in float64."""
+    """Measure the relative error of each operator in both precisions, against NumPy and SciPy in float64."""
     operators = (*OPERATORS, *_SOLVERS)
     dtypes = ["float32", "float64"] if jax.config.read("jax_enable_x64") else ["float32"]
     grids = [(setting.small, setting.mesh_sizes)]

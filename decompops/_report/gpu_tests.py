@@ -1,4 +1,4 @@
-"""The tests in `tests/gpu`, run from the report where there is a GPU, pytest and a clone."""
+"""The section that runs `tests/gpu`. It needs a GPU, pytest and a clone."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from .software import PACKAGE
 
 
 def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """How many tests passed, and which did not; or why they were not run."""
+    """Run the tests, or say why they cannot run here."""
     folder = PACKAGE.parent / "tests" / "gpu"
     if setting.devices[0].platform != "gpu":
         return {"not_run": "JAX has no GPU here"}
@@ -28,8 +28,8 @@ def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_tests(folder: str, seconds: float) -> dict[str, Any]:
-    """Run pytest in a process of its own, for so many seconds at most."""
-    # The settings of the project need plugins, which a bare machine lacks.
+    """Run pytest on a folder in a process of its own, which is stopped after `seconds`."""
+    # The settings in pyproject.toml need plugins of pytest, which a bare machine may not have.
     plain = ["-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *plain, folder]
     try:

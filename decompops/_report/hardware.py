@@ -1,4 +1,4 @@
-"""What the machine is, as far as it can be read without special rights. Names of hosts and users stay out of it."""
+"""The section on the machine. It reads what needs no special rights, and no names of users."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ import jax
 from .setting import Setting, gathered_numbers
 
 
-# Labels of `lscpu`, and what the report calls them.
+# The labels that `lscpu` prints, with the names that the report uses.
 _CPU = {
     "Architecture": "architecture",
     "Model name": "model",
@@ -32,7 +32,7 @@ _GPU = ("name", "memory.total", "driver_version", "compute_cap", "clocks.max.sm"
 
 
 def hardware(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """CPUs, memory, GPUs, network, and how many processes and nodes take part."""
+    """Describe CPUs, memory, GPUs and network, and count processes and nodes."""
     model = zlib.crc32(cpu().get("model", "").encode())
     hosts, models = (set(column) for column in gathered_numbers(_host(), model).T.tolist())
     return {
@@ -52,7 +52,7 @@ def hardware(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def cpu() -> dict[str, str]:
-    """What `lscpu` says; where it is missing, what Python knows."""
+    """Describe the CPU by `lscpu`, or by Python where `lscpu` is missing."""
     lines = (line.partition(":") for line in output_of("lscpu").splitlines())
     found = {label.strip(): value.strip() for label, _, value in lines}
     if not found:
@@ -61,7 +61,7 @@ def cpu() -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """The CPU cores on which this process may run."""
+    """The number of CPU cores on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -71,7 +71,7 @@ def memory() -> dict[str, str]:
 
 
 def least_memory_of_a_process() -> float:
-    """The bytes for each process on the node that has the fewest. All processes call this."""
+    """Return the smallest memory of any node in bytes, divided by its processes. All processes must call this."""
     numbers = gathered_numbers(_host(), min(_memory_bytes().values(), default=8 * 2**30))
     hosts = numbers[:, 0].tolist()
     return min(count / hosts.count(host) for host, count in numbers.tolist())
@@ -87,7 +87,7 @@ def _memory_bytes() -> dict[str, int]:
 
 
 def gpus() -> dict[str, Any]:
-    """The GPUs that `nvidia-smi` lists, and how they are connected; empty if there are none."""
+    """Describe the GPUs that `nvidia-smi` lists, and their connections. The result is empty if there are none."""
     table = output_of("nvidia-smi", f"--query-gpu={','.join(_GPU)}", "--format=csv,noheader")
     rows = [dict(zip(_GPU, map(str.strip, line.split(",")))) for line in table.splitlines() if line.count(",") > 1]
     if not rows:
@@ -98,7 +98,7 @@ def gpus() -> dict[str, Any]:
 
 
 def network() -> list[str]:
-    """InfiniBand ports and Ethernet links, with their rates."""
+    """List InfiniBand ports and Ethernet links with their rates."""
     found = []
     for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")):
         if rate := text_of(port / "rate").strip():
@@ -111,9 +111,9 @@ def network() -> list[str]:
 
 
 def output_of(*command: str) -> str:
-    """What a program prints; nothing if it is missing or fails."""
+    """Return the output of a program, or an empty text if the program is missing or fails."""
     try:
-        # Programs translate their labels.
+        # In other locales, programs print translated labels.
         environment = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, env=environment)
     except (OSError, subprocess.TimeoutExpired):
@@ -122,7 +122,7 @@ def output_of(*command: str) -> str:
 
 
 def text_of(path: str | Path) -> str:
-    """The text of a file; nothing if it cannot be read."""
+    """Return the text of a file, or an empty text if the file cannot be read."""
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError):
@@ -136,5 +136,5 @@ def private_names() -> Sequence[str]:
 
 
 def _host() -> int:
-    """A checksum of the name of the host: it tells hosts apart, and the name stays out of the report."""
+    """Return a checksum of the host name. It tells hosts apart without naming them."""
     return zlib.crc32(socket.gethostname().encode())

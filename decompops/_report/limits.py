@@ -1,4 +1,4 @@
-"""What memory and network allow, measured by copies and all-to-alls, and the share of it that each benchmark uses."""
+"""The section on the limits of memory and network, and on the share of them that each benchmark uses."""
 
 import math
 import sys
@@ -18,12 +18,12 @@ from .._sharding import map_blocks
 from .setting import Setting
 
 
-# How often data are read and written, or exchanged, in one run. An odd number of exchanges moves the data.
+# The number of copies and of all-to-alls in one run. After an even number of all-to-alls the data would be back.
 _PASSES, _ROUNDS = 4, 3
 
 
 def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
-    """The bandwidths for blocks of several sizes, in bytes per second and device, and the shares of the benchmarks."""
+    """Measure bandwidths for several block sizes, in bytes per second and device, and compute the shares."""
     found = setting.each(setting.block_bytes, lambda size: _bandwidths(size, setting))
     measured = results.get("benchmarks", {}).get("data", {}).get("rows", [])
     share_memory = setting.devices[0].platform == "cpu" and jax.process_count() == 1
@@ -32,9 +32,9 @@ def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
-    """Bytes that are read and written in a copy, and bytes that are sent to others in an all-to-all."""
+    """Measure one block size. Copies count the bytes read and written, all-to-alls the bytes sent to other devices."""
     size = len(setting.devices)
-    length = max(block_bytes // (4 * size), 1) * size  # float32, in as many equal pieces as there are devices
+    length = max(block_bytes // (4 * size), 1) * size  # A multiple of the number of devices.
     moved = 2 * 4 * length * _PASSES
     sent = 4 * length * (size - 1) / size
     bytes_of_runs = {"copy_one": moved, "copy_all": moved, "all_to_all": _ROUNDS * sent, "mpi_all_to_all": sent}
@@ -59,7 +59,7 @@ def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
 
 
 def _all_to_all(mesh: Mesh, length: int) -> Contestant:
-    """All-to-alls of XLA, of blocks of so many numbers, in memory that is used again."""
+    """All-to-alls of XLA, of blocks of `length` float32 numbers, in memory that is reused."""
     size = mesh.size
     rows = np.arange(size * size, dtype=np.float32)
     sharding = NamedSharding(mesh, P("x"))
@@ -78,7 +78,7 @@ def _all_to_all(mesh: Mesh, length: int) -> Contestant:
         return x
 
     def collect(result: jax.Array) -> np.ndarray:
-        """1 where every piece has come from the right device, else 0."""
+        """Return 1 if every piece has come from the right device, else 0."""
         right = rows.reshape(size, size).T.reshape(-1, 1)
         return np.asarray(jnp.all(result == right)).astype(float)
 
@@ -86,7 +86,7 @@ def _all_to_all(mesh: Mesh, length: int) -> Contestant:
 
 
 def _mpi_all_to_all(length: int) -> Contestant:
-    """One all-to-all of MPI, without JAX."""
+    """One all-to-all of MPI without JAX, of blocks of `length` float32 numbers."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -104,10 +104,10 @@ def _mpi_all_to_all(length: int) -> Contestant:
 
 
 def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
-    """The time that memory and network need at least, over the time of a benchmark.
+    """Divide the least time for memory and for network by the time of a benchmark.
 
-    The limits are those for the block that is nearest in size. Within a process on CPUs, devices share memory: sending
-    is a copy there. A program that overlaps memory and network may take less than the sum of both times.
+    The bandwidths are those of the nearest block size. Within one process on CPUs, devices share memory, so sending is
+    a copy. A program that overlaps memory and network may take less than the sum of both times.
     """
     ours = row["contestants"][0]
     if not bandwidths or not ours["median_s"]:

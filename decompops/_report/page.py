@@ -1,4 +1,4 @@
-"""The page of a report, in Markdown, made from its JSON alone."""
+"""The page of a report in Markdown. It is made from the JSON alone."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Results = dict[str, Any]
 
 
 def read(file: Path) -> Results:
-    """The report in a JSON file. Raises `ValueError` if it has another schema than this version of decompops."""
+    """Read a report from a JSON file. Raises `ValueError` if it has another schema than this version of decompops."""
     try:
         report = json.loads(file.read_text())
     except json.JSONDecodeError as error:
@@ -56,7 +56,7 @@ def _head(report: Results) -> list[str]:
 
 
 def _missing(data: Results) -> list[str]:
-    """What a section did not finish."""
+    """List the cases of a section that failed or were left out."""
     lines = [f"- Failed: {one['case']}: `{one['error']}`" for one in data.get("failed", [])]
     if left_out := data.get("left_out"):
         lines.append(f"- Not run, for lack of time: {'; '.join(left_out)}.")
@@ -133,7 +133,7 @@ def _tests(data: Results, report: Results, folder: Path) -> list[str]:
     return [f"`pytest tests/gpu`: {counts or 'no result'}.", ""]
 
 
-# In the order of the page.
+# The title and the text of each section, in the order of the page.
 _PARTS: dict[str, tuple[str, Callable[[Results, Results, Path], list[str]]]] = {
     "hardware": ("Machine", _hardware),
     "software": ("Software", _software),

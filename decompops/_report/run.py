@@ -1,4 +1,4 @@
-"""Runs the sections of a report within a time limit, and writes their results."""
+"""Run the sections of a report within a time limit, and write their results."""
 
 import datetime
 import json
@@ -24,7 +24,7 @@ SCHEMA = 1
 
 
 class Report:
-    """The results of a run, and the file that they are written to after each section; `None` for no file."""
+    """The results of a run. They are written to `file` after each section, unless it is `None`."""
 
     def __init__(self, name: str, file: Path | None, **about: Any):
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -54,7 +54,7 @@ class Report:
             self.write()
 
     def write(self) -> None:
-        """Replace the file, in process 0."""
+        """Write the file again. Only process 0 writes."""
         if self.file is None or jax.process_index() > 0:
             return
         with self._lock:
@@ -63,17 +63,17 @@ class Report:
             os.replace(part, self.file)
 
     def text(self) -> str:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return json.dumps(without_private_names(self.content), indent=1, default=_plain) + "\n"
 
     def failed(self) -> bool:
-        """Whether a section, a check of the self-test or a test failed."""
+        """Return whether a section, one of its cases, or a test failed."""
         sections = self.content["sections"].values()
         return any(section["error"] or section["data"].get("failed") for section in sections)
 
 
 def end_after(seconds: float, report: Report) -> threading.Timer:
-    """End the process after so many seconds, whatever it does, with what the report has by then."""
+    """End the process after so many seconds, even if it hangs, and write the results so far."""
 
     def end() -> None:
         report.write()
@@ -88,7 +88,7 @@ def end_after(seconds: float, report: Report) -> threading.Timer:
 
 
 def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> Any:
-    """The same report without names and addresses of hosts and without folders: a path keeps its last part only."""
+    """Remove host names, addresses and folders from a report. A path keeps only its last part."""
     names = tuple(private_names()) if names is None else names
     if isinstance(value, dict):
         return {key: without_private_names(one, names) for key, one in value.items()}
@@ -103,7 +103,7 @@ def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> A
 
 
 def _of_all_processes(error: str | None) -> str | None:
-    """The errors of a section, which any process may have had."""
+    """Return the error of this process, or say which other process had an error."""
     failed = multihost_utils.process_allgather(np.array(error is not None)).ravel()
     if error or not failed.any():
         return error
@@ -111,7 +111,7 @@ def _of_all_processes(error: str | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold in place of a value of NumPy."""
+    """Convert a NumPy number for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a report must hold plain values; got {value!r}")

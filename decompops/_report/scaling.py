@@ -1,4 +1,4 @@
-"""Strong and weak scaling: the same transform on more and more devices."""
+"""The section on strong and weak scaling: the same transform on more and more devices."""
 
 import json
 import subprocess
@@ -23,9 +23,9 @@ from .._decomposition import Decomposition
 from .setting import Setting, Shape, near_square
 
 
-# The mode that all of the field is in.
+# The wavenumber of the plane wave that is transformed.
 _MODE = 3
-# The peers that run on several devices.
+# The peers that also run on several devices.
 _PEERS = ("jaxDecomp", "mpi4py-fft")
 _OPERATORS = ("fft", "rfft")
 
@@ -41,7 +41,7 @@ class Point:
 
 
 def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Points of strong and weak scaling.
+    """Measure points of strong and weak scaling.
 
     Several processes measure all their devices together. One process measures 1, 2, 4, ... of its GPUs. On CPUs, one
     process starts another one for each number of cores, because XLA's threads share all cores that a process may use.
@@ -55,7 +55,7 @@ def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def powers_of_two(most: int) -> list[int]:
-    """1, 2, 4, ... and `most`."""
+    """Return 1, 2, 4, ... and `most`."""
     return [*(2**i for i in range(most.bit_length()) if 2**i < most), most]
 
 
@@ -73,7 +73,7 @@ def _measured(point: Point, setting: Setting) -> dict[str, Any]:
     one = np.ones(())
 
     def checked(contestant: Contestant) -> Contestant:
-        """Compare block by block: no process could hold the spectrum of a large grid."""
+        """Compare the result block by block, because no process could hold the spectrum of a large grid."""
         return replace(contestant, collect=lambda result: one + error_of_blocks(result, u))
 
     def on(backend: AbstractBackend) -> tuple[Program, Any, Contestant]:
@@ -100,17 +100,17 @@ def _measured(point: Point, setting: Setting) -> dict[str, Any]:
 
 
 def plane_wave(shape: Shape, *, real: bool) -> np.ndarray:
-    """A wave along the first axis, as a view that takes memory for this axis only: grids may be larger than a node."""
+    """Return a wave along the first axis. The view takes memory for this axis only, so the grid may be very large."""
     angle = 2 * np.pi * _MODE * np.arange(shape[0]) / shape[0]
     wave = np.cos(angle).astype(np.float32) if real else np.exp(1j * angle).astype(np.complex64)
     return np.broadcast_to(wave[:, None, None], shape)
 
 
 def error_of_blocks(result: Any, u: np.ndarray) -> float:
-    """The largest error in the blocks of all processes, relative to the largest mode.
+    """Return the largest error in the blocks of all processes, relative to the largest mode.
 
-    `result` is the spectrum of `u`, a plane wave along the first axis: an array of JAX or one of mpi4py-fft. Of the
-    spectrum of a real field the first half counts, and padding does not count.
+    `result` is the spectrum of the plane wave `u`, an array of JAX or of mpi4py-fft. Padding does not count, nor does
+    the second half of the spectrum of a real field.
     """
     line = np.fft.fft(u[:, 0, 0].astype(complex)) * u.shape[1] * u.shape[2]
     lengths = (*u.shape[:2], u.shape[2] if np.iscomplexobj(u) else u.shape[2] // 2 + 1)
@@ -127,7 +127,7 @@ def error_of_blocks(result: Any, u: np.ndarray) -> float:
 
 
 def _blocks(result: Any) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-    """The blocks of this process, with their places."""
+    """Yield the blocks of this process with their places."""
     if isinstance(result, jax.Array):
         for shard in result.addressable_shards:
             yield shard.index, np.asarray(shard.data)
@@ -136,7 +136,7 @@ def _blocks(result: Any) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
 
 
 def _of_children(setting: Setting) -> dict[str, Any]:
-    """What processes with 1, 2, 4, ... cores measure, one after the other."""
+    """Collect the points of processes with 1, 2, 4, ... cores, which run one after the other."""
 
     def child(cores: int) -> dict[str, Any]:
         left = setting.clock.left()

@@ -16,7 +16,7 @@ _STYLES = {"fft": "-", "rfft": "--"}
 
 
 def with_machine(points: list[Results], report: Results) -> list[Results]:
-    """The points of a report, each with what it ran on."""
+    """Add the kind of machine and the number of nodes to each point of a report."""
     hardware = report["sections"].get("hardware", {}).get("data", {})
     software = report["sections"].get("software", {}).get("data", {})
     nodes, kind = hardware.get("nodes", 1), hardware.get("device_kind", "devices")
@@ -27,7 +27,7 @@ def with_machine(points: list[Results], report: Results) -> list[Results]:
 
 
 def scaling_lines(points: list[Results], folder: Path, stem: str, *, shared: bool) -> list[str]:
-    """Tables and a plot for each kind of machine among the points."""
+    """Make tables and a plot for each kind of machine."""
     lines = []
     points = sorted(points, key=lambda one: (one["machine"], one["kind"], one["operator"], one["devices"], one["mesh"]))
     for number, (machine, group) in enumerate(groupby(points, key=lambda one: one["machine"])):
@@ -78,13 +78,13 @@ def _time(point: Results, name: str = "decompops") -> float:
 
 
 def _base(points: list[Results], operator: str) -> Results:
-    """The fastest point of the fewest devices."""
+    """Return the fastest point on the fewest devices."""
     mine = [point for point in points if point["operator"] == operator]
     return min(mine, key=lambda point: (point["devices"], _time(point)))
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Our speed and that of peers, each on its fastest mesh, relative to our speed on the fewest devices."""
+    """Plot our speed and the speed of peers on their fastest meshes, relative to ours on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))
@@ -112,7 +112,7 @@ def _drawn(points: list[Results], file: Path) -> list[str]:
 
 
 def _speeds(points: list[Results], name: str) -> list[tuple[int, float]]:
-    """The speeds of a contestant for one operator, with the numbers of devices."""
+    """Return pairs of a number of devices and the speed of a contestant, for points of one operator."""
     best: dict[int, float] = {}
     for point in points:
         if (seconds := _time(point, name)) < float("inf"):

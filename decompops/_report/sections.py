@@ -13,9 +13,9 @@ from .software import software
 from .speed import benchmarks, memory
 
 
-# Each takes the setting and the results of the sections before it.
+# A section is a function of the setting and of the results of earlier sections.
 Section = Callable[[Setting, dict[str, Any]], dict[str, Any]]
-# With their shares of the time. What a section does not use goes to those after it.
+# Each section with its weight in the time that is left. Later sections get the time that a section does not use.
 SECTIONS: dict[str, tuple[Section, float]] = {
     "hardware": (hardware, 0.5),
     "software": (software, 0.5),

@@ -1,4 +1,4 @@
-"""What all sections of a report are given: devices, sizes, and the time that is left."""
+"""The devices, the sizes and the time limit that all sections of a report share."""
 
 import math
 import time
@@ -17,14 +17,14 @@ Shape = tuple[int, int, int]
 
 
 class Clock:
-    """The time that a report may take, shared out between its sections."""
+    """The time limit of a report and of its current section."""
 
     def __init__(self, seconds: float):
         self.end = time.monotonic() + seconds
         self.begin(1.0)
 
     def begin(self, share: float) -> None:
-        """Give a section its share of the time that is left."""
+        """Start a section, which may take this share of the time that is left."""
         self._past: list[tuple[float, float]] = []
         now = time.monotonic()
         self._section_end = now + share * (self.end - now)
@@ -34,7 +34,7 @@ class Clock:
         return max(self._section_end - time.monotonic(), 0.0)
 
     def allows(self, cost: float = 1.0) -> bool:
-        """Whether there is time for one more case, by the time of earlier ones that cost no more.
+        """Return whether there is time for one more case, judged by earlier cases that cost at most as much.
 
         Process 0 decides for all processes, so that all run the same cases.
         """
@@ -50,7 +50,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Setting:
-    """What sections of a report run on.
+    """What the sections of a report measure.
 
     - `shapes`: the grids of the benchmarks, the smallest one first.
     - `small`: the grid for accuracy and memory.
@@ -104,7 +104,7 @@ def near_square(devices: int) -> tuple[int, int]:
 
 
 def described(case: Any) -> str:
-    """A case in a few words: its kind, its operator, its grid and its mesh, as far as it has them."""
+    """Describe a case by its kind, operator, grid and mesh, as far as it has them."""
     if not hasattr(case, "operator"):
         return str(case)
     words = (getattr(case, "kind", ""), case.operator, _by(case.shape), getattr(case, "dtype", ""))
@@ -116,10 +116,10 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an exception says, after its type."""
+    """Return the type of an exception and the first line of its message."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def gathered_numbers(*numbers: int) -> np.ndarray:
-    """These numbers of every process, of shape `(processes, len(numbers))`."""
+    """Gather these numbers from all processes, as an array of shape `(processes, len(numbers))`."""
     return multihost_utils.process_allgather(np.array(numbers)).reshape(jax.process_count(), -1)

@@ -1,4 +1,4 @@
-"""Which versions a report is about."""
+"""The section on versions and settings."""
 
 import importlib.metadata
 import os
@@ -25,14 +25,14 @@ _PACKAGES = (
     "jax-cuda13-plugin",
     "jax-cuda12-plugin",
 )
-# What the benchmark times beside decompops.
+# The packages that the benchmark compares with.
 _PEERS = ("jaxdecomp", "mpi4py-fft", "pyfftw", "mkl_fft", "exponax", "dtfft-fftw-openmpi")
 # Variables of the environment that change what is measured.
 _VARIABLES = ("JAX_", "XLA_", "DECOMPOPS_", "OMP_NUM_THREADS", "MALLOC_", "NCCL_", "OMPI_MCA_btl", "OMPI_MCA_pml")
 
 
 def software(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Versions of packages, compilers and libraries, the backends that work here, and settings in the environment."""
+    """List versions, the backends that work here, and settings in the environment."""
     versions = {name: found for name in (*_PACKAGES, *_PEERS) if (found := _version(name))}
     compiler = output_of("c++", "--version").partition("\n")[0]
     others = {
@@ -54,7 +54,7 @@ def software(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the clone that decompops runs from, marked where files were changed since."""
+    """Return the commit of the clone that decompops runs from, marked if files have changed since."""
     if not (PACKAGE.parent / ".git").exists():
         return None
     git = ("git", "-C", str(PACKAGE.parent))

@@ -1,4 +1,4 @@
-"""The sections on time and memory: the benchmarks, and what compiled programs hold."""
+"""The sections on time and memory."""
 
 import math
 from dataclasses import asdict
@@ -10,15 +10,15 @@ from .hardware import least_memory_of_a_process
 from .setting import Setting, Shape
 
 
-# What is timed first, and what is timed with the time that is left.
+# These operators are timed first on all grids; the others follow while there is time.
 _FIRST, _THEN = ("fft", "rfft"), ("rfft+inverse", "transpose", "halo", "rfft-gradient", "navier-stokes", "etdrk4")
 _MEMORY = ("fft", "rfft", "rfft+inverse", "fft-gradient", "rfft-gradient", "transpose", "halo", "gradient")
 _MEMORY_OF_SOLVERS = ("navier-stokes", "etdrk4", "fno", "fno-gradient")
 
 
 def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Operators and a solver beside their peers, as `python -m decompops bench` times them."""
-    # Every process makes whole fields, about ten of them, and must leave half of the memory to others.
+    """Time operators and a solver beside their peers, as `python -m decompops bench` does."""
+    # Every process makes about ten whole fields. They may fill half of its memory.
     most_cells = least_memory_of_a_process() / 2 / (10 * 8)
     fitting = [shape for shape in setting.shapes if math.prod(shape) <= most_cells]
     selected = []
@@ -30,7 +30,7 @@ def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def memory(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """What the compiled program of each operator holds on a device, and the least that it must hold, in bytes."""
+    """Measure the bytes that each compiled program holds on a device, beside the least that it must hold."""
 
     def row(case: Case) -> dict[str, Any]:
         ours = problem_of(case, setting.devices, setting.backend).ours
@@ -50,6 +50,6 @@ def memory(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _applicable(operators: tuple[str, ...], shape: Shape, setting: Setting) -> list[str]:
-    """The benchmark refuses halos of blocks of different sizes."""
+    """Leave out halo exchanges where blocks differ in size, which the benchmark refuses."""
     even = not any(n % parts for n, parts in zip(shape, setting.mesh_sizes))
     return [operator for operator in operators if operator != "halo" or even]

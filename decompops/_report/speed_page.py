@@ -11,7 +11,7 @@ Results = dict[str, Any]
 
 
 def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """Arguments, results and scratch of each compiled program, beside the least."""
+    """Show arguments, results and scratch of each compiled program, beside the least."""
     del report, folder
     if not data["rows"]:
         return []
@@ -37,7 +37,7 @@ def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
 
 
 def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """Our time and its ratio to each peer's."""
+    """Show our time and its ratio to the time of each peer."""
     if not data["rows"]:
         return []
     names = list(dict.fromkeys(one["name"] for row in data["rows"] for one in row["contestants"][1:]))
@@ -61,7 +61,7 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
 
 
 def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """The bandwidths, and the share of them that the benchmarks use."""
+    """Show the bandwidths and the share of them that each benchmark uses."""
     del folder
     exchanges = ("all-to-all of XLA", "all-to-all of MPI")
     if report["shared"]:
@@ -105,7 +105,7 @@ def _ratios(row: Results, name: str) -> str:
 
 
 def _unusable(rows: list[Results], names: list[str]) -> list[str]:
-    """Why peers have no time, one line for each reason."""
+    """Say why peers have no time, one line for each reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for one in row["contestants"]:
@@ -121,7 +121,7 @@ def _unusable(rows: list[Results], names: list[str]) -> list[str]:
 
 
 def _drawn(file: Path, rows: list[Results], names: list[str]) -> list[str]:
-    """The ratios to all peers, drawn for each case."""
+    """Plot the ratios to all peers for each case."""
     peers = [name for name in names if name in _PEERS]
     if not peers:
         return []
@@ -140,7 +140,7 @@ def _drawn(file: Path, rows: list[Results], names: list[str]) -> list[str]:
     return [f"![Our time over each peer's]({file.name})", ""]
 
 
-# Contestants that are other libraries; the others are parts of ours, and limits.
+# The contestants that are other libraries.
 _PEERS = ("SciPy", "FFTW", "MKL", "jnp.fft", "jaxDecomp", "mpi4py-fft", "dtFFT", "exponax")
 
 

@@ -1,4 +1,4 @@
-"""Small pieces of Markdown and SVG that pages of reports are made of."""
+"""Tables, numbers and plots for the pages of reports."""
 
 import importlib
 import importlib.util
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """The lines of a table. A column whose cells are all empty is left out."""
+    """Return the lines of a table in Markdown, without columns that are empty."""
     rows = [[cell(value) for value in row] for row in rows]
     if not rows:
         return ["No results.", ""]
@@ -19,7 +19,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """The text of a cell; nothing for `None`."""
+    """Return the text of a cell, which is empty for `None`."""
     if value is None:
         return ""
     return str(value).replace("|", "\\|").replace("\n", " ")
@@ -34,7 +34,7 @@ def percent(value: float | None) -> str:
 
 
 def size_of(shape: Sequence[int]) -> str:
-    """A grid: 64³, or 64×64×32."""
+    """Format the sizes of a grid or a mesh, such as 64³ or 64×64×32."""
     return f"{shape[0]}³" if len(shape) == 3 and len(set(shape)) == 1 else "×".join(map(str, shape))
 
 
@@ -44,7 +44,7 @@ def mib(count: float | None) -> str:
 
 @contextmanager
 def plot(path: Path, columns: int = 1, width: float = 3.4) -> Iterator[Any]:
-    """Axes to draw on, saved as SVG; `None` where matplotlib is not installed."""
+    """Yield axes to draw on and save them as SVG; yield `None` where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         yield None
         return
