@@ -26,6 +26,7 @@ from ._bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, make_mesh, mea
 from ._bench.scaling import report_scaling
 from ._config import config, resolve_backend
 from ._registry import all_backends
+from ._report.command import add_report
 
 
 # What XLA's 64-bit sizes hold, and how many virtual devices it compiles for in reasonable time.
@@ -73,6 +74,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     scaling.add_argument("--ranks", nargs="+", type=_count, default=[64, 1024, 16384], help="(default: 64 1024 16384)")
     scaling.add_argument("--latency", type=float, help="microseconds from rank to rank (default: as measured here)")
     scaling.set_defaults(run=lambda options: _scaling(scaling, options))
+    add_report(commands, _sizes, _count)
     options = parser.parse_args(arguments)
     return options.run(options)
 

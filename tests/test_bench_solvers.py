@@ -93,8 +93,8 @@ def test_exponax_where_it_cannot_run(package, failure, monkeypatch):
 
 def test_of_several_results_the_worst_counts():
     answer = [np.ones(3), np.ones((2, 3))]
-    assert bench._relative_error([answer[0], answer[1] + 0.5], answer) == 0.5
+    assert bench.relative_error([answer[0], answer[1] + 0.5], answer) == 0.5
     with pytest.raises(ValueError, match="result of shape"):
-        bench._relative_error(answer[::-1], answer)
+        bench.relative_error(answer[::-1], answer)
     with pytest.raises(ValueError, match="shorter"):
-        bench._relative_error(answer, answer[:1])
+        bench.relative_error(answer, answer[:1])

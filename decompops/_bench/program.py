@@ -50,6 +50,13 @@ class Operand:
         """What one device holds."""
         return math.prod((*self.lead, *(self.blocks.block_shape if self.blocks else ()))) * self.dtype.itemsize
 
+    @property
+    def least_bytes(self) -> int:
+        """What one device must hold: its share without padding, but with halos."""
+        if self.blocks is None or self.blocks.has_halo:
+            return self.block_bytes
+        return round(math.prod(self.lead) * _share(self.blocks, self.dtype))
+
     def struct(self, mesh: Mesh) -> jax.ShapeDtypeStruct:
         shape, spec = (self.blocks.shape, self.blocks.spec) if self.blocks else ((), ())
         sharding = NamedSharding(mesh, PartitionSpec(*(None,) * len(self.lead), *spec))
@@ -137,21 +144,25 @@ def over_memory(program: Program) -> Contestant:
     That is what memory alone allows. A transform of two axes may need less, where planes fit into a cache.
     """
     passes = [nbytes for stage, fields, *dtypes in _walk(program) for nbytes in _passes_by_axis(stage, fields, *dtypes)]
-    mesh = program.mesh
     length = round(sum(passes) / len(passes) / 8)  # of float32, read once and written once in each pass
+    note = f"{len(passes)} reads and writes, one for each axis transformed"
+    return memory_passes(program.mesh, length, len(passes), note)
+
+
+def memory_passes(mesh: Mesh, length: int, passes: int, note: str = "") -> Contestant:
+    """Every device reads and writes `length` numbers of type float32 of its own, `passes` times."""
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     x = jax.jit(lambda: jnp.zeros(mesh.size * length, np.float32), out_shardings=sharding)()
 
     # A loop, because XLA would fuse one pass with the next; in place, because new memory may cost more than a pass.
-    step = jax.jit(lambda x: lax.fori_loop(0, len(passes), lambda _, y: y + 1, x), donate_argnums=0)
+    step = jax.jit(lambda x: lax.fori_loop(0, passes, lambda _, y: y + 1, x), donate_argnums=0)
 
     def run():
         nonlocal x
         x = step(x)
         return x
 
-    note = f"{len(passes)} reads and writes, one for each axis transformed"
-    return Contestant(run, lambda result: np.asarray(jnp.max(result)) / len(passes), note)
+    return Contestant(run, lambda result: np.asarray(jnp.max(result)) / passes, note)
 
 
 def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: np.dtype) -> list[float]:

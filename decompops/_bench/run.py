@@ -90,7 +90,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
     """Check every contestant's answer, then time them in turns. In a run of several processes, all of them call it."""
     if case.operator == RESHARD:
         moved = HandOver(make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype))
-        rows = _compared(moved.entrants(), 0.0, repeats)
+        rows = compare(moved.entrants(), 0.0, repeats)
         about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
         return {**about, "contestants": rows, "program": moved.report()}
 
@@ -113,8 +113,8 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
         if any(isinstance(stage, LocalTransform) for plan, _ in problem.ours.calls for stage in plan.stages):
             yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
-    rows = _compared(entrants(), TOLERANCE[case.dtype], repeats)
-    program = report(problem.ours, compiled, parts, _counted(backend, ours))
+    rows = compare(entrants(), TOLERANCE[case.dtype], repeats)
+    program = report(problem.ours, compiled, parts, count_messages(backend, ours))
     return {**_about(case, problem), "repeats": repeats, "contestants": rows, "program": program}
 
 
@@ -129,7 +129,7 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
     return {**_about(case, problem), "compile_s": seconds, "program": program}
 
 
-def _counted(backend: AbstractBackend, contestant: Contestant) -> Counters:
+def count_messages(backend: AbstractBackend, contestant: Contestant) -> Counters:
     """What a process sends by compiled kernels in a run, and their work space: means, for uneven blocks differ."""
     before = backend.counters()
     jax.block_until_ready(contestant.run())
@@ -156,10 +156,10 @@ def _about(case: Case, problem: Problem) -> dict[str, Any]:
     return {**asdict(case), "field_dtype": str(problem.ours.arguments[0].dtype)}
 
 
-def _compared(
+def compare(
     entrants: Iterator[tuple[str, Callable[[], Contestant], Any]], tolerance: float, repeats: int
 ) -> list[dict[str, Any]]:
-    """A row for each contestant. The first one is ours."""
+    """Check every contestant against its right answer, and time them in turns. Returns a row for each."""
     rows: list[dict[str, Any]] = []
     contestants = []
     for name, make, right in entrants:
@@ -179,7 +179,7 @@ def _checked(
     try:
         contestant = make()
         row["note"] = contestant.note
-        row["relative_error"] = _relative_error(contestant.collect(contestant.run()), answer)
+        row["relative_error"] = relative_error(contestant.collect(contestant.run()), answer)
     except Exception as error:
         if not may_fail:
             raise
@@ -193,7 +193,7 @@ def _checked(
     return contestant, row
 
 
-def _relative_error(got: Any, answer: Any) -> float:
+def relative_error(got: Any, answer: Any) -> float:
     """The largest one, if there are several arrays."""
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(answer), strict=True))
     for one, right in pairs:

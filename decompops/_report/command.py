@@ -1,0 +1,169 @@
+"""The command `python -m decompops report`."""
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from .._config import resolve_backend
+from .hardware import cpu, usable_cores
+from .page import read, write_page
+from .run import Report, end_after
+from .scaling import powers_of_two
+from .sections import SECTIONS
+from .setting import Clock, Setting
+from .study import write_study
+
+
+# Compiling for more virtual devices takes long.
+_MOST_DEVICES = 8
+# GPUs need larger grids than CPUs, to be busy.
+_ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak": 256}
+# The variables in which launchers tell a process how many processes there are.
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def add_report(commands: Any, sizes: Callable[[str], tuple[int, ...]], count: Callable[[str], int]) -> None:
+    """Add the command to the command line. `sizes` and `count` parse an argument."""
+    parser = commands.add_parser("report", help="measure this machine: one JSON file, one page, and plots")
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("."), metavar="FOLDER", help="where the files go (default: here)")
+    add("--name", help="the name of the files (default: what the machine is)")
+    add("--minutes", type=float, default=10.0, help="after which the report ends at the latest (default: 10)")
+    names = ", ".join(SECTIONS)
+    add(
+        "--sections",
+        nargs="+",
+        choices=SECTIONS,
+        default=list(SECTIONS),
+        metavar="NAME",
+        help=f"{names} (default: all)",
+    )
+    add("--backend", help="the name of a backend, as `info` lists them (default: that of `dops.config`)")
+    add("--devices", type=count, help="CPU cores, and as many virtual devices (default: all cores, 8 devices at most)")
+    add(
+        "--shape",
+        nargs="+",
+        type=sizes,
+        help="grids of the benchmarks: 64, 256x256x128 (default: 64 128 256, on GPUs 128 256 512)",
+    )
+    add("--strong", type=count, help="cells along each axis of the grid for strong scaling (default: 256, on GPUs 512)")
+    add(
+        "--weak",
+        type=count,
+        help="cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)",
+    )
+    add("--repeats", type=count, help="how often each contestant is timed (default: 5)")
+    add("--shared", action="store_true", help="others use the machine, too: the page then shows ratios, and no times")
+    add("--note", default="", help="a sentence for the page")
+    add("--json", action="store_true", help="print JSON to stdout, and write no files")
+    add(
+        "--from",
+        nargs="+",
+        type=Path,
+        dest="files",
+        metavar="FILE",
+        help="make the page of a JSON file, or a study of several",
+    )
+    parser.set_defaults(run=lambda options: _run(parser, options))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.files:
+        try:
+            return _render(options)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    if options.minutes <= 0:
+        parser.error(f"argument --minutes: must be positive; got {options.minutes}")
+    if options.shape and any(len(shape) not in (1, 3) for shape in options.shape):
+        parser.error(f"argument --shape: must have one size or three; got {options.shape}")
+    # The last case may take longer than expected, and the page takes time, too.
+    start, clock = time.monotonic(), Clock(0.93 * 60 * options.minutes)
+    try:
+        setting = _setting(options, clock)
+    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+        parser.error(str(error))
+    name = options.name or default_name(setting)
+    if not options.json:
+        options.out.mkdir(parents=True, exist_ok=True)
+    file = None if options.json else options.out / f"{name}.json"
+    report = Report(name, file, shared=options.shared, note=options.note)
+    timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
+    # Peers print to stdout. With `--json`, stdout must hold nothing but JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        report.run(setting, options.sections)
+    timer.cancel()
+    if jax.process_index() == 0:
+        if file is None:
+            print(report.text(), end="")
+        else:
+            write_page(read(file), options.out)
+            print(f"wrote {file} and {file.with_suffix('.md')}", file=sys.stderr)
+    return 1 if report.failed() else 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    reports = [read(file) for file in options.files]
+    options.out.mkdir(parents=True, exist_ok=True)
+    if len(reports) == 1:
+        write_page(reports[0], options.out)
+    else:
+        write_study(reports, options.out, options.name or "scaling")
+    return 0
+
+
+def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
+    """Start JAX in this process, and connect it to the other processes that a launcher has started."""
+    # The tests run in a process of their own, which needs memory on the same GPU.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax.config.update("jax_enable_x64", True)
+    backend = resolve_backend(options.backend)
+    if options.devices and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.devices])
+    cores = usable_cores()
+    backend.start()
+    several = max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
+    with contextlib.suppress(RuntimeError):  # JAX has started already, and keeps its devices.
+        jax.config.update("jax_num_cpu_devices", 1 if several else options.devices or min(cores, _MOST_DEVICES))
+    if several and not backend.launcher:
+        _connect()
+    devices = jax.devices()
+    if options.backend is None:
+        backend = resolve_backend(None, Mesh(np.array(devices), ("x",)))
+    backend.check(Mesh(np.array(devices), ("x",)))
+    alone_on_cpus = devices[0].platform == "cpu" and jax.process_count() == 1
+    children = powers_of_two(cores) if alone_on_cpus and options.devices is None else []
+    setting = Setting(devices, backend, child_counts=tuple(children), clock=clock)
+    given: dict[str, Any] = dict(_ON_GPUS) if devices[0].platform == "gpu" else {}
+    given |= {name: getattr(options, name) for name in ("strong", "weak", "repeats") if getattr(options, name)}
+    if options.shape:
+        shapes = [shape * 3 if len(shape) == 1 else shape for shape in options.shape]
+        given |= {"shapes": tuple(sorted(shapes, key=np.prod)), "small": min(shapes, key=np.prod)}
+    return dataclasses.replace(setting, **given)
+
+
+def _connect() -> None:
+    """Connect the processes of JAX. Slurm tells them where process 0 is; otherwise MPI does."""
+    method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
+    jax.distributed.initialize(cluster_detection_method=method)
+
+
+def default_name(setting: Setting) -> str:
+    """Return a file name that says what the machine is, such as `amd-epyc-2-cores`."""
+    first = setting.devices[0]
+    machine = f"{first.device_kind} {len(setting.devices)}"
+    if first.platform == "cpu":
+        machine = f"{cpu().get('model', 'cpu')} {usable_cores()} cores"
+    words = "".join(letter if letter.isalnum() else " " for letter in machine.lower()).split()
+    return "-".join(words)

@@ -1,0 +1,50 @@
+"""The section that runs `tests/gpu`. It needs a GPU, pytest and a clone."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import jax
+
+from .setting import Setting
+from .software import PACKAGE
+
+
+def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
+    """Run the tests, or say why they cannot run here."""
+    folder = PACKAGE.parent / "tests" / "gpu"
+    if setting.devices[0].platform != "gpu":
+        return {"not_run": "JAX has no GPU here"}
+    if jax.process_count() > 1:
+        return {"not_run": "the tests run in a report of one process"}
+    if not folder.is_dir():
+        return {"not_run": "decompops was not imported from a clone, which has the tests"}
+    if importlib.util.find_spec("pytest") is None:
+        return {"not_run": "pytest is not installed"}
+    return run_tests(str(folder), setting.clock.left())
+
+
+def run_tests(folder: str, seconds: float) -> dict[str, Any]:
+    """Run pytest on a folder in a process of its own, which is stopped after `seconds`."""
+    # The settings in pyproject.toml need plugins of pytest, which a bare machine may not have.
+    plain = ["-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *plain, folder]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=False, cwd=PACKAGE.parent, env=os.environ
+        )
+    except subprocess.TimeoutExpired:
+        return {"not_run": f"the tests did not end within {seconds:.0f} s"}
+    lines = [line for line in done.stdout.splitlines() if line.strip()] or done.stderr.splitlines()[-1:]
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", lines[-1])}
+    failed = [
+        {"case": words[1], "error": words[2] if len(words) > 2 else words[0]}
+        for line in lines
+        if line.startswith(("FAILED ", "ERROR ")) and (words := line.split(" ", 2))
+    ]
+    if done.returncode and not failed:
+        failed.append({"case": "pytest", "error": lines[-1]})
+    return {"counts": counts, "failed": failed}

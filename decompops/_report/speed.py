@@ -1,0 +1,55 @@
+"""The sections on time and memory."""
+
+import math
+from dataclasses import asdict
+from itertools import product
+from typing import Any
+
+from .._bench.run import Case, cases, measure, problem_of
+from .hardware import least_memory_of_a_process
+from .setting import Setting, Shape
+
+
+# These operators are timed first on all grids; the others follow while there is time.
+_FIRST, _THEN = ("fft", "rfft"), ("rfft+inverse", "transpose", "halo", "rfft-gradient", "navier-stokes", "etdrk4")
+_MEMORY = ("fft", "rfft", "rfft+inverse", "fft-gradient", "rfft-gradient", "transpose", "halo", "gradient")
+_MEMORY_OF_SOLVERS = ("navier-stokes", "etdrk4", "fno", "fno-gradient")
+
+
+def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
+    """Time operators and a solver beside their peers, as `python -m decompops bench` does."""
+    # Every process makes about ten whole fields. They may fill half of its memory.
+    most_cells = least_memory_of_a_process() / 2 / (10 * 8)
+    fitting = [shape for shape in setting.shapes if math.prod(shape) <= most_cells]
+    selected = []
+    for operators, shape in product((_FIRST, _THEN), fitting):
+        selected += cases(_applicable(operators, shape, setting), [(shape, setting.mesh_sizes)], ["float32"], [False])
+    found = setting.each(selected, lambda case: measure(case, setting.devices, setting.backend, setting.repeats))
+    too_large = (f"all operators on {shape}: not enough memory" for shape in setting.shapes if shape not in fitting)
+    return {**found, "left_out": [*found["left_out"], *too_large]}
+
+
+def memory(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
+    """Measure the bytes that each compiled program holds on a device, beside the least that it must hold."""
+
+    def row(case: Case) -> dict[str, Any]:
+        ours = problem_of(case, setting.devices, setting.backend).ours
+        analysis = ours.compile().memory_analysis()
+        return {
+            **asdict(case),
+            "arguments": analysis.argument_size_in_bytes,
+            "results": analysis.output_size_in_bytes,
+            "scratch": analysis.temp_size_in_bytes,
+            "least_arguments": sum(operand.least_bytes for operand in ours.arguments),
+            "least_results": sum(operand.least_bytes for operand in ours.results),
+        }
+
+    operators = _applicable((*_MEMORY, *_MEMORY_OF_SOLVERS), setting.small, setting)
+    found = setting.each(cases(operators, [(setting.small, setting.mesh_sizes)], ["float32"], [False]), row)
+    return {**found, "workspace_of_all_kernels": setting.backend.counters().workspace_bytes}
+
+
+def _applicable(operators: tuple[str, ...], shape: Shape, setting: Setting) -> list[str]:
+    """Leave out halo exchanges where blocks differ in size, which the benchmark refuses."""
+    even = not any(n % parts for n, parts in zip(shape, setting.mesh_sizes))
+    return [operator for operator in operators if operator != "halo" or even]

@@ -1,0 +1,28 @@
+"""Several reports as one scaling study."""
+
+from pathlib import Path
+from typing import Any
+
+from .scaling_page import scaling_lines, with_machine
+from .tables import table
+
+
+def write_study(reports: list[dict[str, Any]], folder: Path, name: str) -> None:
+    """Write the page `NAME.md` with the points of all reports, and its plots where matplotlib is installed."""
+    points, machines = [], []
+    for report in reports:
+        sections = report["sections"]
+        points += with_machine(sections.get("scaling", {}).get("data", {}).get("rows", []), report)
+        hardware = sections.get("hardware", {}).get("data", {})
+        names = ("device_kind", "devices", "processes", "nodes")
+        machines.append([report["name"], report["date"], *(hardware.get(name) for name in names)])
+    shared = any(report["shared"] for report in reports)
+    lines = [
+        f"# Scaling study: {name}",
+        "",
+        "`python -m decompops report --from` made this page from these reports:",
+        "",
+        *table(("report", "date", "device", "devices", "processes", "nodes"), machines),
+        *scaling_lines(points, folder, name, shared=shared),
+    ]
+    (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")

@@ -1,0 +1,57 @@
+"""Tables, numbers and plots for the pages of reports."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Return the lines of a table in Markdown, without columns that are empty."""
+    rows = [[cell(value) for value in row] for row in rows]
+    if not rows:
+        return ["No results.", ""]
+    columns = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    lines = [[heads[i] for i in columns], ["---"] * len(columns), *[[row[i] for i in columns] for row in rows]]
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+
+
+def cell(value: Any) -> str:
+    """Return the text of a cell, which is empty for `None`."""
+    if value is None:
+        return ""
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def size_of(shape: Sequence[int]) -> str:
+    """Format the sizes of a grid or a mesh, such as 64³ or 64×64×32."""
+    return f"{shape[0]}³" if len(shape) == 3 and len(set(shape)) == 1 else "×".join(map(str, shape))
+
+
+def mib(count: float | None) -> str:
+    return "" if count is None else f"{count / 2**20:.4g}"
+
+
+@contextmanager
+def plot(path: Path, columns: int = 1, width: float = 3.4) -> Iterator[Any]:
+    """Yield axes to draw on and save them as SVG; yield `None` where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        yield None
+        return
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    # Text stays text, and the same numbers give the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "decompops", "font.size": 9}):
+        figure = figures.Figure(figsize=(1 + width * columns, 3.2), layout="constrained")
+        yield figure.subplots(1, columns)
+        figure.savefig(path, metadata={"Date": None, "Creator": None})

@@ -1,0 +1,323 @@
+"""The command `python -m decompops report`: its sections on tiny grids, its pages, and the merging of reports."""
+
+import copy
+import json
+import re
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from decompops import XLA, cli
+from decompops._report import gpu_tests, hardware, run as running, scaling, sections, tables
+from decompops._report.page import read, write_page
+from decompops._report.run import Report, end_after, without_private_names
+from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
+from decompops._report.setting import Clock, Setting, near_square
+
+import mpiexec
+
+
+NAMES = ("hardware", "software", "selftest", "accuracy", "memory", "tests", "scaling", "benchmarks", "limits")
+TINY = ("--shape", "8", "--strong", "8", "--weak", "4", "--repeats", "1")
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    shape = (8, 8, 8)
+    sizes = {"shapes": (shape,), "small": shape, "strong": 8, "weak": 4, "block_bytes": (4096,), "repeats": 1}
+    return Setting(jax.devices()[:2], XLA(), **sizes, clock=Clock(200))
+
+
+@pytest.fixture(scope="module")
+def report(setting, tmp_path_factory) -> dict:
+    """A report of all sections, with few operators."""
+    patch = pytest.MonkeyPatch()
+    from decompops._report import correctness, speed
+
+    patch.setattr(correctness, "OPERATORS", ("rfft",))
+    patch.setattr(correctness, "_SOLVERS", ("gradient",))
+    patch.setattr(speed, "_FIRST", ("rfft",))
+    patch.setattr(speed, "_THEN", ("halo",))
+    patch.setattr(speed, "_MEMORY", ("rfft", "halo"))
+    patch.setattr(speed, "_MEMORY_OF_SOLVERS", ("gradient",))
+    file = tmp_path_factory.mktemp("report") / "tiny.json"
+    made = Report("tiny", file, shared=False, note="A note.")
+    with patch.context():
+        made.run(setting, NAMES)
+    patch.undo()
+    assert not made.failed()
+    return read(file)
+
+
+def data(report: dict, section: str) -> dict:
+    found = report["sections"][section]
+    assert found["error"] is None
+    return found["data"]
+
+
+def test_sections_come_in_order(report):
+    assert tuple(report["sections"]) == NAMES == tuple(sections.SECTIONS)
+    assert report["schema"] == running.SCHEMA
+
+
+def test_hardware(report):
+    found = data(report, "hardware")
+    assert found["devices"] == 2
+    assert (found["processes"], found["nodes"], found["kinds_of_cpus"]) == (1, 1, 1)
+    assert found["usable cores"] >= 1
+    assert data(report, "software")["versions"]["jax"] == jax.__version__
+
+
+def test_accuracy_and_selftest(report):
+    checks = data(report, "selftest")
+    assert checks["failed"] == []
+    assert checks["meshes"] == [[1, 2], [2, 1]]
+    errors = {(row["operator"], row["dtype"]): row for row in data(report, "accuracy")["rows"]}
+    assert set(errors) == {(name, dtype) for name in ("rfft", "gradient") for dtype in ("float32", "float64")}
+    for (_, dtype), row in errors.items():
+        assert 0 <= row["largest_error"] < 100 * np.finfo(dtype).eps
+        assert 0 <= row["rms_error"] < 100 * np.finfo(dtype).eps
+
+
+def test_memory(report):
+    rows = {row["operator"]: row for row in data(report, "memory")["rows"]}
+    field = 4 * 8**3 / 2
+    assert rows["rfft"]["arguments"] == rows["rfft"]["least_arguments"] == field
+    assert rows["rfft"]["least_results"] == 8 * 8 * 8 * 5 / 2
+    assert rows["rfft"]["results"] >= rows["rfft"]["least_results"]
+    assert rows["gradient"]["least_results"] == 3 * field
+    assert rows["halo"]["results"] == rows["halo"]["least_results"] == 4 * 8 * (4 + 2 * 2) * 8
+
+
+def test_shares_of_the_limits(report):
+    limits, benchmarks = data(report, "limits"), data(report, "benchmarks")["rows"]
+    (limit,) = limits["rows"]
+    (share,) = (row for row in limits["shares"] if row["operator"] == "rfft")
+    (case,) = (row for row in benchmarks if row["operator"] == "rfft")
+    program, seconds = case["program"], case["contestants"][0]["median_s"]
+    moved = sum(program["least_bytes_per_fft_pass"])
+    assert share["memory"] == pytest.approx(moved / limit["copy_all"] / seconds)
+    network = max(limit["all_to_all"], limit["copy_all"] / 2)  # The devices share memory.
+    assert share["network"] == pytest.approx(program["least_communicated_bytes"] / network / seconds)
+    assert limit["block_bytes"] == 4096
+
+
+def test_scaling_points(report):
+    rows = data(report, "scaling")["rows"]
+    assert {(row["kind"], tuple(row["shape"]), tuple(row["mesh"])) for row in rows} == {
+        *(("strong", (8, 8, 8), mesh) for mesh in ((1, 2), (2, 1))),
+        *(("weak", shape, mesh) for shape, mesh in (((4, 8, 4), (1, 2)), ((8, 4, 4), (2, 1)))),
+    }
+    for row in rows:
+        assert row["contestants"][0]["relative_error"] < 1e-5
+        assert row["program"]["communicated_bytes"] >= row["program"]["least_communicated_bytes"] > 0
+
+
+def test_spectra_are_compared_in_every_block():
+    for real in (True, False):
+        u = plane_wave((8, 6, 4), real=real)
+        spectrum = (np.fft.rfftn if real else np.fft.fftn)(u)
+        assert error_of_blocks(jax.numpy.asarray(spectrum), u) < 1e-6
+        spectrum[3, 2, 1] += 0.25 * np.abs(spectrum).max()
+        assert error_of_blocks(jax.numpy.asarray(spectrum), u) == pytest.approx(0.25)
+
+
+def test_page(report, tmp_path):
+    write_page(report, tmp_path)
+    text = (tmp_path / "tiny.md").read_text()
+    assert "A note." in text
+    for title in ("Machine", "Software", "Self-test", "Accuracy", "Memory", "Benchmarks", "Limits", "Scaling", "Tests"):
+        assert f"\n## {title}" in text
+    assert "18 of 18 checks passed" in text
+    assert "JAX has no GPU here" in text
+    assert "nan" not in text
+    assert "| None |" not in text
+    for link in re.findall(r"!\[.*\]\((.*)\)", text):
+        assert (tmp_path / link).read_text().startswith("<?xml")
+
+
+def test_page_of_a_shared_machine_has_no_times(report, tmp_path):
+    shared = {**copy.deepcopy(report), "shared": True}
+    write_page(shared, tmp_path)
+    text = (tmp_path / "tiny.md").read_text()
+    assert "Others used this machine" in text
+    for unit in ("ms", "GB/s"):
+        assert not re.search(rf"\b{unit}\b", text)
+
+
+def test_pages_need_no_matplotlib(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables.importlib.util, "find_spec", lambda name: None)
+    write_page(report, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.md"]
+    assert "![" not in (tmp_path / "tiny.md").read_text()
+
+
+def test_merging(report, tmp_path):
+    """Reports of more devices, each twice as fast, give one study with perfect strong scaling."""
+    files = []
+    for doublings in range(3):
+        one = copy.deepcopy(report)
+        one["name"] = f"job{doublings}"
+        one["sections"]["hardware"]["data"]["nodes"] = 2**doublings
+        for point in one["sections"]["scaling"]["data"]["rows"]:
+            point["devices"] = 2 * 2**doublings
+            for row in point["contestants"]:
+                row["median_s"] = row["median_s"] and (4.0 if point["kind"] == "strong" else 2.0) / 2**doublings
+        files.append(tmp_path / f"{one['name']}.json")
+        files[-1].write_text(json.dumps(one))
+    assert cli.main(["report", "--from", *map(str, files), "--out", str(tmp_path), "--name", "study"]) == 0
+    text = (tmp_path / "study.md").read_text()
+    strong, weak = text.split("### Weak")
+    assert "| job2 |" in strong
+    assert re.search(r"\| `rfft` \| 8 \| 1 \| 4 \| .* \| 1e\+03 \| 4\.00 \| 1\.00 \|", strong)
+    assert re.search(r"\| `rfft` \| 8 \| 1 \| 4 \| .* \| 500 \| 4\.00 \|", weak)
+    assert (tmp_path / "study-scaling.svg").exists()
+
+
+def test_other_schemas_are_refused(report, tmp_path, capsys):
+    file = tmp_path / "old.json"
+    for text, message in (('{"schema": 0}', "must be a report of schema 1; got schema 0"), ("{", "must hold JSON")):
+        file.write_text(text)
+        with pytest.raises(SystemExit):
+            cli.main(["report", "--from", str(file)])
+        assert message in capsys.readouterr().err
+
+
+def test_a_section_that_fails_is_recorded(setting, monkeypatch, tmp_path, capsys):
+    def broken(setting, results):
+        raise ValueError("no such thing\nsecond line")
+
+    monkeypatch.setitem(sections.SECTIONS, "hardware", (broken, 1.0))
+    file = tmp_path / "broken.json"
+    made = Report("broken", file, shared=False, note="")
+    made.run(setting, ["hardware", "software", "tests"])
+    assert made.failed()
+    found = read(file)["sections"]
+    assert found["hardware"]["error"] == "ValueError: no such thing"
+    assert found["software"]["error"] is None
+    write_page(read(file), tmp_path)
+    assert "This section failed: `ValueError: no such thing`." in (tmp_path / "broken.md").read_text()
+    assert "no such thing" in capsys.readouterr().err
+
+
+def test_a_case_that_fails_is_recorded(setting):
+    def case(number):
+        if number == 2:
+            raise RuntimeError("two")
+        return {"number": number}
+
+    found = setting.each([1, 2, 3], case)
+    assert found["rows"] == [{"number": 1}, {"number": 3}]
+    assert found["failed"] == [{"case": "2", "error": "RuntimeError: two"}]
+
+
+def test_cases_are_left_out_when_time_is_up():
+    clock = Clock(100.0)
+    clock.begin(0.1)
+    assert 0 < clock.left() <= 10
+    clock.record(8.0, time.monotonic() - 20)
+    assert clock.allows(1.0)
+    assert not clock.allows(8.0)
+    slow = Setting(jax.devices()[:1], XLA(), clock=Clock(0.5))
+    found = slow.each(range(100), lambda number: time.sleep(0.1) or {})
+    assert 0 < len(found["rows"]) < 5
+    assert len(found["rows"]) + len(found["left_out"]) == 100
+
+
+def test_a_report_that_hangs_is_ended(monkeypatch, tmp_path):
+    codes = []
+    monkeypatch.setattr(running.os, "_exit", codes.append)
+    made = Report("late", tmp_path / "late.json", shared=False, note="")
+    timer = end_after(0.01, made)
+    timer.join()
+    assert codes == [1]
+    assert read(tmp_path / "late.json")["name"] == "late"
+
+
+def test_names_and_folders_stay_out():
+    text = "node17.cluster, 10.0.0.1:4711: /home/someone/work/power.py:12 failed; see https://example.org/a/b and yz/zx"
+    found = without_private_names({"error": [text]}, ("node17",))
+    assert found == {"error": ["host.cluster, address: power.py:12 failed; see https://example.org/a/b and yz/zx"]}
+    assert without_private_names("XLA_FLAGS=--dump=/tmp/x/y", ()) == "XLA_FLAGS=--dump=y"
+
+
+def test_hardware_without_any_tools(monkeypatch):
+    monkeypatch.setattr(hardware, "output_of", lambda *_: "")
+    assert hardware.cpu()["model"]
+    assert hardware.gpus() == {}
+
+
+def test_gpus(monkeypatch):
+    line = "NVIDIA H100, 81559 MiB, 570.1, 9.0, 1980 MHz, 700 W, 5\n"
+    monkeypatch.setattr(hardware, "output_of", lambda *command: "\x1b[4mGPU0\x1b[0m\n" if "topo" in command else line)
+    found = hardware.gpus()
+    assert found["list"][0]["name"] == "NVIDIA H100"
+    assert found["topology"] == "GPU0"
+
+
+def test_of_gpus_run_in_a_process_of_their_own(tmp_path):
+    (tmp_path / "test_two.py").write_text("def test_a(): pass\ndef test_b(): assert 0\n")
+    found = gpu_tests.run_tests(str(tmp_path), 60)
+    assert found["counts"] == {"passed": 1, "failed": 1}
+    assert len(found["failed"]) == 1
+    assert "test_b" in found["failed"][0]["case"]
+
+
+def test_numbers_of_devices():
+    assert powers_of_two(1) == [1]
+    assert powers_of_two(6) == [1, 2, 4, 6]
+    assert powers_of_two(8) == [1, 2, 4, 8]
+    assert near_square(8) == (2, 4)
+
+
+def test_children_measure_numbers_of_cores(setting, monkeypatch):
+    """Each process is asked for one number of cores; what it measures and lacks comes into one section."""
+    asked = []
+
+    def child(command, **_):
+        asked.append(command[command.index("--devices") + 1])
+        section = {"error": None, "data": {"rows": [{"devices": 1}], "failed": [], "left_out": ["fft"]}}
+        answer = {"sections": {"scaling": section}}
+        return type("Done", (), {"stdout": json.dumps(answer), "stderr": ""})
+
+    monkeypatch.setattr(scaling.subprocess, "run", child)
+    found = scaling.scaling(Setting(setting.devices, XLA(), child_counts=(1, 2), clock=Clock(10)), {})
+    assert asked == ["1", "2"]
+    assert found == {"rows": [{"devices": 1}] * 2, "failed": [], "left_out": ["fft", "fft"]}
+
+
+@pytest.mark.skipif(mpiexec.PROBLEM is not None, reason=str(mpiexec.PROBLEM))
+@pytest.mark.xdist_group("mpiexec")
+@pytest.mark.parametrize(("backend", "section"), [("mpi", "scaling"), ("xla", "limits")])
+def test_two_processes(backend, section, tmp_path):
+    command = ("-m", "decompops", "report", "--backend", backend, "--sections", "hardware", section, *TINY)
+    done = mpiexec.run(*command, "--name", "two", "--out", tmp_path, ranks=2)
+    assert done.returncode == 0, done.stdout
+    found = read(tmp_path / "two.json")["sections"]
+    assert (found["hardware"]["data"]["processes"], found["hardware"]["data"]["nodes"]) == (2, 1)
+    rows = found[section]["data"]["rows"]
+    if section == "limits":
+        assert all(row["mpi_all_to_all"] > 0 for row in rows)
+    else:
+        assert {row["processes"] for row in rows} == {2}
+        assert all(row["contestants"][0]["failure"] is None for row in rows)
+    assert Path(tmp_path / "two.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--minutes", "0"], "--minutes: must be positive; got 0.0"),
+        (["--shape", "8x8"], "--shape: must have one size or three; got [(8, 8)]"),
+        (["--sections", "weather"], "--sections: invalid choice: 'weather'"),
+        (["--backend", "smoke"], "`backend` must be one of"),
+        (["--from", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
+    ],
+)
+def test_bad_options(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["report", *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
