@@ -37,6 +37,7 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     """A Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
+    environment |= {"PYTHONUNBUFFERED": ""}  # whole lines: unbuffered Python writes the end of a line apart
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     # One after the other, also without `--dist loadgroup`: ranks poll, and need their cores.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:

@@ -32,7 +32,10 @@ def victim() -> bool:
 
 
 def happens() -> None:
-    print(f"fault at {time.time()}", flush=True)
+    # One call: where Python does not buffer its output, `print` writes the end of the line apart, and another rank's
+    # line may come between.
+    sys.stdout.write(f"fault at {time.time()}\n")
+    sys.stdout.flush()
 
 
 def field_of(operator, dtype=complex) -> jax.Array:

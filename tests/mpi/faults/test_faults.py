@@ -203,8 +203,8 @@ def happen(fault: Fault) -> tuple[int, str, float]:
     start = time.time()
     limit = 60 + fault.within
     done = mpiexec.run(HERE / fault.script, fault.name, ranks=fault.ranks, limit=limit, **fault.variables)
-    times = [float(t) for t in re.findall(r"^fault at (\S+)$", done.stdout, flags=re.MULTILINE)]
-    return done.returncode, done.stdout, time.time() - max(times, default=start)
+    times = [float(t) for t in re.findall(FAULT, done.stdout)]
+    return done.returncode, re.sub(FAULT, "", done.stdout), time.time() - max(times, default=start)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
