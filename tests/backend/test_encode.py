@@ -128,6 +128,6 @@ def test_mesh_axes_that_act_as_one():
     ],
     ids=lambda stage: type(stage).__name__,
 )
-def test_what_the_kernels_do_not_know_is_refused(stage):
-    with pytest.raises(ValueError, match=rf"the kernels do not know the stage {type(stage).__name__}\(before="):
+def test_encoding_refuses_stages_that_the_kernels_do_not_support(stage):
+    with pytest.raises(ValueError, match=rf"the kernels do not support the stage {type(stage).__name__}\(before="):
         encoded(Plan("Thing", Z, (stage,)), AXES)

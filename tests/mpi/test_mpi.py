@@ -122,7 +122,7 @@ def test_bad_arguments(call, message):
 
 
 def test_names_of_threads_are_of_one_at_a_time():
-    taken = pytest.raises(ValueError, match="`name` must be that of one thread at a time; 'power' is in use")
+    taken = pytest.raises(ValueError, match="`name` must not be in use by another thread; 'power' is in use")
     with dops.MPI.thread("power"), taken:
         dops.MPI.thread("power").__enter__()
     with dops.MPI.thread("power"):

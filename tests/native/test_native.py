@@ -241,7 +241,7 @@ class TestLibraries:
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False, env=environment
         )
         expected = {"fftw": "passed with fftw-3", "mkl": "passed with MKL", "ducc": "passed with DUCC"}[wanted]
-        missing = f"`DECOMPOPS_FFT={wanted}`, but that library was not found"
+        missing = f"the library of `DECOMPOPS_FFT={wanted}` was not found"
         assert expected in done.stdout or (wanted != "ducc" and missing in done.stdout), done.stdout + done.stderr
 
     def test_of_an_unknown_name(self, monkeypatch):
