@@ -102,12 +102,12 @@ def test_lengths_of_pieces():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((), 0, 2), "`stages` of `Pieces` must each start where the one before ends"),
-        (((FIRST[1], FIRST[0]), 0, 2), "`stages` of `Pieces` must each start where the one before ends"),
-        ((FIRST, 1, 2), "`axis` of `Pieces` must be left alone by every stage; got 1 for Move"),
-        (((Scale(Z, 2.0),), 0, 2), "`axis` of `Pieces` must be left alone by every stage; got 0 for Scale"),
-        ((FIRST, 0, 4), "`count` of `Pieces` must be from 1 to the 3 cells of a block; got 4"),
-        ((FIRST, 0, 0), "`count` of `Pieces` must be from 1 to the 3 cells of a block; got 0"),
+        (((), 0, 2), "`stages` of `Pieces` must be one or more stages"),
+        (((FIRST[1], FIRST[0]), 0, 2), "`stages` of `Pieces` must be one or more stages"),
+        ((FIRST, 1, 2), "`axis` of `Pieces` must be an axis that no stage changes; got 1, which Move"),
+        (((Scale(Z, 2.0),), 0, 2), "`axis` of `Pieces` must be an axis that no stage changes; got 0, which Scale"),
+        ((FIRST, 0, 4), "`count` of `Pieces` must be from 1 to 3, the cells of a block along its axis; got 4"),
+        ((FIRST, 0, 0), "`count` of `Pieces` must be from 1 to 3, the cells of a block along its axis; got 0"),
     ],
 )
 def test_errors(arguments, message):

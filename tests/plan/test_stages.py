@@ -254,22 +254,22 @@ def shorter(*runs, axis=2, length=3):
 
 
 MISFITS = {
-    "`Move` moves a field without halos": [
+    "`Move` must move a field without halos": [
         lambda: Move(BLOCKS, replace(BLOCKS, lengths=(4, 6, 6))),
         lambda: Move(WIDE, replace(WIDE, order=(2, 1, 0))),
     ],
-    "`Move` takes mesh axes from one grid axis to another": [
+    "`Move` must move mesh axes from one grid axis to another, in one exchange": [
         lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # other numbers of devices
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
         lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # two at once
         lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # nowhere
         lambda: Move(BLOCKS, cut((4, 6, 5), "-xy", (2, 2))),
     ],
-    "`LocalTransform` keeps how a field without halos is cut": [
+    "`LocalTransform` must keep the blocks and the storage order of a field without halos": [
         lambda: LocalTransform(BLOCKS, replace(BLOCKS, order=(2, 1, 0)), (2,), DFT("c2c", 1)),
         lambda: LocalTransform(WIDE, WIDE, (2,), DFT("c2c", 1)),
     ],
-    "`LocalTransform` maps lines along undivided axes only": [
+    "`LocalTransform` must transform whole axes only": [
         lambda: LocalTransform(BLOCKS, BLOCKS, (1, 2), DFT("c2c", 1)),
         lambda: LocalTransform(BLOCKS, replace(BLOCKS, lengths=(4, 4, 5)), (2,), DFT("c2c", 1)),
     ],
@@ -279,25 +279,25 @@ MISFITS = {
         lambda: LocalTransform(BLOCKS, BLOCKS, (3,), DFT("c2c", 1)),
         lambda: LocalTransform(BLOCKS, BLOCKS, (), DFT("c2c", 1)),
     ],
-    "`Extend` adds a halo to one axis": [
+    "`Extend` must only add a halo to one axis": [
         lambda: Extend(BLOCKS, WIDE, 1, True),
         lambda: Extend(WIDE, replace(WIDE, halo=((2, 2), (0, 0), (0, 0))), 0, True),
         lambda: Extend(WIDE, BLOCKS, 0, True),
     ],
     "`axes` of `Extend` must be different axes of the grid": [lambda: Extend(BLOCKS, BLOCKS, -1, True)],
-    "`Crop` drops halos and nothing else": [
+    "`Crop` must only remove halos": [
         lambda: Crop(WIDE, replace(BLOCKS, lengths=(4, 6, 4))),
         lambda: Crop(replace(WIDE, halo=((1, 1), (1, 1), (0, 0))), WIDE),
         lambda: Crop(BLOCKS, WIDE),
     ],
-    "`Clear` takes a field without halos": [lambda: Clear(WIDE)],
+    "`Clear` must get a field without halos": [lambda: Clear(WIDE)],
     "`factor` of `Scale` must be finite; got inf": [lambda: Scale(BLOCKS, float("inf"))],
-    "`Resize` changes the length of undivided axes only": [
+    "`Resize` must only change the lengths of whole axes": [
         lambda: shorter(RUN, axis=1, length=5),
         lambda: Resize(BLOCKS, replace(BLOCKS, lengths=(4, 6, 3)), (2,), ()),
         lambda: Resize(BLOCKS, replace(BLOCKS, lengths=(4, 5, 3)), (2,), ((RUN,),)),
     ],
-    "`runs` of `Resize` must lie within the 5 -> 3 coefficients along axis 2, overlap nowhere but as a whole": [
+    "`runs` of `Resize` must stay within the 5 -> 3 coefficients along axis 2, must not overlap in part": [
         lambda: shorter(Run(0, 0, 4)),
         lambda: shorter(Run(3, 0, 3)),
         lambda: shorter(Run(-1, 0, 3)),

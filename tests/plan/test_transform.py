@@ -157,14 +157,14 @@ def test_resampling_keeps_the_nyquist_mode(sizes, bases, old, new):
 
 @pytest.mark.parametrize("bases", [(H, H), (F, H, H), (H, C, H)])
 def test_only_one_half_spectrum(bases):
-    with pytest.raises(ValueError, match=r"`bases` must have at most one basis of real fields with complex coeff"):
+    with pytest.raises(ValueError, match=r"`bases` must have at most one basis with real fields and complex coeff"):
         plan_for((1,) * (len(bases) - 1), (4,) * len(bases), bases)
 
 
 @pytest.mark.parametrize("kept", [(4, 5), (0, 4), (-1, 2)])
 def test_what_is_kept_must_be_there(kept):
     pencil = functools.partial(pencil_blocks, names=("x",), sizes=(2,))
-    text = f"`kept` must be from 1 to the points along each axis, (4, 4); got {kept}."
+    text = f"`kept` must be from 1 to the number of points of each axis, (4, 4); got {kept}."
     with pytest.raises(ValueError, match=re.escape(text)):
         transform_plan("Test", pencil(1, (4, 4)), pencil(0, (4, 4)), (F, F), kept)
 
