@@ -191,11 +191,11 @@ def test_transform_and_its_derivatives():
     [
         (lambda d: d.Chebyshev(3), ValueError, "`type` must be 1 or 2; got 3"),
         (lambda d: d.Chebyshev(1).stored(1), ValueError, r"`Chebyshev\(1\)` needs at least 2 points .*; got 1"),
-        (lambda d: d.Chebyshev(2).derivative(4, 1), ValueError, "`order` must be 0 .*got 1. Use the operators of"),
+        (lambda d: d.Chebyshev(2).derivative(4, 1), ValueError, "`order` must be 0 .*got 1. Use the operators for"),
         (
             lambda d: d.Transform(make_mesh((2,)), bases=(d.Chebyshev(1), d.Fourier()), norm="ortho"),
             ValueError,
-            r'`norm` must be "backward" or "forward" for the basis Chebyshev\(type=1\), .*; got "ortho"',
+            r'`norm` must be "backward" or "forward" for the basis Chebyshev\(type=1\); got "ortho"',
         ),
         (
             lambda d: d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).mean(np.ones((8, 8))),

@@ -255,7 +255,7 @@ def cells_of(package) -> dops.Cells:
         (
             lambda d: transform_of(d, cells_of(d), d.Fourier(), d.Fourier(), shape=(16, 8, 8)),
             ValueError,
-            r"`shape` must be 8 along the axis of Cells\(8 of widths .*\), and be given to the transform; got 16",
+            r"`shape` must be 8 along the axis of Cells\(8 of widths .*\); got 16. Pass `shape` to the transform",
         ),
         (
             lambda d: d.spectral.WallPoisson(transform_of(d, d.Fourier(), d.Fourier(), cells_of(d)), "neumann"),
