@@ -139,17 +139,17 @@ def test_refused(mpmd, groups):
     place = mpmd.MpmdSharding(groups, [0], P("x", "y"))
     both = mpmd.MpmdSharding(groups, [0, 1], P("x", "y"))
     u = on(groups, 0)
-    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie on the mesh of a group of MpmdMesh"):
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must be on the mesh of a group of MpmdMesh"):
         mpmd.MpmdArray([jax.device_put(U, NamedSharding(groups.mesh, P("x", "y")))], place)
-    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie in one of the groups \(0,\); got group 1"):
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must be in one of the groups \(0,\); got group 1"):
         mpmd.MpmdArray([on(groups, 1)], place)
-    with pytest.raises(ValueError, match="one array for a group; got two for group 0"):
+    with pytest.raises(ValueError, match="one array for each group; got two for group 0"):
         mpmd.MpmdArray([u, u], both)
-    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0, 1\); got none for \[1\]"):
+    with pytest.raises(ValueError, match=r"an array for each local group \(0, 1\); got none for \[1\]"):
         mpmd.MpmdArray([u], both)
-    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0,\); got none for \[0\]"):
+    with pytest.raises(ValueError, match=r"an array for each local group \(0,\); got none for \[0\]"):
         mpmd.MpmdArray([], place, (4, 6), float)
-    with pytest.raises(ValueError, match=r"divided as `sharding` says, by P\('x', 'y'\); got P\('y',"):
+    with pytest.raises(ValueError, match=r"sharded with the spec of `sharding`, P\('x', 'y'\); got P\('y',"):
         mpmd.MpmdArray([on(groups, 0, P("y"))], place)
     with pytest.raises(ValueError, match=r"must have the shape \(4, 6\) and dtype float64; got \(4, 4\) and float64"):
         mpmd.MpmdArray([u, on(groups, 1, array=U[:, :4])], both)

@@ -290,7 +290,7 @@ def groups(arguments: argparse.Namespace) -> None:
     check_elsewhere(mpmd_mesh)
     if arguments.devices > 1:
         transposed = Mesh(mpmd_mesh.mesh.devices.T, ("g", "x"))
-        with pytest.raises(ValueError, match=r"leave the devices of each process in one group; got .*{0: \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"keep all devices of a process in one group; got .*{0: \[0, 1\]"):
             mpmd.MpmdMesh(transposed, "g")
     print("all checks passed", flush=True)
 
