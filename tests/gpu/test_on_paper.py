@@ -1,6 +1,6 @@
-"""Programs for GPUs, compiled without any: what they communicate, and how often fields go through memory.
+"""Programs for GPUs, compiled on machines without one: their communication, and their passes over memory.
 
-Needs JAX's CUDA plugin, but neither a GPU nor CUDA. Skipped where that is missing; CI installs it.
+The tests need JAX's CUDA plugin, but neither a GPU nor CUDA. They are skipped without the plugin, which CI installs.
 """
 
 import math
@@ -22,7 +22,7 @@ PROBLEM = targets.problem()
 pytestmark = pytest.mark.skipif(
     PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
 )
-# What costs nothing, next to nothing, or is somebody else's business.
+# Instructions that write no arrays, or are counted elsewhere.
 FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
 
 
@@ -32,11 +32,11 @@ def four() -> list:
 
 
 def passes(program: str, least: int) -> Counter:
-    """How often the program's own steps write arrays of `least` elements or more, by kind."""
+    """Count the instructions of a program that write arrays of `least` elements or more, by kind."""
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
-        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # that is in place
+        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # This fusion works in place.
             continue
         sizes = [math.prod(map(int, dims.split(","))) for dims in re.findall(r"\[([\d,]+)\]", step[2])]
         if max(sizes, default=0) >= least:
@@ -54,7 +54,7 @@ HALF = 32 * 32 * 17  # modes of a real field
 
 @pytest.fixture(scope="module")
 def alone(four) -> dict[str, Counter]:
-    """The passes of JAX's own transforms; how it makes a field real depends on its version."""
+    """The passes of JAX's own transforms. The passes of a transform to real space depend on the version of JAX."""
     place = jax.sharding.SingleDeviceSharding(four[0])
 
     def of(function, shape, dtype) -> Counter:

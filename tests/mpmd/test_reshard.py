@@ -280,7 +280,7 @@ def test_refused_and_nothing_lost(plain):
         (TypeError, r"`tree` must hold arrays; got 'u'", there, "u", place),
         (TypeError, r"`tree` must hold arrays; got 2.5", back, 2.5, everywhere),
         (TypeError, r"`tree` must hold arrays of JAX and NumPy; got MpmdArray", there, part, place),
-        (ValueError, r"`shardings` must divide .* \(6, 8\); got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
+        (ValueError, r"`shardings` must divide .* \(6, 8\) evenly; got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
         (ValueError, r"must divide the axes of an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
         (TypeError, r"`tree` must not hold key.*moved; take `jax.random.key_data`", there, jax.random.key(0), at(P())),
         (TypeError, r"`tree` must hold MpmdArrays; got ArrayImpl", back, u, everywhere),
