@@ -1,4 +1,4 @@
-"""MpmdMesh and MpmdSharding: which devices, and how an array is divided among them."""
+"""MpmdMesh and MpmdSharding: the devices of groups, and the shardings of arrays on them."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def test_groups(kind):
     assert mpmd_mesh.mpmd_idx(mpmd_mesh.groups[1]) == 1
 
 
-def test_the_axis_may_be_any():
+def test_any_mesh_axis_can_be_the_group_axis():
     mesh = make_mesh((2, 4))
     by_column = make_groups((2, 4), axis="x")
     assert [ids(group) for group in by_column.groups] == [[0, 4], [1, 5], [2, 6], [3, 7]]
@@ -56,7 +56,7 @@ def test_meshes_and_shardings_are_values(plain):
     assert "g=2, x=2, y=2" in repr(one)
 
 
-def test_what_nothing_uses_goes_to_group_0(plain):
+def test_arrays_without_groups_go_to_group_0(plain):
     assert plain.mpmd.MpmdSharding(mpmd_mesh_of(plain), (), P()).mesh_ids == (0,)
 
 
