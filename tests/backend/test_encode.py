@@ -1,4 +1,4 @@
-"""Plans as numbers, read by a decoder of its own: what ffi/common/plan.cc must find there."""
+"""Plans encoded as numbers, read by a decoder in Python that does the same as ffi/common/plan.cc."""
 
 import itertools
 from dataclasses import replace
@@ -28,7 +28,7 @@ KINDS = [
 
 
 def decoded(numbers):
-    """The format, how the field is cut, and each stage: its number, what belongs to it, and how it is cut then."""
+    """Decode the format, the source blocks, and each stage: its number, its parameters, and the blocks after it."""
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
     version, ndim = take(2)

@@ -283,7 +283,7 @@ def test_refused_arrays_are_not_consumed(plain):
         (TypeError, r"`tree` must hold arrays of JAX and NumPy; got MpmdArray", there, part, place),
         (ValueError, r"`shardings` must divide .* \(6, 8\) evenly; got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
         (ValueError, r"must divide the axes of an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
-        (TypeError, r"`tree` must not hold key.*moved; take `jax.random.key_data`", there, jax.random.key(0), at(P())),
+        (TypeError, r"`tree` must not hold key.*moved; use `jax.random.key_data`", there, jax.random.key(0), at(P())),
         (TypeError, r"`tree` must hold MpmdArrays; got ArrayImpl", back, u, everywhere),
         (TypeError, r"`shardings` must hold NamedShardings; got P\(\)", back, part, P()),
     ]
