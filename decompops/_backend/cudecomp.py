@@ -244,7 +244,7 @@ class CuDecomp(AbstractBackend):
             return move(stage, block, chunked=False)
         before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
         gathered, divided = _exchanged(stage)
-        # cuDecomp has no padding of its own, so the field is padded here and cuDecomp exchanges the padding too.
+        # Blocks are padded to equal sizes. cuDecomp gets the padded field as its grid, and exchanges the padding too.
         parts = after.parts[divided]
         whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
         shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
