@@ -1,4 +1,4 @@
-"""Checks of `decompops.mpmd` that hold in one process and in several: each looks at its own blocks."""
+"""Checks of `decompops.mpmd` for one or several processes. Each process checks its own blocks."""
 
 import decompops as dops
 import jax
@@ -11,7 +11,7 @@ from helpers import TYPES, assert_close, random_field
 
 
 def make_groups(sizes: tuple[int, ...], kind: str = "auto", axis: str = "g") -> mpmd.MpmdMesh:
-    """Groups along the first axis of a mesh, of g, x and y."""
+    """Make groups along the first axis of a mesh with the axes g, x and y."""
     names = ("g", "x", "y")[: len(sizes)]
     devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
     return mpmd.MpmdMesh(Mesh(devices, names, axis_types=(TYPES[kind],) * len(sizes)), axis)
@@ -22,7 +22,7 @@ def placed(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 
 def assert_bits(array: jax.Array, expected: np.ndarray) -> None:
-    """The blocks of this process are those of `expected`, to the last bit."""
+    """Assert that the blocks of this process equal those of `expected` to the last bit."""
     assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
     for shard in array.addressable_shards:
         assert np.asarray(shard.data).tobytes() == expected[shard.index].tobytes()
@@ -34,11 +34,11 @@ def local_arrays(array: mpmd.MpmdArray) -> list[jax.Array]:
 
 
 def mixed_tree(groups: mpmd.MpmdMesh) -> tuple[dict, dict, dict]:
-    """Arrays of many dtypes and shapes, their specs on all devices, and their places in groups."""
+    """Return arrays of many dtypes and shapes, their shardings on all devices, and their shardings on groups."""
     last = groups.mpmd_dim - 1
     x, everyone = groups.mesh.axis_names[-1], range(groups.mpmd_dim)
     rng = np.random.default_rng(0)
-    # Not a number that arithmetic would keep: its bits are what must come back.
+    # Arithmetic would change the bits of this NaN, but moving it must not.
     nan = np.full((16, 8), 0x7FC12345, np.uint32).view(np.float32)
     cases = {
         "field": (random_field((16, 8, 3), np.float32), P(("g", x)), [0], P(None, x)),
@@ -77,7 +77,7 @@ def check_round_trip(groups: mpmd.MpmdMesh, threshold: int | None) -> None:
 
 
 def check_reshard(groups: mpmd.MpmdMesh) -> None:
-    """From group to group and back, divided in other ways, and onto meshes of other shapes and sizes."""
+    """Move an array between groups, to other shardings, and to meshes of other shapes and sizes."""
     first, last = groups.groups[0], groups.groups[-1]
     u = random_field((8, 16, 4), np.complex64)
     x = first.axis_names[-1]
@@ -102,13 +102,13 @@ def check_reshard(groups: mpmd.MpmdMesh) -> None:
         assert there.is_deleted() or not there.addressable_shards
         for local in local_arrays(back):
             assert_bits(local, u)
-    # What was moved without donation is still there.
+    # Arrays that were moved without donation are still valid.
     for local in local_arrays(array) + local_arrays(moved):
         assert_bits(local, u)
 
 
 def check_operators(groups: mpmd.MpmdMesh) -> None:
-    """Different programs at the same time: each group transforms a field of its own."""
+    """Run different programs at the same time: each group transforms its own field."""
     for idx in groups.local_mpmd_idxs:
         u = random_field((5, 6, 7), seed=idx)
         dec = dops.Decomposition(groups.groups[idx], shape=u.shape, pad=True)

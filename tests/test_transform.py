@@ -93,7 +93,7 @@ def test_bad_input(options, error, message, plain):
     [
         (FULL, "`bases` must be one for each of 3 axes of the grid; got Fourier"),
         ((FULL, FULL), "`bases` must be one for each of 3 axes of the grid; got "),
-        ((COSINE, HALF, HALF), r"at most one basis of real fields with complex coefficients.*; got \(Cosine"),
+        ((COSINE, HALF, HALF), r"at most one basis with real fields and complex coefficients.*; got \(Cosine"),
     ],
 )
 def test_bases_that_do_not_go_together(bases, message):

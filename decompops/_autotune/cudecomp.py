@@ -98,7 +98,7 @@ class CuDecompTuner(AbstractTuner):
             raise ValueError(
                 f"`devices` must be devices of the ranks of communicator {self.communicator!r}; got {task.devices}."
             )
-        cuda_aware = grids.mpi_knows_gpus() if self.cuda_aware_mpi is None else self.cuda_aware_mpi
+        cuda_aware = grids.mpi_is_cuda_aware() if self.cuda_aware_mpi is None else self.cuda_aware_mpi
         if "mpi" in (self.libraries or ()) and not cuda_aware:
             raise ValueError(
                 f"`libraries` must not have 'mpi' unless MPI says that it is CUDA-aware; got {self.libraries!r}. If it "

@@ -1,4 +1,4 @@
-"""What a backend is, and one use of a plan by it."""
+"""The interface of a backend, and the parameters of one call of an operator."""
 
 import abc
 import functools
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """What compiled kernels have sent from this process so far, and the work space that they hold now."""
+    """The messages and bytes that compiled kernels have sent from this process, and the work space that they hold."""
 
     messages: int = 0
     sent_bytes: int = 0
@@ -30,10 +30,12 @@ class Counters(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who calls an operator.
+    """The place in the user's program that calls an operator.
 
-    `line` is the line of the user's program, such as `power.py:12`. `place` tells calls apart that share a line: it has
-    columns, and the functions around the call that JAX traces with it. `thread` is the name of the Python thread.
+    - `line`: the file and line, such as `power.py:12`.
+    - `place`: the file, line and column of the call and of the traced functions around it. It distinguishes calls that
+        share a line.
+    - `thread`: the name of the Python thread.
     """
 
     line: str = ""
@@ -46,11 +48,11 @@ NOBODY = Caller()
 
 @dataclass(frozen=True)
 class Call:
-    """One use of a plan: the parameter of the one primitive.
+    """One use of a plan: the parameter of the library's only primitive.
 
     - `mesh`: the mesh whose devices hold the blocks.
-    - `batch`: the mesh axes that divide leading batch axes, as far as that is known.
-    - `caller`: who calls the operator, if the backend asks for it.
+    - `batch`: the mesh axes that shard the leading batch axes, as far as they are known.
+    - `caller`: the place that calls the operator, if the backend asks for it.
     """
 
     plan: Plan
@@ -61,7 +63,7 @@ class Call:
 
     @property
     def platform(self) -> str:
-        """What the devices are: "cpu", "gpu" or "tpu"."""
+        """The platform of the devices: "cpu", "gpu" or "tpu"."""
         return self.mesh.devices.flat[0].platform if isinstance(self.mesh, Mesh) else jax.default_backend()
 
     def transpose(self) -> "Call":
@@ -69,48 +71,51 @@ class Call:
         return replace(self, plan=_transposed(self.plan))
 
 
-# Equal plans are one object, so that comparing two calls takes no time.
+# The cache returns one object for equal plans, so that comparing two calls takes no time.
 @functools.lru_cache(maxsize=1024)
 def _transposed(plan: Plan) -> Plan:
     return plan.transpose()
 
 
 def check_overlap(overlap: object) -> None:
-    """Raise `ValueError` unless `overlap`, an option of a backend, is a positive integer."""
+    """Raise `ValueError` unless a backend's option `overlap` is a positive integer."""
     if not isinstance(overlap, int) or isinstance(overlap, bool) or overlap < 1:
         raise ValueError(f"`overlap` must be a positive integer; got {overlap!r}.")
 
 
 class AbstractBackend(abc.ABC):
-    """Moves the data of distributed operators. Backends are frozen dataclasses: hashable, compared by their options."""
+    """A way to run distributed operators on their devices.
 
-    # Whether JAX can differentiate and batch `run` by itself. Else `operator.local` goes through a primitive, too.
+    Backends are frozen dataclasses: they are hashable, and equal if their options are equal.
+    """
+
+    # Whether JAX can differentiate and batch `run` by itself. If not, `operator.local` also binds a primitive.
     differentiable_block: ClassVar[bool] = True
-    # The command that must start every process of a program with this backend, such as "mpiexec -n 4"; "" for none.
+    # The command that must start every process of a program with this backend, such as "mpiexec -n 4", or "" for none.
     launcher: ClassVar[str] = ""
-    # Into how many pieces exchanges are split, to overlap them with transforms. A backend may have a field for it.
+    # The number of pieces that exchanges are split into, to overlap them with transforms. Backends may make it a field.
     overlap: int = 1
-    # The narrower type in which exchanges between pencils send. A backend may have a field for it.
+    # The narrower dtype that exchanges between pencils send. Backends may make it a field.
     wire: "Wire | None" = None
 
-    def start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Start JAX in this process of a program run by `launcher`. The command line calls it before it uses JAX."""
+    def start(self) -> None:  # noqa: B027 - most backends have nothing to do
+        """Start JAX in a process that `launcher` has started. The command line calls this before it uses JAX."""
 
     def resolved(self, config: "Config") -> "AbstractBackend":
-        """This backend with its open options taken from the defaults. Called when an operator is built."""
+        """Return this backend with unset options taken from `config`. Operators call this when they are built."""
         del config
         return self
 
     def variants(self) -> "tuple[AbstractBackend, ...]":
-        """What `dops.autotune` tries: this backend with its open options filled in, each way that is worth a trial."""
+        """Return the variants of this backend that `dops.autotune` times: one for each promising set of options."""
         return (self,)
 
     @abc.abstractmethod
     def problem(self) -> str | None:
-        """What keeps this backend from working in this installation, and what to do; `None` if nothing does."""
+        """Return why this backend does not work in this installation and what to do about it, or `None` if it works."""
 
     def missing_features(self) -> str | None:
-        """The optional features that this installation does not have, and how to get them; `None` for none."""
+        """Return which optional features this installation lacks and how to get them, or `None`."""
         return None
 
     @abc.abstractmethod
@@ -118,25 +123,28 @@ class AbstractBackend(abc.ABC):
         """Raise if this backend cannot serve operators on `mesh`."""
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
-        """How many of the first `stages` one kernel of this backend runs; 0 where XLA must run the first one."""
+        """Return how many of the first `stages` one kernel of this backend runs, or 0 if XLA must run the first."""
         del stages
         return 0
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
-        """Apply `plan`, stages that this backend takes, to one block `(*batch, ...)` in a `shard_map` over the mesh.
+        """Apply `plan` to one block of shape `(*batch, *plan.source.block_shape)`, inside a `shard_map` over the mesh.
 
-        `call` is what the stages are a part of. It is never differentiated or batched from outside, unless
-        `differentiable_block` says so: leading batch axes are part of the block.
+        `plan` holds consecutive stages of `call.plan`, as many as `takes` accepts. JAX differentiates and batches this
+        method only if `differentiable_block` is true; otherwise all batch axes are leading axes of the block.
         """
         raise NotImplementedError(f"`{type(self).__name__}` takes stages, and must have a method `run`.")
 
-    def prepare(self, call: Call, dtype: "np.dtype") -> None:  # noqa: B027 - most have nothing to do
-        """Called on every rank, in the same order, before a program with `call` for inputs of `dtype` is made."""
+    def prepare(self, call: Call, dtype: "np.dtype") -> None:  # noqa: B027 - most backends have nothing to do
+        """Prepare to compile `call` for inputs of `dtype`. Every rank calls this method in the same order."""
 
     def caller(self) -> Caller:
-        """Who calls an operator just now, if this backend tells calls apart by it. Calls differ as programs do then."""
+        """Return the place that is calling an operator, if this backend distinguishes calls by their place."""
         return NOBODY
 
     def counters(self) -> Counters:
-        """For the benchmark. Without compiled kernels nothing is counted: XLA's programs say what they communicate."""
+        """Return the counters of the compiled kernels, for the benchmark.
+
+        The counters are zero without compiled kernels: the benchmark reads the communication from XLA's programs.
+        """
         return Counters()

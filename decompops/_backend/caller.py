@@ -1,6 +1,6 @@
-"""Who calls an operator: the line of the user's program, and the Python thread that runs it.
+"""Finds the line of the user's program, and the Python thread, that call an operator.
 
-Compiled kernels tell calls apart by it, and errors say it.
+Compiled kernels use both to distinguish calls, and error messages quote both.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from .base import Caller
 
 
 MAIN = "main"
-# JAX traces and compiles a function anew for each value, so that a program belongs to the thread that compiled it.
+# JAX compiles a function again for each value of this context, so that each thread has programs of its own.
 _thread = jax.make_user_context(default_value=None)
 _process = os.getpid()
 _names: set[str] = set()
@@ -32,18 +32,18 @@ _LIBRARIES = tuple(
 
 
 def adopt_main_thread() -> None:
-    """Let the calling thread run operators from now on."""
+    """Let the calling thread run operators until the process ends."""
     _thread(MAIN).__enter__()
 
 
 @contextlib.contextmanager
 def thread(name: str) -> Iterator[None]:
-    """Let the calling thread run operators as thread `name`, inside a `with` block."""
+    """Let the calling thread run operators under the thread name `name`, inside a `with` block."""
     if not isinstance(name, str) or name in ("", MAIN):
         raise ValueError(f'`name` must be a string other than "" and "{MAIN}"; got {name!r}.')
     with _lock:
         if name in _names:
-            raise ValueError(f"`name` must be that of one thread at a time; {name!r} is in use.")
+            raise ValueError(f"`name` must not be in use by another thread; {name!r} is in use.")
         _names.add(name)
     try:
         with _thread(name):
@@ -54,7 +54,10 @@ def thread(name: str) -> Iterator[None]:
 
 
 def current_thread() -> str:
-    """The name of the calling thread."""
+    """Return the name of the calling thread.
+
+    Raises `RuntimeError` in a thread without a name and in a forked child process.
+    """
     if os.getpid() != _process:
         raise RuntimeError(
             "operators with `backend=MPI()` must not be called in a process that was forked from one that uses MPI. "
@@ -70,7 +73,7 @@ def current_thread() -> str:
 
 
 def current() -> Caller:
-    """Who calls an operator just now. Raises `RuntimeError` in a thread that has no name, or in a forked child."""
+    """Return the place that is calling an operator. Raises `RuntimeError` as `current_thread` does."""
     thread, places = current_thread(), []
     frame = sys._getframe(1)
     while frame is not None:
@@ -78,19 +81,20 @@ def current() -> Caller:
         if place is not None:
             places.append(place)
         elif places:
-            # In a function that JAX traces, also what has called it there: the same wherever that function is called.
+            # This frame belongs to JAX, which traces a function of the user. `place` includes all frames inside that
+            # function, because they are the same wherever the function is called.
             break
         frame = frame.f_back
-    else:
+    else:  # Nothing is traced: the innermost frame is enough.
         del places[1:]
     line = places[0].rpartition(":")[0] if places else ""
     return Caller(line, " < ".join(places), thread)
 
 
-@functools.lru_cache(maxsize=4096)  # An eager call asks for some twenty places.
+@functools.lru_cache(maxsize=4096)  # An eager call looks up about twenty places.
 def _place(code: CodeType, instruction: int) -> str | None:
-    """The file, line and column of an instruction; `None` in a library."""
-    # beartype and jaxtyping make functions of their own, with an address in the name.
+    """Return the file, line and column of an instruction, or `None` inside a library."""
+    # beartype and jaxtyping generate functions whose file names contain a memory address.
     if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
         return None
     line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))

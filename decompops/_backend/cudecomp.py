@@ -1,4 +1,4 @@
-"""The backend for GPU clusters: NVIDIA's cuDecomp moves the data (`ffi/cudecomp`), XLA does everything else."""
+"""The backend for GPU clusters: NVIDIA's cuDecomp exchanges data (`ffi/cudecomp`), XLA does everything else."""
 
 import functools
 import itertools
@@ -26,7 +26,7 @@ from .xla_halo import Message, messages_of, permute
 if TYPE_CHECKING:
     from .._config import Config
 
-# By cuDecomp's own names and numbers; these are what they communicate with.
+# The communication libraries and algorithms, by cuDecomp's names and in the order of cuDecomp's numbers.
 TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
 HaloBackend = Literal["mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking"]
 NAMES: dict[str, tuple[str, ...]] = {"transpose": get_args(TransposeBackend), "halo": get_args(HaloBackend)}
@@ -35,22 +35,25 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 
 @dataclass(frozen=True)
 class CuDecomp(AbstractBackend):
-    """NVIDIA's cuDecomp, for GPU clusters: one process for each GPU, started by `mpiexec`.
+    """Run exchanges with NVIDIA's cuDecomp, for GPU clusters. `mpiexec` starts one process for each GPU.
 
-    Fourier transforms stay with XLA (cuFFT), as does moving data of types that cuDecomp does not have: it has float32,
-    float64, complex64 and complex128.
+    cuDecomp exchanges float32, float64, complex64 and complex128. XLA exchanges all other dtypes, and computes all
+    Fourier transforms (with cuFFT). Call `CuDecomp.initialize()` first.
+
+    **Arguments:**
 
     - `transpose`: how transposes communicate: "mpi_p2p", "mpi_p2p_pl", "mpi_a2a" (these need CUDA-aware MPI), "nccl",
-        "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm"; `None` for `dops.config.transpose_backend`, else "nccl".
-    - `halo`: how halo exchanges do: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking"; `None` for
-        `dops.config.halo_backend`, else "nccl".
-    - `communicator`: the key of a communicator made known by `CuDecomp.initialize`.
-    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. cuDecomp then needs less
-        work space; but XLA runs its transposes and the transforms one after the other.
-    - `wire`: the type in which exchanges between pencils send wider numbers: "float32", "bfloat16", "float16".
-        XLA then exchanges them. `None` sends the field's own type. docs/performance.md has the bytes and errors.
+        "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm". `None` means `dops.config.transpose_backend` if it is set,
+        else "nccl".
+    - `halo`: how halo exchanges communicate: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking". `None`
+        means `dops.config.halo_backend` if it is set, else "nccl".
+    - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
+    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. More pieces need
+        less work space. XLA does not run cuDecomp's transposes and the transforms at the same time.
+    - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA then runs
+        these exchanges. `None` sends the field's dtype. docs/performance.md lists bytes and errors.
 
-    Call `CuDecomp.initialize()` first.
+    **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
     """
 
     transpose: TransposeBackend | None = None
@@ -67,7 +70,7 @@ class CuDecomp(AbstractBackend):
             if getattr(self, name) not in (None, *choices):
                 raise ValueError(f"`{name}` must be one of {choices}; got {getattr(self, name)!r}.")
         if not isinstance(self.communicator, str):
-            raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
+            raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
         check_overlap(self.overlap)
         check_wire(self.wire)
 
@@ -75,19 +78,20 @@ class CuDecomp(AbstractBackend):
     def initialize(
         communicator: Any = None, *, key: str = "world", device: int | None = None, heartbeat: float = 100.0
     ) -> None:
-        """Start JAX over the ranks of an MPI communicator, one GPU in each.
+        """Start JAX over the ranks of an MPI communicator, with one GPU in each rank.
 
-        To be called by every rank before any JAX computation; calling it again does nothing.
+        Every rank must call this function before any JAX computation. A second call with the same key does nothing.
 
         **Arguments:**
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
-        - `key`: a name for it, for `CuDecomp(communicator=key)`.
-        - `device`: the number of this rank's GPU among those of its host; `None` deals them out in turn.
-        - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
+        - `key`: the name of the communicator in `CuDecomp(communicator=key)`.
+        - `device`: the number of this rank's GPU on its host. `None` assigns the GPUs of a host to its ranks in order.
+        - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
 
-        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `RuntimeError` if there
-        is no GPU, JAX is in use already or the ranks do not agree with JAX's processes.
+        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing or do not fit together. `RuntimeError` if a
+        rank has no GPU, if JAX is already in use, or if the ranks differ from JAX's processes. `ValueError` if `key`
+        already names another communicator.
         """
         limits = launch.Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
         launch.initialize_gpus(communicator, key, limits, device)
@@ -115,8 +119,8 @@ class CuDecomp(AbstractBackend):
     def prepare(self, call: Call, dtype: np.dtype) -> None:
         self._prepare_stages(call, call.plan.stages, dtype)
         if self.overlap > 1:
-            # How many fields a device will hold is not known yet. Of several fields the exchanges stay as they are, of
-            # one they are those of its pieces.
+            # The number of fields in a block is not known yet. Several fields are exchanged whole, in turn. A single
+            # field is exchanged in pieces, which have descriptors of their own.
             for part in lowered(call.plan, self, call.platform, 1):
                 after = dtype
                 for segments in part.segments_of_pieces if isinstance(part, Chunks) else ((part,),):
@@ -125,7 +129,7 @@ class CuDecomp(AbstractBackend):
                 dtype = after
 
     def _prepare_stages(self, call: Call, stages: tuple[AbstractStage, ...], dtype: np.dtype) -> np.dtype:
-        """Make what `stages` need of cuDecomp, for inputs of `dtype`. Returns the dtype of their result."""
+        """Make cuDecomp's grid descriptors for `stages` and inputs of `dtype`. Return the dtype of the result."""
         ranks = self._ranks(call)
         for stage in stages:
             if ranks and np.dtype(dtype).name in DTYPES:
@@ -165,7 +169,7 @@ class CuDecomp(AbstractBackend):
         return str(self.halo if use.width else self.transpose).startswith("nvshmem")
 
     def _ranks(self, call: Call) -> tuple[int, ...]:
-        """The ranks that share a grid with this one, in the mesh's order; none if the mesh is one of other ranks."""
+        """Return the ranks that share a grid with this rank, in mesh order; empty if this rank is not in the mesh."""
         assert isinstance(call.mesh, Mesh)
         ranks = np.reshape(self._ranks_of(call.mesh), call.mesh.devices.shape)
         here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)
@@ -176,7 +180,7 @@ class CuDecomp(AbstractBackend):
         return tuple(int(rank) for rank in ranks.flat)
 
     def _uses(self, call: Call, stage: AbstractStage) -> list["_Use"]:
-        """What `stage` needs of cuDecomp."""
+        """Return the calls of cuDecomp that `stage` needs."""
         if not self.takes((stage,)):
             return []
         stage = _in_three(stage)
@@ -188,7 +192,7 @@ class CuDecomp(AbstractBackend):
         return []
 
     def _transpose(self, call: Call, stage: Move) -> "_Use":
-        """cuDecomp's axes are named so that one descriptor serves a move and its transpose."""
+        """Return the transpose that runs `stage`. A move and its transpose share one grid descriptor."""
         gathered, divided = _exchanged(stage)
         first, second = sorted((gathered, divided))
         (other,) = {0, 1, 2} - {first, second}
@@ -203,7 +207,10 @@ class CuDecomp(AbstractBackend):
         return _Use(self._grid(axes, lengths, parts[::-1] if along else parts, orders, along, halo=False))
 
     def _halo(self, call: Call, stage: Extend, width: int) -> "_Use":
-        """For cuDecomp a block is, along the axis of the halo, just what is to be sent."""
+        """Return the halo update that sends `width` layers to both neighbors.
+
+        cuDecomp gets only these layers: along the axis of the halo, its block has no other cells.
+        """
         layout, axis = stage.before, stage.axis
         whole, other = sorted({0, 1, 2} - {axis}, key=lambda axis: layout.parts[axis])
         lengths = {axis: layout.parts[axis] * 2 * width, whole: layout.extent(whole)}
@@ -220,14 +227,14 @@ class CuDecomp(AbstractBackend):
         return grids.Grid(tuple(lengths[axis] for axis in axes), parts, tuple(orders), along, halo, backend)
 
     def _along(self, call: Call, name: MeshAxis | None) -> int:
-        """Whether a mesh axis is the first or the second one of the process grid."""
+        """Return 0 if a mesh axis is the first axis of the process grid, or 1 if it is the second."""
         return int(name != _mesh_axes(call)[0])
 
     def _call(self, call: Call, use: "_Use", target: str, shape: tuple[int, ...], x: Array, label: str, **options):
         number = grids.find(self.communicator, self._ranks(call), use.grid)
         work = 1 if self._allocates(use) else grids.elements(number, use.width)
         results = jax.ShapeDtypeStruct(shape, x.dtype), jax.ShapeDtypeStruct((work,), x.dtype)
-        aliases = {0: 0} if use.width else None  # halos are updated in place
+        aliases = {0: 0} if use.width else None  # cuDecomp updates halos in place.
         kernel = jax.ffi.ffi_call(target, results, input_output_aliases=aliases)
         mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
         return kernel(x, grid=np.int64(number), label=f"{label} {x.dtype} {x.shape} on mesh ({mesh})", **options)[0]
@@ -237,7 +244,7 @@ class CuDecomp(AbstractBackend):
             return move(stage, block, chunked=False)
         before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
         gathered, divided = _exchanged(stage)
-        # cuDecomp divides evenly what we pad: it moves the padding, too.
+        # Blocks are padded to equal sizes. cuDecomp gets the padded field as its grid, and exchanges the padding too.
         parts = after.parts[divided]
         whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
         shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
@@ -254,7 +261,7 @@ class CuDecomp(AbstractBackend):
         return lax.slice_in_dim(result, 0, after.lengths[gathered], axis=lead + after.order.index(gathered))
 
     def _exchange(self, call: Call, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
-        """What each device gets of `messages`: by one update of halos from device to device on the way of each."""
+        """Return what each device receives of `messages`. A message takes one halo update per device that it passes."""
         if sent[0].dtype.name not in DTYPES:
             return permute(stage, messages, sent)
         axis = sent[0].ndim + stage.before.position(stage.axis)
@@ -267,7 +274,8 @@ class CuDecomp(AbstractBackend):
             def step_back(_, pair, step=step):
                 return step(None, pair[::-1])[::-1]
 
-            # Where there is one message only, nothing of it goes the other way: zeros, but linear in it.
+            # A message without a counterpart in the other direction is paired with zeros. An empty slice of the
+            # message is padded to make them, so that `linear_call` still sees a function that is linear in the message.
             nothing = lax.slice_in_dim(next(sent[i] for i in (swap.down, swap.up) if i is not None), 0, 0, axis=axis)
             both = (nothing if i is None else sent[i] for i in (swap.down, swap.up))
             pair = tuple(pad_end(x, swap.width, axis) for x in both)
@@ -279,9 +287,9 @@ class CuDecomp(AbstractBackend):
         return received
 
     def _swap(self, call: Call, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
-        """Send `down` to the device before and `up` to the next, and return what comes in turn.
+        """Send `down` to the previous device and `up` to the next one; return what arrives from the next and previous.
 
-        They are the layers at the two ends of a field whose halos cuDecomp updates.
+        `down` and `up` become the two ends of a field whose halos cuDecomp updates.
         """
         field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)
         field = self._call(
@@ -299,14 +307,17 @@ class CuDecomp(AbstractBackend):
 
 
 class _Use(NamedTuple):
-    """One use of cuDecomp: a transpose, or an update of halos of `width` layers."""
+    """One call of cuDecomp: a transpose if `width` is 0, else a halo update of `width` layers."""
 
     grid: grids.Grid
     width: int = 0
 
 
 class _Swap(NamedTuple):
-    """Two messages, by their numbers (`None`: none), that travel `distance` devices up and down the line together."""
+    """Two messages that one sequence of halo updates carries `distance` devices up and down the line.
+
+    `up` and `down` are the messages' numbers, or `None` for no message.
+    """
 
     up: int | None
     down: int | None
@@ -320,7 +331,7 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
     for i, message in enumerate(messages):
         if message.pairs:
             hop = message.hop
-            if stage.periodic:  # the shorter way round
+            if stage.periodic:  # Take the shorter way around the ring.
                 hop = (hop + parts // 2) % parts - parts // 2
                 hop = abs(hop) if 2 * abs(hop) == parts else hop
             ups_and_downs = ways.setdefault(abs(hop), ([], []))
@@ -334,17 +345,20 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
 
 
 def _mesh_axes(call: Call) -> list[Any]:
-    """Those of the grid, in the mesh's order: the axes of cuDecomp's process grid, for every operator the same."""
+    """Return the mesh axes that shard the grid, in mesh order. They are the axes of cuDecomp's process grid."""
     return [name for name in call.mesh.axis_names if name in call.plan.mesh_axes]
 
 
 def order_of(axes: tuple[int, int, int], layout: Blocks) -> tuple[int, ...]:
-    """How `layout` stores cuDecomp's X, Y and Z, which are `axes` here, the fastest first."""
+    """Return the order in which `layout` stores cuDecomp's axes X, Y and Z, fastest first.
+
+    `axes` are the grid axes that cuDecomp calls X, Y and Z.
+    """
     return tuple(axes.index(axis) for axis in reversed(layout.order))
 
 
 def _in_three(stage: AbstractStage) -> AbstractStage:
-    """A stage on a grid of fewer axes as one on a grid of three, which cuDecomp knows: the others have one cell."""
+    """Return the same stage on a grid of three axes, which cuDecomp requires. Each added axis has one cell."""
 
     def embedded(layout: Blocks) -> Blocks:
         missing = range(layout.ndim, 3)
@@ -363,7 +377,7 @@ def _in_three(stage: AbstractStage) -> AbstractStage:
 
 
 def _exchanged(stage: Move) -> tuple[int, int]:
-    """The axes that become whole and divided, of a stage that communicates."""
+    """Return the axis that `stage` makes whole and the axis that `stage` shards. `stage` must communicate."""
     assert stage.gathered is not None
     assert stage.divided is not None
     return stage.gathered, stage.divided

@@ -1,4 +1,4 @@
-"""A plan as integers, which `decode` in ffi/common/plan.cc reads."""
+"""Encodes a plan as integers, which `decode` in ffi/common/plan.cc reads."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -12,12 +12,12 @@ from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
-FORMAT = 6  # It changes with `kFormat` in ffi/common/plan.h.
+FORMAT = 6  # This number must equal `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
 
 
 def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
-    """The axes of the mesh that the kernels get: mesh axes that divide a grid axis of `plan` together are one."""
+    """Return the mesh axes that the kernels see. Several mesh axes that together shard one grid axis become one."""
     cuts = [
         (name, parts)
         for b in (plan.source, *(s.after for s in plain_stages(plan.stages)))
@@ -29,13 +29,12 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
 
 
 def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
-    """The format, the number of grid axes, how the field is cut, and each stage with how it is cut then.
+    """Return `plan` as int64 numbers: the format, the number of grid axes, the source blocks, and each stage.
 
-    `Pieces` are a stage that opens them, their stages, and one that joins them.
+    Each stage is followed by the blocks after it. `Pieces` become an opening stage, their stages, and a closing stage.
+    `entries` are the mesh axes that the kernels see.
 
-    `entries` are the axes of the mesh that the kernels get.
-
-    Raises `ValueError` for a stage that the kernels do not know.
+    Raises `ValueError` for a stage that the kernels do not support.
     """
     axes = {entry: i for i, entry in enumerate(entries)}
     stages = (chain(numbers, _blocks(after, axes)) for numbers, after in _numbered(plan.stages))
@@ -44,7 +43,7 @@ def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
 
 
 def _numbered(stages: tuple[AbstractStage, ...]) -> Iterator[tuple[tuple[int, ...], Blocks]]:
-    """The numbers of each stage, and how the field is cut then."""
+    """Yield the numbers of each stage, and the blocks after it."""
     for stage in stages:
         if isinstance(stage, Pieces):
             yield (5, -1 if stage.axis is None else stage.axis, stage.count), stage.before
@@ -55,7 +54,7 @@ def _numbered(stages: tuple[AbstractStage, ...]) -> Iterator[tuple[tuple[int, ..
 
 
 def _stage(stage: AbstractStage) -> tuple[int, ...]:
-    """The number of a kind of stage, as `Stage::Kind` in ffi/common/plan.h has it, and what belongs to that kind."""
+    """Return the number of the kind of `stage`, from `Stage::Kind` in ffi/common/plan.h, and the kind's parameters."""
     match stage:
         case Move():
             return (0,)
@@ -68,13 +67,13 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
         case Clear():
             return (4,)
         case _:
-            raise ValueError(f"the kernels do not know the stage {stage}.")
+            raise ValueError(f"the kernels do not support the stage {stage}.")
 
 
 def _blocks(blocks: Blocks, axes: dict[MeshAxis, int]) -> Iterator[int]:
     yield from blocks.lengths
     yield from blocks.parts
-    # A name that is not among the entries belongs to an axis that is whole.
+    # An axis whose name is not among the entries is not sharded.
     yield from (-1 if name is None else axes.get(name, -1) for name in blocks.names)
     yield from blocks.order
     yield from chain(*blocks.halo)

@@ -1,4 +1,4 @@
-"""How ranks end: together, with few words, and before MPI does."""
+"""Ends all ranks of a job together, with a short message, before MPI is finalized."""
 
 import os
 import re
@@ -17,25 +17,26 @@ import jax
 from .library import MpiKernels
 
 
-_SPEAKERS = 4  # so many ranks speak where all fail
-# Seconds until a rank that has failed ends the job. The others say in which operator they waited for it once they have
-# withdrawn their messages, which takes two seconds at most (ffi/mpi/team_messages.cc).
+_SPEAKERS = 4  # When all ranks fail, only this many ranks print their error.
+# Seconds between the failure of a rank and the end of the job. In this time, the other ranks cancel their messages, in
+# two seconds at most, and then print the operator in which they waited (ffi/mpi/team_messages.cc).
 _LAST_WORDS = 3
-# How errors begin that name the rank and the operator, and need no traceback (ffi/mpi/handler.cc).
+# Errors of ffi/mpi/handler.cc begin like this. They name the rank and the operator, so they need no traceback.
 _NAMED_ERROR = re.compile(r"decompops: rank \d+: (.*)", re.DOTALL)
-# JAX puts a whole traceback into the text of this error.
+# JAX includes the whole traceback in the message of this error.
 _CALLBACK_ERROR = re.compile(r".*callback.*: Traceback \(most recent call last\):", re.IGNORECASE)
 
 
 def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) -> Callable[[], None]:
-    """From here on, end the job where a rank raises an exception that nothing catches, in any thread.
+    """From now on, end the whole job when any thread of a rank raises an uncaught exception.
 
-    `kernels` tell the other ranks why. With `traces`, every rank prints its whole traceback.
+    `kernels` report the reason to the other ranks. With `traces`, every rank prints its whole traceback.
 
-    Returns what ends a process normally. Register it after JAX's own: then it is called before.
+    Returns a function for the normal end of a process. Register it with `atexit` after JAX's own functions, so that it
+    is called before them.
     """
     process, child_status = os.getpid(), 0
-    rank, size = communicator.rank, communicator.size  # which MPI does not say any more once it is finalised
+    rank, size = communicator.rank, communicator.size  # MPI cannot be asked for these after it is finalized.
     report_exception, report_thread = sys.excepthook, threading.excepthook
 
     def end(kind: type[BaseException], value: BaseException, trace: TracebackType | None, report: Callable) -> None:
@@ -62,8 +63,8 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
             report()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Rank 0 leaves it to the others to end the job, if they do: where JAX's coordinator ends first, JAX ends the
-        # others.
+        # Rank 0 runs JAX's coordinator. If the coordinator ends first, JAX ends the other ranks with errors of its own.
+        # Rank 0 therefore waits longer, so that another rank ends the job.
         time.sleep(2 * _LAST_WORDS if rank == 0 and jax.distributed.is_initialized() else _LAST_WORDS)
         _end_job(communicator)
 
@@ -71,7 +72,7 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
         end(kind, value, trace, lambda: report_exception(kind, value, trace))
 
     def on_thread_exception(args: Any) -> None:
-        if args.exc_type is not SystemExit:  # which ends the thread alone
+        if args.exc_type is not SystemExit:  # `SystemExit` ends only the thread.
             end(args.exc_type, args.exc_value, args.exc_traceback, lambda: report_thread(args))
 
     def on_exit() -> None:
@@ -79,8 +80,8 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
             if kernels is not None:
                 kernels.call("leave")
             return
-        # A forked child has the MPI and JAX of its parent, but not their threads. What these do at the end of a process
-        # would wait for the threads, or end the parent's job. Python does not say which status it is about to end with.
+        # A forked child has the MPI and JAX of its parent, but not their threads. Their exit functions would wait for
+        # these threads, or end the parent's job. Python does not reveal its exit status here, so `end` has stored one.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(child_status)
@@ -91,21 +92,21 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
 
 
 def _is_repeated(kernels: MpiKernels, reason: str) -> bool:
-    """Whether a rank below this one fails for the same reason. Programs with an error raise it on all ranks."""
+    """Return whether a lower rank fails for the same reason. An error in the program usually occurs on all ranks."""
     return any(kernels.is_repeated(reason) or time.sleep(0.01) for _ in range(100))
 
 
 def _line(value: BaseException, reason: str, rank: int) -> str | None:
-    """What the user gets to see of an error whose traceback adds nothing; `None` for another one."""
+    """Return the one line to print for an error whose traceback adds nothing; `None` for all other errors."""
     if named := _NAMED_ERROR.search(str(value)):
         return named[0]
-    if _CALLBACK_ERROR.match(str(value)):  # JAX has logged the traceback within the callback
+    if _CALLBACK_ERROR.match(str(value)):  # JAX has already logged the traceback of the callback.
         return f"decompops: rank {rank} ends the job: {reason}, in a callback of JAX"
     return None
 
 
 def _reason(kind: type[BaseException], value: BaseException) -> str:
-    """An error in one line, for the other ranks. Of a chain of errors it is the first one."""
+    """Return an error in one line, for the other ranks. If another rank's failure caused it, return that failure."""
     lines = str(value).splitlines() or [""]
     if first := re.search(r".*(rank \d+ gave up: .*)", lines[0]):
         return first[1]
@@ -118,17 +119,17 @@ def _reason(kind: type[BaseException], value: BaseException) -> str:
 
 
 def _keep(kind: type[BaseException], value: BaseException, trace: TracebackType | None, rank: int) -> Path:
-    """Write a traceback to a file: where all ranks fail for the same reason, one line of each says enough."""
+    """Write a traceback to a file and return its path. The terminal then shows only one line for each rank."""
     path = Path(tempfile.gettempdir()) / f"decompops-{os.getpid()}-rank{rank}.txt"
     path.write_text("".join(traceback.format_exception(kind, value, trace)))
     return path
 
 
 def _end_job(communicator: Any) -> None:
-    """End this process, and the job with it.
+    """End this process and the whole job.
 
-    `mpiexec` of Open MPI and MPICH end the job where a process ends like this, and say so in fewer lines than of
-    `MPI_Abort`. Other launchers may let the other processes go on.
+    The `mpiexec` of Open MPI and of MPICH end the job if one process exits with an error, and print fewer lines than
+    after `MPI_Abort`. Other launchers may not end the job, so `MPI_Abort` ends it there.
     """
     if os.environ.get("PMIX_NAMESPACE", "").startswith("prterun") or "HYDI_CONTROL_FD" in os.environ:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Runs a schedule on one block: kernels of the backend for what it takes, XLA for everything else."""
+"""Runs a schedule on one block: the backend's kernels run the stages that they support, XLA runs all others."""
 
 import functools
 import math
@@ -48,14 +48,14 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     else:
         cut, joined = source.position(axis), target.position(axis)
 
-    # Two pieces are under way at a time, on CPUs one: each waits for a former one. Without that order XLA for GPUs
-    # exchanges all pieces before it transforms the first one that has arrived, and XLA for CPUs, whose exchanges block,
-    # holds many of them at the same time.
-    under_way = 1 if call.platform == "cpu" else 2
+    # At most two pieces are in flight at a time, or one on CPUs: each piece waits for an earlier one. Without this
+    # order, XLA for GPUs exchanges all pieces before it transforms the first one that has arrived. XLA for CPUs, whose
+    # exchanges block, holds many pieces at the same time.
+    in_flight = 1 if call.platform == "cpu" else 2
     results, start = [], 0
     for length, segments in chunks.pieces:
-        if len(results) >= under_way:
-            block, results[-under_way] = lax.optimization_barrier((block, results[-under_way]))
+        if len(results) >= in_flight:
+            block, results[-in_flight] = lax.optimization_barrier((block, results[-in_flight]))
         piece = lax.slice_in_dim(block, start, start + length, axis=cut)
         for segment in segments:
             piece = _run(segment, piece, call)
@@ -65,7 +65,10 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
 
 
 def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
-    """`result`, if it is what `step` says of itself: an error in a later step would not say whose fault it is."""
+    """Return `result`. Raise `ValueError` if its shape or dtype is not the one that `step` declares.
+
+    Without this check, the error would appear in a later step that is not at fault.
+    """
     before, after = (step.source, step.target) if isinstance(step, Plan) else (step.before, step.after)
     shape, dtype = (*block.shape[: -before.ndim], *after.block_shape), step.result_dtype(np.dtype(block.dtype))
     if (result.shape, result.dtype) != (shape, dtype):
@@ -77,5 +80,5 @@ def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str)
 def lowered(
     plan: Plan, backend: AbstractBackend, platform: str, fields: int, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
-    """What `backend` runs of `plan`, in order, where a block has `fields` fields in its leading batch axes."""
+    """Return the schedule of `plan` for `backend`. `fields` is the number of fields in the batch axes of a block."""
     return schedule(plan, backend.takes, platform, backend.overlap, fields, wire)

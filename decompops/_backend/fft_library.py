@@ -1,6 +1,6 @@
-"""Which library transforms lines in the compiled kernels: FFTW or MKL where one is installed, else DUCC, compiled in.
+"""Finds the FFT library of the compiled kernels: FFTW or MKL if one is installed, else DUCC, which is compiled in.
 
-FFTW is under the GPL, so the kernels load it at run time. MKL has FFTW's interface.
+FFTW has the GPL license, so the kernels load it at run time. MKL has the same interface as FFTW.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _NAMES = ("fftw", "mkl", "ducc")
 
 
 class FftLibrary(NamedTuple):
-    """A library with FFTW's interface: what it calls itself, and its files for double and single precision."""
+    """A library with FFTW's interface: its version, and its files for double and single precision."""
 
     version: str
     double: str
@@ -26,9 +26,10 @@ class FftLibrary(NamedTuple):
 
 @functools.cache
 def find() -> FftLibrary | None:
-    """The library to load; `None` for what is compiled in. The environment variable `DECOMPOPS_FFT` names another one.
+    """Return the FFT library to load, or `None` for DUCC.
 
-    Raises `ImportError` where the one that it names is not installed, and `ValueError` where it names none.
+    The environment variable `DECOMPOPS_FFT` overrides the choice. Raises `ImportError` if the named library is not
+    installed, and `ValueError` if the variable has an unknown value.
     """
     wanted = os.environ.get(VARIABLE, "").lower()
     if wanted not in ("", *_NAMES):
@@ -41,12 +42,12 @@ def find() -> FftLibrary | None:
                 if version := _version(double, single):
                     return FftLibrary("MKL" if name == "mkl" else version, double, single)
     if wanted:
-        raise ImportError(f"`{VARIABLE}={wanted}`, but that library was not found: see docs/cluster.md.")
+        raise ImportError(f"the library of `{VARIABLE}={wanted}` was not found; see docs/cluster.md.")
     return None
 
 
 def _fftw_files() -> Iterator[tuple[str, str]]:
-    """Where FFTW may be: a cluster's module, the Python environment, the system, the wheel of pyFFTW."""
+    """Yield where FFTW may be installed: a cluster's module, the Python environment, the system, pyFFTW's wheel."""
     ending = "3.dylib" if sys.platform == "darwin" else "so.3"
     names = f"libfftw3.{ending}", f"libfftw3f.{ending}"
     variables = ("FFTW_ROOT", "FFTW_DIR", "FFTW_HOME", "FFTW3_ROOT", "FFTW3_DIR")
@@ -71,7 +72,7 @@ def _mkl_files() -> Iterator[tuple[str, str]]:
 
 
 def _version(double: str, single: str) -> str | None:
-    """What a library calls itself; `None` where it cannot be loaded."""
+    """Return the version that a library reports, or `None` if the library cannot be loaded."""
     try:
         library = ctypes.CDLL(double)
         ctypes.CDLL(single)

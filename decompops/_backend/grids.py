@@ -1,4 +1,4 @@
-"""The kernels over cuDecomp: loads and registers them, and keeps its handles and grid descriptors (`ffi/cudecomp`)."""
+"""Loads and registers the kernels over cuDecomp (`ffi/cudecomp`), and keeps cuDecomp's handles and grid descriptors."""
 
 import atexit
 import ctypes
@@ -20,12 +20,14 @@ TRANSPOSE, HALO = "decompops_cudecomp_transpose", "decompops_cudecomp_halo"
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid and its division in cuDecomp's terms, for transposes or for updates of halos.
+    """A grid and its decomposition in cuDecomp's terms, for transposes or halo updates.
 
-    `order` holds each pencil's axes, the fastest first. `along`: ranks exchange along the first axis of the process
-    grid `parts` (X- with Y-pencils, or halos along Y) or along the second (Y- with Z-pencils, or halos along Z).
-    `backend` is that of transposes or of halos, by cuDecomp's numbers. Field for field what `Division` in
-    ffi/cudecomp/grids.h is.
+    - `order`: the storage order of each pencil's axes, fastest first.
+    - `along`: the axis of the process grid `parts` along which ranks exchange: 0 for the first axis (between X- and
+        Y-pencils, or halos along Y), 1 for the second (between Y- and Z-pencils, or halos along Z).
+    - `backend`: cuDecomp's number of the communication backend, for transposes or for halos.
+
+    The fields equal those of `Division` in ffi/cudecomp/grids.h.
     """
 
     lengths: tuple[int, ...]
@@ -38,10 +40,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Search:
-    """What cuDecomp shall choose. Field for field what `Search` in ffi/cudecomp/grids.h is.
+    """A request to cuDecomp's autotuner. The fields equal those of `Search` in ffi/cudecomp/grids.h.
 
-    `halo`: how halos of z-pencils are updated; else how transposes communicate. With `parts` of zero the process grid,
-    too.
+    With `halo`, cuDecomp chooses the backend for halo updates of z-pencils, else the backend for transposes. With
+    `parts` of zero, cuDecomp also chooses the process grid.
     """
 
     lengths: tuple[int, ...]
@@ -58,13 +60,13 @@ class Search:
 
 
 def problem() -> str | None:
-    """What keeps the kernels over cuDecomp from working in this process, and what to do; `None` if nothing does."""
+    """Return why the kernels over cuDecomp do not work in this process and what to do, or `None` if they work."""
     return library.build()["cudecomp_problem"] or library.mpi_problem() or library.loading_problem("decompops_cudecomp")
 
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library. Raises `ImportError` with what to do where it does not work."""
+    """Return the library of kernels. Raises `ImportError` if the library does not work."""
     if found := problem():
         raise ImportError(f"`backend=CuDecomp()` does not work here: {found}.")
     kernels = library.open_kernels("decompops_cudecomp")
@@ -76,22 +78,22 @@ def load() -> ctypes.CDLL:
 
 
 def platform() -> str:
-    """The platform of the devices that the kernels are for, as XLA calls it."""
+    """Return XLA's name of the platform that the kernels were built for."""
     return load().decompops_cudecomp_platform().decode()
 
 
 @functools.cache
 def register() -> None:
-    """Make the kernels known to XLA, and see to it that they end before MPI does."""
+    """Register the kernels with XLA. At the end of the process, release their resources before MPI is finalized."""
     targets = {name: library.pointer(load(), name) for name in (TRANSPOSE, HALO)}
     library.register_targets(targets, platform=platform())
     atexit.register(_clear)
 
 
 def _clear() -> None:
-    if os.getpid() != _process:  # a forked child has the parent's handles, but no right to them
+    if os.getpid() != _process:  # The handles in a forked child still belong to the parent.
         return
-    # Devices work in order: with this, what was started before is done, also what nobody waits for.
+    # A device runs its work in order. Waiting for this trivial program therefore waits for all earlier work.
     jax.block_until_ready(jax.jit(lambda: np.int32(0))())
     _call("clear")
 
@@ -107,15 +109,15 @@ def use_device(device: int) -> int:
     return _call("use_device", ctypes.c_int(device))
 
 
-# Handles and descriptors are made collectively, in the order in which Python traces or calls operators: the same on
-# every rank that runs the same program. Compiling only looks them up.
+# All ranks make handles and descriptors together, in the order in which Python traces or calls operators. This order is
+# the same on every rank that runs the same program. Compilation only looks them up.
 _lock = threading.Lock()
 _handles: dict[tuple[str, tuple[int, ...]], int] = {}
 _grids: dict[tuple[int, Grid], int] = {}
 
 
 def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
-    """The number of the descriptor of `grid` on `ranks` of a communicator, which is made if there is none yet."""
+    """Return the number of the descriptor of `grid` on `ranks` of a communicator. Make the descriptor if necessary."""
     with _lock:
         handle = _handle(key, communicator, ranks)
         number = _grids.get((handle, grid))
@@ -131,15 +133,15 @@ def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
 
 
 def choose(key: str, communicator: Any, ranks: tuple[int, ...], search: Search) -> tuple[int, int, int]:
-    """What cuDecomp finds best on `ranks` of a communicator: the process grid's rows and columns, and the backend."""
+    """Return cuDecomp's choice on `ranks` of a communicator: rows and columns of the process grid, and the backend."""
     chosen = (ctypes.c_int32 * 3)()
     with _lock:
         _call("choose", ctypes.c_int64(_handle(key, communicator, ranks)), *_numbers(search), chosen)
     return chosen[0], chosen[1], chosen[2]
 
 
-def mpi_knows_gpus() -> bool:
-    """Whether MPI says that it can communicate a GPU's memory."""
+def mpi_is_cuda_aware() -> bool:
+    """Return whether MPI reports that it is CUDA-aware."""
     return bool(_call("mpi_knows_gpus"))
 
 
@@ -153,22 +155,22 @@ def _handle(key: str, communicator: Any, ranks: tuple[int, ...]) -> int:
 
 
 def _numbers(fields: Grid | Search) -> tuple[Any, ctypes.c_int64]:
-    """All of a dataclass as int32 numbers, and how many there are."""
+    """Return all fields of a dataclass as int32 numbers, and the count of these numbers."""
     numbers = np.array(jax.tree.leaves(astuple(fields)), np.int32)
     return (ctypes.c_int32 * len(numbers))(*numbers), ctypes.c_int64(len(numbers))
 
 
 def find(key: str, ranks: tuple[int, ...], grid: Grid) -> int:
-    """The number of a descriptor that has been made."""
+    """Return the number of an existing descriptor."""
     with _lock:
         return _grids[_handles[key, ranks], grid]
 
 
 def elements(number: int, width: int = 0) -> int:
-    """The elements of work space that a transpose needs, or an update of halos of `width` layers."""
+    """Return the elements of work space for a transpose (`width` 0) or for a halo update of `width` layers."""
     return _call("elements", ctypes.c_int64(number), ctypes.c_int64(width))
 
 
 def reserve(number: int, nbytes: int) -> None:
-    """Have cuDecomp allocate work space of its own."""
+    """Let cuDecomp allocate its own work space of `nbytes` bytes."""
     _call("reserve", ctypes.c_int64(number), ctypes.c_int64(nbytes))

@@ -1,4 +1,4 @@
-"""What backends with compiled kernels for CPUs have in common: which stages these run, and what they are told."""
+"""The common part of the backends with compiled CPU kernels: which stages a kernel runs, and how it is called."""
 
 import itertools
 import math
@@ -20,25 +20,25 @@ from .base import Call, Caller
 from .encode import encoded
 
 
-# How long FFTW looks for a fast plan.
+# FFTW's planning modes: how long FFTW searches for a fast plan.
 Planning = Literal["estimate", "measure", "patient", "exhaustive"]
 
 
 def check_planning(planning: object) -> None:
-    """Raise `ValueError` unless `planning`, an option of a backend, is one of the four."""
+    """Raise `ValueError` unless a backend's option `planning` is one of the four modes."""
     if planning not in get_args(Planning):
         raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {planning!r}.")
 
 
 def check_threads(threads: object) -> None:
-    """Raise `ValueError` unless `threads`, an option of a backend, is a positive integer."""
+    """Raise `ValueError` unless a backend's option `threads` is a positive integer."""
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise ValueError(f"`threads` must be a positive integer; got {threads!r}.")
 
 
-def count_known(stages: tuple[AbstractStage, ...]) -> int:
-    """How many of the first `stages` one kernel runs."""
-    return len(list(itertools.takewhile(_is_known, stages)))
+def count_supported(stages: tuple[AbstractStage, ...]) -> int:
+    """Return how many of the first `stages` one kernel runs."""
+    return len(list(itertools.takewhile(_is_supported, stages)))
 
 
 def run_kernel(
@@ -51,7 +51,7 @@ def run_kernel(
     threads: int,
     **attributes: Any,
 ) -> Array:
-    """Apply `plan` to one block with the kernel `target`. `entries` are the axes of the mesh that it gets."""
+    """Apply `plan` to one block with the kernel `target`. `entries` are the mesh axes that the kernel sees."""
     lead = block.shape[: -plan.source.ndim]
     result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
     sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]
@@ -68,36 +68,36 @@ def run_kernel(
 
 
 def scale_of(plan: Plan) -> float:
-    """What a kernel multiplies by while it transforms."""
+    """Return the factor that a kernel multiplies by while it transforms."""
     return math.prod((s.scale for s in plain_stages(plan.stages) if isinstance(s, LocalTransform)), start=1.0)
 
 
-def _is_known(stage: AbstractStage) -> bool:
-    """Whether the kernels run `stage`: on grids of not too many axes, and of transforms Fourier transforms only."""
+def _is_supported(stage: AbstractStage) -> bool:
+    """Return whether the kernels run `stage`. Fourier transforms are the only transforms that the kernels run."""
     match stage:
         case Pieces(stages=stages):
-            known = all(_is_known(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
+            supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
         case Move(before=before, after=after):
-            # A mesh axis may not be added to others that divide an axis, nor be taken from among them.
+            # If several mesh axes shard a grid axis, the kernels neither add nor remove one of them.
             cuts = zip(before.names, before.parts, after.names, after.parts)
-            known = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
+            supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear():
-            known = True
+            supported = True
         case LocalTransform(transform=DFT(normalised=False)):
-            known = library.has_fft()
+            supported = library.has_fft()
         case _:
-            known = False
-    return known and stage.before.ndim <= int(library.build()["axes"])
+            supported = False
+    return supported and stage.before.ndim <= int(library.build()["axes"])
 
 
 def in_order(entries: tuple[MeshAxis, ...], mesh: Mesh | AbstractMesh, numbers: list[int]) -> np.ndarray:
-    """`numbers`, one for each device of `mesh`, of a mesh that has `entries` for axes."""
+    """Reorder `numbers`, one for each device of `mesh`, to the device order of a mesh with the axes `entries`."""
     positions = [tuple(mesh.shape).index(name) for entry in entries for name in entry_names(entry)]
     return np.array(numbers, np.int64).reshape(tuple(mesh.shape.values())).transpose(positions).ravel()
 
 
 def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
-    """What an error calls the operator."""
+    """Return the description of an operator in error messages."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
     shape = (*lead, *plan.source.lengths)
     ends = " -> ".join(map(_pencil, (plan.source, plan.target)))
@@ -108,7 +108,7 @@ def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
 
 
 def details(plan: Plan, who: Caller) -> Iterator[str]:
-    """What else tells the operator from others: an error says it where all the rest is the same."""
+    """Yield further properties of an operator. Errors quote them if two operators have the same label."""
     names = axis_names(plan.source.ndim)
     for stage in plan.stages:
         if isinstance(stage, Pieces):

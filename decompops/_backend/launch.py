@@ -1,4 +1,4 @@
-"""What `MPI.initialize()` and `CuDecomp.initialize()` do: start JAX over the ranks of an MPI communicator."""
+"""Starts JAX over the ranks of an MPI communicator, for `MPI.initialize()` and `CuDecomp.initialize()`."""
 
 import atexit
 import ctypes
@@ -21,7 +21,7 @@ from .library import OVER_MPI
 
 @dataclass(frozen=True)
 class Communicator:
-    """A communicator that has been made known: its number in the kernels, and the rank of each JAX process in it."""
+    """A registered communicator: its number in the kernels, its mpi4py handle, and the rank of each JAX process."""
 
     number: int
     handle: Any
@@ -33,10 +33,11 @@ known: dict[str, Communicator] = {}
 
 @dataclass(frozen=True)
 class Limits:
-    """How many seconds ranks wait for each other.
+    """The time limits of ranks that wait for each other, in seconds.
 
-    After `timeout` they say so, after `limit` they give up (`None`: never). After `heartbeat`, JAX takes a process for
-    dead that its coordinator has not heard from.
+    - `timeout`: a waiting rank prints a message.
+    - `limit`: a waiting rank gives up; `None` for never.
+    - `heartbeat`: JAX considers a process dead that has not contacted the coordinator for this time.
     """
 
     timeout: float
@@ -55,7 +56,7 @@ class Limits:
 def initialize(
     communicator: Any, key: str, limits: Limits, *, reuse_memory: bool, share_memory: bool, traces: bool
 ) -> None:
-    """What `MPI.initialize` does."""
+    """Run `MPI.initialize`."""
     OVER_MPI.load()
     first = not known
 
@@ -75,13 +76,13 @@ def initialize(
             caller.adopt_main_thread()
         return len(known)
 
-    # Programs run one after the other: the kernels of several in flight could not tell two runs of the same one apart.
+    # Programs must run one after the other: kernels cannot distinguish two simultaneous runs of the same program.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     _start(communicator, key, "cpu", limits, watch, make_known)
 
 
 def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
-    """What `CuDecomp.initialize` does."""
+    """Run `CuDecomp.initialize`."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
 
     def watch(communicator: Any) -> Callable[[], None]:
@@ -112,9 +113,11 @@ def _start(
     make_known: Callable[[Any], int],
     choose_device: Callable[[Any], int | None] = lambda _: None,
 ) -> None:
-    """Check the communicator, start JAX over it if it is the first one, and let `make_known` do the rest.
+    """Check and register a communicator. Start JAX over the first one.
 
-    `watch` is called first. It returns what is to be called at the end of the process.
+    - `watch`: installs the handlers of uncaught errors, and returns the function to call at the end of the process.
+    - `make_known`: registers the communicator with the kernels, and returns its number.
+    - `choose_device`: returns the number of this rank's device on its host.
     """
     from mpi4py import MPI
 
@@ -122,12 +125,12 @@ def _start(
         communicator = known[key].handle if key in known else MPI.COMM_WORLD
     if key in known:
         if MPI.Comm.Compare(known[key].handle, communicator) != MPI.IDENT:
-            raise ValueError(f"`key` must be new for another communicator; {key!r} is known already.")
+            raise ValueError(f"`key` must not name another communicator; {key!r} does. Pass another `key`.")
         return
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError(
-            "MPI must be initialised with thread level MPI_THREAD_MULTIPLE, which is mpi4py's default; got level "
-            f"{MPI.Query_thread()}."
+            f"MPI must be initialised with thread level MPI_THREAD_MULTIPLE; got level {MPI.Query_thread()}. Leave "
+            '`mpi4py.rc.thread_level` at its default, "multiple".'
         )
     first = not known
     at_exit = watch(communicator) if first else None
@@ -135,7 +138,7 @@ def _start(
     if first:
         _start_jax(communicator, platform, limits, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
-        hint = "" if platform == "cpu" else ' JAX must be installed with CUDA, as by pip install "jax[cuda13]".'
+        hint = "" if platform == "cpu" else ' Install JAX with CUDA: pip install "jax[cuda13]".'
         raise RuntimeError(
             f"`initialize()` needs one {_DEVICES[platform].upper()} device in each process; got "
             f"{jax.local_device_count()} of platform {jax.default_backend()!r}. Call it before any JAX computation."
@@ -143,40 +146,44 @@ def _start(
         )
     indices = communicator.allgather(jax.process_index())
     if first and indices != list(range(communicator.size)):
-        raise RuntimeError(f"the processes of JAX must be the ranks of `communicator`; got {indices} in its order.")
+        raise RuntimeError(
+            f"the ranks of `communicator` must be JAX's processes, in the same order; got the processes {indices}."
+        )
     number = make_known(communicator)
     if at_exit is not None:
         atexit.register(at_exit)
     known[key] = Communicator(number, communicator, {index: rank for rank, index in enumerate(indices)})
 
 
-_DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # platforms, and what JAX's devices call them
+_DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # JAX's platform names, and the same platforms as `Device.platform` has them
 
 
 def find(key: str, backend: Any) -> Communicator:
-    """The communicator of that key."""
+    """Return the communicator that is registered under `key`. Raises `RuntimeError` if there is none."""
     if key not in known:
         raise RuntimeError(
             f"`{type(backend).__name__}.initialize()` must be called before an operator is built with "
-            f"`backend={backend}`; known communicators: {tuple(known)}."
+            f"`backend={backend}`; registered communicators: {tuple(known)}."
         )
     return known[key]
 
 
 def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
-    """The ranks of the mesh's devices, in its order. Raises where `backend` cannot serve the mesh."""
+    """Return the rank of each device, in mesh order. Raises `ValueError` if `backend` cannot use the mesh."""
     ranks = find(key, backend).ranks
     if not isinstance(mesh, Mesh):
-        raise ValueError(f"`mesh` must have devices for `backend={backend}`, which are its ranks; got {mesh}.")
+        raise ValueError(f"`mesh` must have devices, one for each rank, for `backend={backend}`; got {mesh}.")
     devices = list(mesh.devices.flat)
     indices = [device.process_index for device in devices]
     if any(device.platform != platform for device in devices) or not set(indices) <= ranks.keys():
-        raise ValueError(f"`mesh` must consist of {platform.upper()} devices of the ranks of `{key}`; got {mesh}.")
+        raise ValueError(
+            f"`mesh` must consist of {platform.upper()} devices of the ranks of communicator `{key}`; got {mesh}."
+        )
     return [ranks[index] for index in indices]
 
 
 def _meet(communicator: Any, limits: Limits) -> None:
-    """Wait until all ranks have come, unlike MPI's own collectives not for ever."""
+    """Wait until all ranks have called `initialize()`. Unlike MPI's own collectives, give up after the limit."""
     request, start, told = communicator.Ibarrier(), time.monotonic(), False
     limit = limits.limit or _LATEST
     while not request.Test():
@@ -193,18 +200,18 @@ def _meet(communicator: Any, limits: Limits) -> None:
         time.sleep(0.001)
 
 
-_LATEST = 300  # seconds after the first rank; as JAX has it
+_LATEST = 300  # The default limit of `initialize()` in seconds; JAX's own limit is the same.
 
 
 def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | None) -> None:
-    """One device in each rank."""
+    """Start JAX with one device in each rank."""
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
         jax.config.update("jax_num_cpu_devices", 1)
-    except RuntimeError as error:  # JAX is in use: with one rank that may do
+    except RuntimeError as error:  # JAX is already in use. With a single rank, it may still have one device.
         if communicator.size > 1:
             raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
-    # This service of JAX catches SIGTERM and no more than logs it: batch systems could not end the job.
+    # This service of JAX catches SIGTERM and only logs it, so that batch systems could not end the job.
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
@@ -218,7 +225,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
 
 
 def _coordinator(communicator: Any) -> str:
-    """The address of rank 0, with a free port: on loopback if all ranks are on one host."""
+    """Return the address of rank 0 with a free port. The address is the loopback if all ranks run on one host."""
     from mpi4py import MPI
 
     node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
@@ -226,7 +233,7 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        # By name, which the others look up: a host may know itself by an address that only it can use.
+        # Other hosts look up the name of this host. Its own address may be valid on this host only.
         host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
             free.bind(("", 0))
@@ -235,7 +242,7 @@ def _coordinator(communicator: Any) -> str:
 
 
 def _reuse_memory() -> None:
-    """glibc: no `mmap` for large blocks, and nothing given back at the end of the heap. See docs/cluster.md."""
+    """Make glibc keep freed memory: no `mmap` for large blocks, and no trimming of the heap. See docs/cluster.md."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mmap_max, trim_threshold = -4, -1

@@ -16,16 +16,22 @@ from . import fft_library
 from .base import Counters
 
 
-# The kernels' sources, in a clone: an editable install may have older kernels.
+# The kernels' sources in a clone of the repository. An editable install may have kernels of older sources.
 SOURCES = Path(__file__).parents[2] / "ffi"
-# What mpi4py calls the libraries that share MPICH's binary interface, and its header's name in the build.
+# MPI libraries with MPICH's binary interface, by mpi4py's names. The build calls all of them MPICH.
 _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
 
 @functools.cache
 def build() -> dict[str, str]:
-    """What the build found: `problem` (empty if kernels were built), `ducc`, `axes` (the most that a grid may have),
-    `mpi`, `mpi_problem` and `cudecomp_problem` (like `problem`, for the kernels over MPI and cuDecomp)."""
+    """Return the properties of the build.
+
+    - `problem`: why no kernels were built; empty if they were.
+    - `mpi_problem`, `cudecomp_problem`: the same for the kernels over MPI and over cuDecomp.
+    - `ducc`: "yes" if DUCC is compiled in.
+    - `axes`: the largest number of grid axes.
+    - `mpi`: the MPI library that the kernels were built for.
+    """
     where = folder()
     if where is None:
         missing = "this copy of decompops was not installed with pip, which builds the kernels"
@@ -37,20 +43,20 @@ def build() -> dict[str, str]:
 class Kernels:
     """A compiled library that runs plans.
 
-    - `name`: that of its file, and of its target for XLA.
-    - `backend`: what users write for the backend that it serves.
+    - `name`: the name of the library's file, and of its target in XLA.
+    - `backend`: the Python expression for its backend, such as `Native()`, for error messages.
     """
 
     name: str
     backend: str
 
     def problem(self) -> str | None:
-        """What keeps these kernels from working in this process, and what to do; `None` if nothing does."""
+        """Return why these kernels do not work in this process and what to do about it, or `None` if they work."""
         return build()["problem"] or loading_problem(self.name) or _fft_problem()
 
-    @functools.cache  # noqa: B019 - there are two of these, for the life of the process
+    @functools.cache  # noqa: B019 - the two instances live as long as the process
     def load(self) -> ctypes.CDLL:
-        """The library. Raises `ImportError` with what to do where it does not work."""
+        """Load and return the library. Raises `ImportError` if the library does not work."""
         if found := self.problem():
             raise ImportError(f"`backend={self.backend}` does not work here: {found}.")
         library = open_kernels(self.name)
@@ -61,14 +67,15 @@ class Kernels:
         return library
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of the library. Raises `RuntimeError` with what it says where it fails."""
+        """Call a function of the library. Raises `RuntimeError` with the library's message if the function fails."""
         if getattr(self.load(), f"decompops_{function}")(*arguments) != 0:
             raise RuntimeError(self.load().decompops_error().decode())
 
-    @functools.cache  # noqa: B019 - there are two of these, for the life of the process
+    @functools.cache  # noqa: B019 - the two instances live as long as the process
     def register(self) -> str:
-        """Make the kernels known to XLA; the name of the target."""
-        jax.devices("cpu")  # what is registered earlier is kept back, and then comes in the wrong order
+        """Register the kernels with XLA, and return the name of the target."""
+        # JAX stores registrations until its first backend starts, and then makes them in the wrong order.
+        jax.devices("cpu")
         library = self.load()
         types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
         stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
@@ -76,7 +83,7 @@ class Kernels:
         return self.name
 
     def counters(self) -> Counters:
-        """What the kernels have done so far in this process."""
+        """Return the kernels' counters of this process."""
         numbers = (ctypes.c_int64 * 3)()
         self.call("count", numbers)
         return Counters(*numbers)
@@ -84,7 +91,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class MpiKernels(Kernels):
-    """The ones over MPI."""
+    """The compiled library whose kernels communicate over MPI."""
 
     def problem(self) -> str | None:
         return build()["mpi_problem"] or mpi_problem() or super().problem()
@@ -94,16 +101,16 @@ class MpiKernels(Kernels):
         if not library.decompops_mpi_runs():
             raise ImportError(
                 f"`backend={self.backend}` does not work here: the kernels are linked to another copy of MPI than "
-                "mpi4py has loaded. Reinstall decompops where that one's mpicxx comes first on the PATH."
+                "mpi4py has loaded. Put the mpicxx of mpi4py's MPI first on the PATH, and reinstall decompops."
             )
         return library
 
     def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this one cannot go on."""
+        """Tell the other ranks that this rank has failed, and why."""
         self.call("give_up", reason.encode(errors="replace"))
 
     def is_repeated(self, reason: str) -> bool:
-        """Whether a rank below this one has given up for this very reason."""
+        """Return whether a lower rank has failed for the same reason."""
         repeated = ctypes.c_int()
         self.call("is_repeated", reason.encode(errors="replace"), ctypes.byref(repeated))
         return bool(repeated.value)
@@ -114,12 +121,12 @@ OVER_MPI = MpiKernels("decompops_mpi", "MPI()")
 
 
 def has_fft() -> bool:
-    """Whether the kernels can run Fourier transforms."""
+    """Return whether the kernels can run Fourier transforms."""
     return fft_library.find() is not None or build()["ducc"] == "yes"
 
 
 def fft_version() -> str | None:
-    """What runs the Fourier transforms of the kernels; `None` for nothing."""
+    """Return the name of the kernels' FFT library, or `None` if they have none."""
     if found := fft_library.find():
         return found.version
     return "DUCC" if build()["ducc"] == "yes" else None
@@ -134,35 +141,35 @@ def _fft_problem() -> str | None:
 
 
 def mpi_problem() -> str | None:
-    """What is wrong with MPI, where the kernels were built for one."""
+    """Return why MPI does not work with these kernels and what to do about it, or `None` if it works."""
     try:
         from mpi4py import MPI
     except ImportError:
         return 'mpi4py is not installed: run pip install "decompops[mpi]"'
-    except RuntimeError as error:  # it did not find an MPI library
+    except RuntimeError as error:  # mpi4py has found no MPI library.
         return f"mpi4py does not work: {str(error).strip().splitlines()[0]}"
     loaded, _ = MPI.get_vendor()
     loaded = _MPICH_ABI.get(loaded, loaded)
     if loaded != build()["mpi"]:
         return (
-            f"the kernels were built for {build()['mpi']}, but mpi4py has loaded {loaded}: reinstall decompops where "
-            f"{loaded}'s mpicxx comes first on the PATH, or mpi4py for {build()['mpi']}"
+            f"the kernels were built for {build()['mpi']}, but mpi4py has loaded {loaded}: put {loaded}'s mpicxx first "
+            f"on the PATH and reinstall decompops, or reinstall mpi4py for {build()['mpi']}"
         )
     return None
 
 
 def missing_features() -> str | None:
-    """What an installation has instead of all optional features, and how to get them."""
+    """Return the name of this installation's FFT library, or how to install one if there is none."""
     if fft_version() is None:
         return (
-            "without a library for Fourier transforms, which stay with XLA: install FFTW in single and double "
+            "without a library for Fourier transforms, so XLA computes them: install FFTW in single and double "
             "precision (Debian: libfftw3-double3 and libfftw3-single3; or pip install pyfftw)"
         )
     return f"with {fft_version()}"
 
 
 def open_kernels(name: str) -> ctypes.CDLL:
-    """The library `name` of the build. Raises `OSError` where it cannot be loaded."""
+    """Load the library `name` of the build. Raises `OSError` if it cannot be loaded."""
     where = folder()
     assert where is not None
     (path,) = where.glob(f"lib{name}.*")
@@ -170,14 +177,14 @@ def open_kernels(name: str) -> ctypes.CDLL:
 
 
 def loading_problem(name: str) -> str | None:
-    """What keeps the library `name` of the build from being used, and what to do; `None` if nothing does."""
+    """Return why the library `name` of the build cannot be used and what to do, or `None` if it can."""
     try:
         library = open_kernels(name)
     except OSError as error:
         missing = re.match(r"(\S+): cannot open shared object file", str(error))
         if missing is None:
             return f"{error}: reinstall decompops"
-        return f"{missing[1]} was not found: if it is installed, add its folder to LD_LIBRARY_PATH, else install it"
+        return f"{missing[1]} was not found: install it, or if it is installed, add its folder to LD_LIBRARY_PATH"
     if (SOURCES / "CMakeLists.txt").exists() and stamp_of(library) != source_stamp(SOURCES):
         return (
             f"the kernels were built from other sources than those in {SOURCES}: rebuild them with "
@@ -187,7 +194,7 @@ def loading_problem(name: str) -> str | None:
 
 
 def stamp_of(library: ctypes.CDLL) -> str | None:
-    """The hash of the sources that `library` was built from; `None` for one from before there was such a hash."""
+    """Return the hash of the sources that `library` was built from. Old libraries have no hash: return `None`."""
     try:
         stamp = library.decompops_stamp
     except AttributeError:
@@ -197,7 +204,7 @@ def stamp_of(library: ctypes.CDLL) -> str | None:
 
 
 def source_stamp(sources: Path) -> str:
-    """The hash of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
+    """Return the hash of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
     files = [path for name in ("common", "cpu", "cudecomp", "mpi", "native") for path in (sources / name).rglob("*.*")]
     names = sorted(path.relative_to(sources).as_posix() for path in files if path.suffix in (".cc", ".h"))
     hashes = (f"{name} {hashlib.sha256((sources / name).read_bytes()).hexdigest()}\n" for name in names)
@@ -212,20 +219,20 @@ def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str,
             jax.ffi.register_ffi_target(name, pointers, platform=platform)
     except jax.errors.JaxRuntimeError as error:
         raise ImportError(
-            f"the kernels for {', '.join(targets)} were built for another JAX than {jax.__version__} ({error}). "
-            "Reinstall decompops."
+            f"the kernels for {', '.join(targets)} were built for another version of JAX than {jax.__version__} "
+            f"({error}). Reinstall decompops."
         ) from error
 
 
 def pointer(library: ctypes.CDLL, name: str) -> Any:
-    """What a function without arguments returns, as JAX takes it."""
+    """Call a function of `library` that returns a pointer, and wrap the pointer for JAX."""
     function = getattr(library, name)
     function.restype = ctypes.c_void_p
     return jax.ffi.pycapsule(ctypes.c_void_p(function()))
 
 
 def folder() -> Path | None:
-    """Where the kernels were installed: beside this package, or in site-packages for an editable install."""
+    """Return the folder of the installed kernels: in this package, or in site-packages for an editable install."""
     candidates = [Path(__file__).parents[1] / "_kernels"]
     try:
         distribution = importlib.metadata.distribution("decompops")

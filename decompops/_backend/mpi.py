@@ -13,28 +13,30 @@ from .._plan.stage import AbstractStage
 from . import caller, launch, library
 from .base import AbstractBackend, Call, Caller, Counters, check_overlap
 from .encode import mesh_entries
-from .kernel import Planning, check_planning, check_threads, count_known, details, in_order, run_kernel
+from .kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
 from .library import OVER_MPI
 from .wire import check_wire
 
 
 @dataclass(frozen=True)
 class MPI(AbstractBackend):
-    """Compiled kernels over MPI, for CPU clusters: one process for each CPU device, started by `mpiexec`.
+    """Run operators with compiled kernels over MPI, for CPU clusters. `mpiexec` starts one process for each CPU device.
 
-    A whole operator is one kernel: Fourier transforms, exchange and all. Cosine and sine transforms are computed by
-    XLA, between kernels. See docs/kernels.md.
+    One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
+    between kernels. See docs/kernels.md. Call `MPI.initialize()` first.
 
-    - `communicator`: the key of a communicator made known by `MPI.initialize`.
-    - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
-        "exhaustive". All but the first may round differently from one run to the next.
-    - `threads`: of each rank, within a kernel. Give them cores: see docs/cluster.md.
-    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. One piece is exchanged
-        while another is transformed.
-    - `wire`: the type in which exchanges between pencils send wider numbers: "float32", "bfloat16", "float16".
-        `None` sends the field's own type. docs/performance.md has the bytes and errors.
+    **Arguments:**
 
-    Call `MPI.initialize()` first.
+    - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
+    - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
+        "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
+    - `threads`: the number of threads of each rank in a kernel. Give each thread a core: see docs/cluster.md.
+    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. One piece is
+        exchanged while another is transformed.
+    - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
+        the field's dtype. docs/performance.md lists bytes and errors.
+
+    **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
     """
 
     communicator: str = "world"
@@ -48,7 +50,7 @@ class MPI(AbstractBackend):
 
     def __post_init__(self):
         if not isinstance(self.communicator, str):
-            raise TypeError(f"`communicator` must be a key, a string; got {self.communicator!r}.")
+            raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
         check_planning(self.planning)
         check_threads(self.threads)
         check_overlap(self.overlap)
@@ -66,30 +68,30 @@ class MPI(AbstractBackend):
         share_memory: bool = True,
         traces: bool = False,
     ) -> None:
-        """Start JAX over the ranks of an MPI communicator, one CPU device in each.
+        """Start JAX over the ranks of an MPI communicator, with one CPU device in each rank.
 
-        To be called by every rank before any JAX computation; calling it again does nothing.
+        Every rank must call this function before any JAX computation. A second call with the same key does nothing.
 
         **Arguments:**
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
-        - `key`: a name for it, for `MPI(communicator=key)`.
-        - `timeout`: seconds after which a rank that waits in an operator prints where it is and which ranks it waits
-            for; it does so again whenever that time has doubled. If those ranks are in another operator, all raise an
-            error.
-        - `limit`: seconds of waiting in an operator after which all ranks raise an error; `None` for never.
-        - `heartbeat`: seconds after which JAX ends all processes when one of them gives no sign of life.
-        - `reuse_memory`: keep freed memory in the process (glibc only). Results of many megabytes otherwise come from
-            the system each time, page by page, which costs more than moving the data.
-        - `share_memory`: let the ranks of a node write what they compute to where the others read it (Linux only).
-            Otherwise they send messages, as ranks of different nodes do. The same on all ranks.
-        - `traces`: print JAX's stack traces when it ends a process because another one is gone, and the traceback of
-            every rank. By default, one line says what has happened to a rank that fails because of another one.
-            Without glibc, JAX's stack traces are always printed.
+        - `key`: the name of the communicator in `MPI(communicator=key)`.
+        - `timeout`: seconds after which a rank that waits in an operator prints its position and the ranks that it
+            waits for. It prints again each time the waiting time has doubled. If those ranks are in another operator,
+            all ranks raise an error.
+        - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for never.
+        - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
+        - `reuse_memory`: keep freed memory in the process (glibc only). Otherwise the system provides the memory of
+            large results page by page at each call, which costs more than moving the data.
+        - `share_memory`: let the ranks of a node exchange data through shared memory (Linux only). Otherwise these
+            ranks send messages, as ranks on different nodes do. All ranks must pass the same value.
+        - `traces`: print the traceback of every rank, and JAX's stack traces when JAX ends a process because another
+            process is gone. By default, a rank that fails because of another rank prints one line. Without glibc,
+            JAX's stack traces are always printed.
 
-        **Raises:** `ImportError` if kernels, MPI or mpi4py are missing or do not fit together; `ValueError` for a
-        number of seconds that is not positive; `RuntimeError` if JAX is in use already, if not all ranks call this, or
-        if they do not agree with JAX's processes.
+        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing or do not fit together. `ValueError` for a
+        number of seconds that is not positive, or if `key` already names another communicator. `RuntimeError` if JAX
+        is already in use, if not all ranks call this function, or if the ranks differ from JAX's processes.
         """
         launch.initialize(
             communicator,
@@ -104,8 +106,8 @@ class MPI(AbstractBackend):
     def thread(name: str) -> AbstractContextManager[None]:
         """Let the calling Python thread run operators with this backend, inside a `with` block.
 
-        The thread that called `MPI.initialize` needs no such block. `jax.jit` compiles a function anew for each thread.
-        What is compiled ahead of time, by `.lower().compile()`, must be called in the thread that has compiled it.
+        The thread that called `MPI.initialize` needs no such block. `jax.jit` compiles a function again in each thread.
+        A function compiled ahead of time, with `.lower().compile()`, must be called in the thread that compiled it.
 
         !!! example
 
@@ -119,9 +121,9 @@ class MPI(AbstractBackend):
 
         **Arguments:**
 
-        - `name`: the same on every rank; of one thread at a time.
+        - `name`: the thread's name, the same on every rank. Threads that run at the same time need different names.
 
-        **Raises:** `ValueError` for a name that another thread uses.
+        **Raises:** `ValueError` if another thread uses the name.
         """
         return caller.thread(name)
 
@@ -148,7 +150,7 @@ class MPI(AbstractBackend):
         return launch.ranks_of(mesh, self.communicator, "cpu", self)
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
-        return count_known(stages)
+        return count_supported(stages)
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
         entries = mesh_entries(plan, tuple(call.mesh.shape))

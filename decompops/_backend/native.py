@@ -1,4 +1,4 @@
-"""The backend for CPUs in one process: compiled kernels that work in shared memory (`ffi/native`)."""
+"""The backend for CPUs in one process: compiled kernels that exchange data in shared memory (`ffi/native`)."""
 
 import functools
 import os
@@ -16,23 +16,28 @@ from .._plan.stage import AbstractStage
 from . import library
 from .base import AbstractBackend, Call, Counters
 from .encode import mesh_entries
-from .kernel import Planning, check_planning, check_threads, count_known, in_order, run_kernel
+from .kernel import Planning, check_planning, check_threads, count_supported, in_order, run_kernel
 from .library import NATIVE
 from .wire import check_wire
 
 
 @dataclass(frozen=True)
 class Native(AbstractBackend):
-    """Compiled kernels for the CPU devices of one process: the default there, where they were built.
+    """Run operators with compiled kernels on the CPU devices of one process. This is the default backend there.
 
-    A whole operator is one kernel: Fourier transforms, exchange and all. Cosine and sine transforms are computed by
-    XLA, between kernels. Devices write what they exchange to where the other one reads it. See docs/kernels.md.
+    One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
+    between kernels. Devices exchange data through shared memory. See docs/kernels.md.
 
-    - `planning`: how long FFTW looks for a fast plan at the first call: "estimate", "measure", "patient" or
-        "exhaustive". All but the first may round differently from one run to the next.
-    - `threads`: how many threads run a kernel, for all devices together; `None` for one on each core that the process
-        may use.
-    - `wire`: as of other backends, to see what it does to a result: nothing is sent within a process.
+    **Arguments:**
+
+    - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
+        "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
+    - `threads`: the number of threads that run a kernel, for all devices together. `None` starts one thread for each
+        core that the process may use.
+    - `wire`: round exchanged numbers as the same option of other backends does: "float32", "bfloat16" or "float16".
+        This option shows the error of a narrower dtype; it saves no time within a process.
+
+    **Raises:** `ValueError` for an unknown option.
     """
 
     planning: Planning = "measure"
@@ -60,16 +65,16 @@ class Native(AbstractBackend):
         NATIVE.load()
         if not is_local(mesh):
             raise ValueError(
-                "`mesh` must consist of CPU devices of this process for `backend=Native()`; pass `backend=XLA()`, or "
-                f"`MPI()` for several processes; got {mesh}."
+                f"`mesh` must consist of CPU devices of this process for `backend=Native()`; got {mesh}. Pass "
+                "`backend=XLA()`, or `backend=MPI()` for several processes."
             )
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
-        return count_known(stages)
+        return count_supported(stages)
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
         entries = mesh_entries(plan, tuple(call.mesh.shape))
-        # Devices that exchange nothing need not wait for each other, so they form separate groups.
+        # Devices that do not exchange data form separate groups, which need not wait for each other.
         used = {
             name
             for blocks in (plan.source, *(stage.after for stage in plain_stages(plan.stages)))
@@ -91,7 +96,7 @@ class Native(AbstractBackend):
 
 
 def is_local(mesh: Mesh | AbstractMesh) -> bool:
-    """Whether all devices of `mesh` are known to be CPU devices of this process."""
+    """Return whether all devices of `mesh` are CPU devices of this process; false for an `AbstractMesh`."""
     if not isinstance(mesh, Mesh) or mesh.empty:
         return False
     here = jax.process_index()
@@ -100,16 +105,16 @@ def is_local(mesh: Mesh | AbstractMesh) -> bool:
 
 @functools.cache
 def works() -> bool:
-    """Whether this backend works in this installation."""
+    """Return whether this backend works in this installation."""
     return NATIVE.problem() is None
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbers(mesh: Mesh | AbstractMesh) -> list[int]:
-    """The number that each device of the mesh has in this process."""
-    assert isinstance(mesh, Mesh)  # `check` has seen to it
+    """Return the number of each device within this process, in mesh order."""
+    assert isinstance(mesh, Mesh)  # `check` has refused abstract meshes.
     return [device.local_hardware_id for device in mesh.devices.flat]

@@ -1,7 +1,6 @@
-"""Exchanges in a narrower type than the field's: what is sent is cast before them, and cast back after them.
+"""Exchanges in a narrower dtype than the field's: blocks are cast before an exchange, and cast back after it.
 
-Complex numbers travel as one integer that holds two narrow ones, or as complex numbers, so that backends move them like
-any others.
+Two narrow 16-bit numbers of a complex number are sent as one 32-bit integer, so that backends need no new dtypes.
 """
 
 from collections.abc import Callable
@@ -16,20 +15,23 @@ from .._plan.lower import Wire
 
 
 def check_wire(wire: object) -> None:
-    """Raise `ValueError` unless `wire`, an option of a backend, is one of the types or `None`."""
+    """Raise `ValueError` unless a backend's option `wire` is `None` or one of the narrow dtypes."""
     if wire is not None and wire not in get_args(Wire):
         raise ValueError(f"`wire` must be None or one of {get_args(Wire)}; got {wire!r}.")
 
 
 def is_narrower(wire: Wire | None, dtype: np.dtype) -> bool:
-    """Whether numbers of `dtype` lose bits by travelling as `wire`."""
+    """Return whether numbers of `dtype` lose bits when they are sent as `wire`."""
     if wire is None or not jnp.issubdtype(dtype, jnp.inexact):
         return False
     return jnp.dtype(wire).itemsize < jnp.finfo(dtype).dtype.itemsize
 
 
 def send_narrow(exchange: Callable[[Array], Array], block: Array, wire: Wire, ndim: int, name: MeshAxis) -> Array:
-    """`exchange(block)`, between devices along mesh axis `name`, in type `wire`. Grids have `ndim` axes."""
+    """Apply `exchange` to `block` in the narrower dtype `wire`, and return the result in the dtype of `block`.
+
+    `exchange` communicates along the mesh axis `name`. The last `ndim` axes of the block are grid axes.
+    """
     exponent = _exponent(block, ndim, name) if wire == "float16" else None
     if exponent is not None:
         block = _times_power(block, -exponent)
@@ -58,7 +60,10 @@ def _wide(narrow: Array, dtype: np.dtype, wire: Wire) -> Array:
 
 
 def _exponent(block: Array, ndim: int, name: MeshAxis) -> Array:
-    """The power of two of the largest number of each field, on all devices along `name`: float16 ends at 65504."""
+    """Return the exponent of the largest number of each field, over all devices along `name`.
+
+    Scaling by this power of two avoids overflow, because the largest float16 is 65504.
+    """
     axes = tuple(range(-ndim, 0))
     parts = (block.real, block.imag) if jnp.iscomplexobj(block) else (block,)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=axes, keepdims=True) for part in parts]), axis=0)

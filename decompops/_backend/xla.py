@@ -22,24 +22,30 @@ from .wire import check_wire
 from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
 
-# XLA's CPU transposes walk the output element by element; with a large (above all a power-of-two) input stride nearly
-# every read misses the cache. Writing a few cells of the new last axis at a time keeps whole cache lines in use:
-# 1.4 to 2 times faster at 256^3 (docs/performance.md). Bounded, so that the program stays small on long axes.
+# XLA's CPU transposes write the output element by element. If the input stride is large, above all if it is a power of
+# two, nearly every read misses the cache. Writing a few cells of the new last axis at a time uses whole cache lines:
+# this is 1.4 to 2 times as fast at 256^3 (docs/performance.md). The number of chunks is limited to keep programs small.
 _CHUNK = 8
 _MOST_CHUNKS = 64
-# Exchanges parts of blocks between the devices along a mesh axis: `(block, mesh_axis, axis) -> block`.
+# A function that exchanges parts of blocks between the devices along a mesh axis: `(block, mesh_axis, axis) -> block`.
 AllToAll = Callable[[Array, MeshAxis, int], Array]
 
 
 @dataclass(frozen=True)
 class XLA(AbstractBackend):
-    """Moves data with XLA collectives: NCCL on GPUs, Gloo between CPU processes, ICI on TPUs. Nothing to compile.
+    """Run operators with XLA's collectives and FFTs. This backend works everywhere and has no kernels to compile.
 
-    - `overlap`: into how many pieces each exchange, and the transforms beside it, are split. XLA for GPUs then
-        exchanges one piece while it transforms another. Complex transforms need less scratch memory; programs take
-        longer to compile, above all for CPUs. 1 leaves programs as they are. See docs/performance.md.
-    - `wire`: the type in which exchanges between pencils send wider numbers: "float32", "bfloat16", "float16".
-        `None` sends the field's own type. docs/performance.md has the bytes and errors.
+    The collectives use NCCL on GPUs, Gloo between CPU processes, and ICI on TPUs.
+
+    **Arguments:**
+
+    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. XLA for GPUs
+        exchanges one piece while it transforms another. With more pieces, complex transforms need less scratch memory,
+        and programs take longer to compile, above all for CPUs. See docs/performance.md.
+    - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
+        the field's dtype. docs/performance.md lists bytes and errors.
+
+    **Raises:** `ValueError` for an unknown option.
     """
 
     overlap: int = field(default=1, kw_only=True)
@@ -51,7 +57,7 @@ class XLA(AbstractBackend):
 
     @property
     def differentiable_block(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.wire is None  # JAX has no derivative of numbers that are taken for integers
+        return self.wire is None  # Exchanges with `wire` reinterpret floats as integers, which have no derivative.
 
     def problem(self) -> None:
         return None
@@ -61,9 +67,12 @@ class XLA(AbstractBackend):
 
 
 def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
-    """Apply one stage to one block `(*batch, *stage.before.block_shape)` with XLA, inside a `shard_map` over the mesh.
+    """Apply one stage to one block with XLA, inside a `shard_map` over the mesh.
 
-    `platform` is "cpu", "gpu" or "tpu". Raises `TypeError` for a stage of another package without a method `apply`.
+    - `block`: shape `(*batch, *stage.before.block_shape)`. The result has shape `(*batch, *stage.after.block_shape)`.
+    - `platform`: "cpu", "gpu" or "tpu".
+
+    Raises `TypeError` for a stage of another package without a method `apply`.
     """
     match stage:
         case Move():
@@ -85,42 +94,43 @@ def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
 
 
 def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
-    """Extend one block along one axis; or, transposed, add its halo back to the cells that it came from."""
+    """Extend one block along one axis. The transposed stage adds each halo cell to the cell that it was copied from."""
     if not stage.transposed:
         return extend(stage, block, exchange)
     forward = stage.transpose()
-    # A part of `block` varies over the same axes of a surrounding `shard_map` as it does. Its values do not matter.
+    # `linear_transpose` needs an example input. A part of `block` varies over the same axes of a surrounding
+    # `shard_map`; its values do not matter.
     primal = block[..., *map(slice, forward.before.block_shape)]
-    # In a `shard_map` without `check_vma`, arguments name these axes in their types and results of operations do not.
-    # JAX requires that a cotangent has the type of the result: with `[None]` it is the result of an operation, too.
+    # In a `shard_map` without `check_vma`, the types of arguments name these axes, but the types of computed arrays do
+    # not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a computed array.
     (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 
 
 def all_to_all(block: Array, name: MeshAxis, axis: int) -> Array:
-    """Send part number i of `block` along `axis` to device number i along mesh axis `name`; join what arrives there."""
+    """Send part `i` of `block` along `axis` to device `i` of the mesh axis `name`, and join the parts that arrive."""
     return lax.all_to_all(block, name, axis, axis, tiled=True)
 
 
 def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll = all_to_all) -> Array:
-    """Rearrange one block: one all-to-all if a grid axis changes hands, else a local transpose.
+    """Rearrange one block: with one all-to-all if the mesh axes of a grid axis change, else with a local transpose.
 
     - `block`: of shape `(*batch, *stage.before.block_shape)`, inside a `shard_map` over the mesh. The result has shape
         `(*batch, *stage.after.block_shape)`.
     - `chunked`: transpose a few cells at a time, which is faster on CPUs.
-    - `exchange`: a function `(block, mesh_axis, axis) -> block` that does what `all_to_all` does.
+    - `exchange`: a replacement for `all_to_all`, with the same arguments and the same result.
     """
     before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
     order = tuple(range(lead)) + tuple(lead + before.order.index(axis) for axis in after.order)
     gathered, divided = stage.gathered, stage.divided
     if gathered is None or divided is None or stage.mesh_axis is None:
         block = _reorder(block, order, chunked)
-        # XLA for GPUs would rather rearrange all that is computed with the result, one array after the other.
+        # Without this constraint, XLA for GPUs would rearrange each later array that is computed with the result.
         return block if chunked else row_major(block)
 
-    # One piece per receiver, cut along the axis that becomes divided, rearranged while it is copied and laid side by
-    # side along the axis that becomes whole. Splitting and joining along that one axis, the all-to-all needs no copies
-    # beyond XLA's own.
+    # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
+    # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
+    # one and the same axis, so that it needs no copies besides XLA's own.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []
@@ -131,8 +141,8 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
         pieces.append(_reorder(piece, order, chunked))
     block = jnp.concatenate(pieces, axis=join)
     if (parts - 1) * cells >= length:
-        # XLA gives a piece that it knows to be zero another memory layout than the others, and then rejects its own
-        # all-to-all ("operands with different shapes").
+        # XLA gives a piece that it knows to be zero a memory layout of its own, and then rejects its own all-to-all
+        # ("operands with different shapes"). The barrier hides which pieces are zero.
         block = lax.optimization_barrier(block)
     block = exchange(block, stage.mesh_axis, join)
     return lax.slice_in_dim(block, 0, after.core(gathered), axis=join)
@@ -158,11 +168,12 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
 
 
 def local_transform(stage: LocalTransform, block: Array, most: float | int = math.inf) -> Array:
-    """Transform the lines of one block, at most `most` elements at once."""
+    """Transform the lines of one block, with at most `most` elements in one FFT."""
     axes = tuple(stage.before.position(axis) for axis in stage.axes)
-    # The scale goes to the longer side of a real transform, where a copy is made anyway.
+    # The scale multiplies the spectrum of a real transform, where a copy is made anyway.
     early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
-    # XLA lets the layout of a neighbour spread to an FFT, whose CPU implementation then refuses it, at run time.
+    # XLA propagates memory layouts of neighboring operations to an FFT, whose CPU implementation fails at run time for
+    # any layout but the row-major one.
     block = row_major(_times(block, early))
     return _times(row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
 
@@ -173,7 +184,7 @@ def _transformed(
     def apply(block: Array) -> Array:
         return transform.apply(block, axes, points)
 
-    if 2 * block.size <= most:  # A result has at most twice as many elements: real ones, of a half spectrum.
+    if 2 * block.size <= most:  # A result has at most twice as many elements: the real field of a half spectrum.
         return apply(block)
     elements = max(block.size, jax.eval_shape(apply, block).size)
     if elements <= most:
@@ -195,9 +206,9 @@ def _transformed(
 
 
 def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:
-    """Pieces side by side along `axis`, counted from the end, which is `length` long in all.
+    """Join pieces along `axis` (negative, counted from the end). `length` is the sum of their lengths.
 
-    A concatenation would hold all of them beside the result. This writes each one into the result in place.
+    A concatenation would hold all pieces and the result at once. This function writes each piece into the result.
     """
     result, start = None, 0
     for piece in pieces:
@@ -215,7 +226,7 @@ def _times(block: Array, factor: float) -> Array:
 
 
 def resize(stage: Resize, block: Array) -> Array:
-    """Copy coefficients of one block."""
+    """Copy the coefficients of one block as the runs of `stage` say."""
     lead = block.shape[: -stage.before.ndim]
     every: list[tuple[Run, ...]] = [(Run(0, 0, length),) for length in stage.before.block_shape]
     for axis, runs in zip(stage.axes, stage.runs):
@@ -231,11 +242,11 @@ def resize(stage: Resize, block: Array) -> Array:
         if stage.adds:
             piece = piece + lax.dynamic_slice(result, start, piece.shape)
         result = lax.dynamic_update_slice(result, piece, start)
-    return lax.optimization_barrier(result)  # parts known to be zero: as in `move`
+    return lax.optimization_barrier(result)  # This hides from XLA which parts are zero, as in `move`.
 
 
 def resize_fused(stage: Resize, block: Array) -> Array:
-    """As `resize`, of runs that are only copied, in a form that XLA for GPUs fuses with what comes before and after."""
+    """Do the same as `resize`, for runs that only copy, in a form that XLA for GPUs fuses with its neighbors."""
     for axis, runs in zip(stage.axes, stage.runs):
         at, new = block.ndim + stage.before.position(axis), stage.after.lengths[axis]
 
@@ -249,6 +260,7 @@ def resize_fused(stage: Resize, block: Array) -> Array:
             end = run.target + run.length
         block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
         if axis == stage.arrived:
-            # As it has arrived: then all pieces are put into order in one pass, zeros included.
+            # An all-to-all has just joined this axis. If this layout is the one in which the pieces arrived, one pass
+            # puts them into order and adds the zeros.
             block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
     return block

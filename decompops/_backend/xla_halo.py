@@ -1,4 +1,4 @@
-"""Halos with XLA: layers of neighbours' cells, by collective permutes or another exchange between devices of a line."""
+"""Halos with XLA: copies layers of cells from neighbors, with collective permutes or another exchange along a line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,11 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Message:
-    """Layers that every device of a line sends to the one `hop` devices ahead: those of each parcel, laid side by side.
+    """The layers of cells that each device of a line sends to another one in one exchange.
 
-    `pairs` says who sends to whom; nobody if the device keeps them. A parcel is `(hop, first, last)`.
+    - `pairs`: the senders and receivers; empty if each device keeps its own layers.
+    - `parcels`: tuples `(hop, first, last)`: cells `first` to `last - 1` go to the device `hop` places ahead. The
+        parcels of a message are concatenated.
     """
 
     pairs: Pairs
@@ -32,21 +34,21 @@ class Message:
         return sum(last - first for _, first, last in self.parcels)
 
 
-# Sends the messages of a stage: what each device gets of them.
+# A function that sends the messages of a stage and returns, for each message, the layers that a device receives.
 Exchange = Callable[[Extend, list[Message], list[Array]], list[Array]]
 
 
 def permute(stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
-    """Send each message by one collective permute. Who is sent nothing gets zeros."""
+    """Send each message with one collective permute. Devices that are sent nothing receive zeros."""
     name = stage.before.names[stage.axis]
     return [lax.ppermute(x, name, m.pairs) if m.pairs else x for m, x in zip(messages, sent)]
 
 
 def messages_of(stage: Extend) -> list[Message]:
-    """What travels for `stage`: one message for each distance between owner and receiver, of layers that are needed."""
+    """Return the messages that `stage` sends: one for each distance between owner and receiver, with needed layers."""
     distance, offset, valid = _sources(stage)
-    # By the pairs of devices: on a ring of two devices both neighbours are the same one, and their layers go in one
-    # message: XLA would merge two such messages into one of the whole block.
+    # Parcels between the same pairs of devices share one message. On a ring of two devices, for example, both neighbors
+    # are the same device. XLA would merge two separate messages into one that contains the whole block.
     parcels: dict[Pairs, tuple[tuple[int, int, int], ...]] = {}
     for hop in sorted({int(h) for h in distance[valid]}, key=lambda h: (abs(h), h)):
         wanted = valid & (distance == hop)
@@ -57,7 +59,7 @@ def messages_of(stage: Extend) -> list[Message]:
 
 
 def extend(stage: Extend, block: Array, exchange: Exchange = permute) -> Array:
-    """Extend one block along one grid axis."""
+    """Extend one block along one grid axis by the layers that `exchange` delivers."""
     axis = block.ndim + stage.before.position(stage.axis)
     distance, offset, valid = _sources(stage)
     messages, sent, filled, base = messages_of(stage), [], 0, {}
@@ -94,13 +96,13 @@ def crop(stage: Crop, block: Array) -> Array:
 
 
 def embed(stage: Crop, block: Array) -> Array:
-    """The transpose of `crop`: the block surrounded by zeros."""
+    """Surround the block by zeros: the transpose of `crop`."""
     widths = [(0, 0)] * (block.ndim - stage.after.ndim) + [stage.after.halo[axis] for axis in stage.after.order]
     return jnp.pad(block, widths)
 
 
 def clear(stage: Clear, block: Array) -> Array:
-    """Set the cells of one block that lie beyond the field's true end to zero."""
+    """Set the padding of one block to zero: the cells beyond the field's true length."""
     layout = stage.before
     for axis in layout.padded_axes:
         dim = block.ndim + layout.position(axis)
@@ -111,8 +113,11 @@ def clear(stage: Clear, block: Array) -> Array:
 
 
 def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each device of the line and each cell of its extended block: how many devices back its owner is, where in the
-    owner's block it lies, and whether there is such a cell at all."""
+    """Return where each cell of each device's extended block comes from, as arrays of shape `(devices, cells)`.
+
+    The arrays are the distance to the cell's owner in devices, the index in the owner's block, and whether the field
+    has this cell.
+    """
     layout, axis = stage.before, stage.axis
     before, after = stage.after.halo[axis]
     cells, parts, length = layout.core(axis), layout.parts[axis], layout.lengths[axis]
@@ -124,14 +129,14 @@ def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         image, cell = np.divmod(cell, length)
     else:
         valid = (cell >= 0) & (cell < length)
-    # Periodic images lie whole turns around the ring of devices away: so a neighbour on the left and one on the right
-    # stay apart even where they are the same device, and each sends only its own layers.
+    # A periodic image is whole turns around the ring of devices away. The left and the right neighbor therefore have
+    # different distances even if they are the same device, and each sends only its own layers.
     distance = device - (cell // cells + image * parts)
     return distance, cell % cells, valid
 
 
 def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
-    """Who sends to whom over a distance of `hop` devices; nobody where that is the device itself."""
+    """Return the pairs of sender and receiver at a distance of `hop` devices; empty if each device is its own owner."""
     parts = stage.before.parts[stage.axis]
     if hop % parts == 0:
         return ()
@@ -139,9 +144,9 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 
 
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
-    """The places that all devices share (-1: zero everywhere), or `None` if they do not.
+    """Return the places if all devices have the same (-1 for a zero cell), or `None` if they differ.
 
-    A device at an edge needs no place of its own: it is sent nothing, and what it then holds is zero.
+    A device at the edge of a bounded field may share the places: it is sent nothing, so its halo cells are zero.
     """
     device = np.argmax(valid, axis=0)
     shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)
@@ -151,14 +156,14 @@ def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray 
 
 
 def _runs(places: np.ndarray) -> list[np.ndarray]:
-    """`places` cut into runs of consecutive (or all negative) indices."""
+    """Cut `places` into runs of consecutive (or all negative) indices."""
     step = np.diff(places)
     together = (step == 1) & (places[:-1] >= 0) | (places[:-1] < 0) & (places[1:] < 0)
     return np.split(places, np.flatnonzero(~together) + 1)
 
 
 def _cells(pool: list[Array], run: np.ndarray, axis: int) -> list[Array]:
-    """The cells of one run, piece by piece of the pool: put together only once, in the result."""
+    """Return the cells of one run as slices of the pool's arrays. The caller concatenates them once, in the result."""
     if run[0] < 0:
         return [jnp.zeros_like(pool[0], shape=(*pool[0].shape[:axis], len(run), *pool[0].shape[axis + 1 :]))]
     parts, start = [], 0

@@ -1,8 +1,7 @@
-"""What a basis is: the functions that a field is expanded in along one axis of the grid.
+"""The interface of a basis: the functions in which a field is expanded along one axis of the grid.
 
-Whatever belongs to one family of functions, such as Fourier modes or cosines, stands in one file of this folder: which
-coefficients are stored, their wavenumbers and weights, how a shorter expansion follows from a longer one, and the
-transforms between points and coefficients.
+Each file of this folder defines one family of functions, such as Fourier modes or cosines: the stored coefficients,
+their wavenumbers and weights, the truncation of an expansion, and the transforms between points and coefficients.
 """
 
 import abc
@@ -13,15 +12,15 @@ import numpy as np
 from jax import Array
 
 
-# What an array may hold: real numbers only, or complex ones.
+# The numbers that an array may hold.
 Kind = Literal["real", "complex"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """`length` consecutive coefficients along one axis: from index `source` on to index `target` on, times `factor`.
+    """A copy of `length` consecutive coefficients along one axis, from index `source` to index `target`.
 
-    With `real`, their imaginary parts become zero.
+    The copies are multiplied by `factor`. With `real`, their imaginary parts are zero.
     """
 
     source: int
@@ -32,72 +31,77 @@ class Run:
 
 
 class AbstractLineTransform(abc.ABC):
-    """A linear map of the lines of a block along some of its axes, all of which are whole: plain, hashable data.
+    """A linear map of the lines of a block along one or more whole (unsharded) axes.
 
-    Subclasses are frozen dataclasses. Nothing is normalised: what the inverse lacks is `inverse_scale`.
+    Subclasses are frozen dataclasses of plain, hashable data. Transforms and their inverses are not normalised: the
+    product of both with `inverse_scale` is the identity.
     """
 
     @property
     @abc.abstractmethod
     def to_points(self) -> bool:
-        """Whether the result has as many cells as the grid has points, rather than the input."""
+        """Whether the result is on grid points. Otherwise the input is."""
 
     @property
     def multiplies(self) -> bool:
-        """Whether `apply` multiplies each coefficient anyway, so that one more factor costs nothing."""
+        """Whether `apply` already multiplies each coefficient, so that one more factor costs nothing."""
         return False
 
     @abc.abstractmethod
     def transpose(self) -> "AbstractLineTransform":
-        """The transpose, without complex conjugation."""
+        """Return the transpose, without complex conjugation."""
 
     @abc.abstractmethod
     def conjugate(self) -> "AbstractLineTransform":
-        """The map whose matrix is the complex conjugate."""
+        """Return the map with the complex conjugate matrix."""
 
     @abc.abstractmethod
     def inverse(self) -> "AbstractLineTransform":
-        """The inverse up to the factor `inverse_scale`."""
+        """Return the inverse up to the factor `inverse_scale`."""
 
     @abc.abstractmethod
     def inverse_scale(self, points: tuple[int, ...]) -> float:
-        """What `inverse()` must be multiplied by to be the inverse, on axes of that many points."""
+        """Return the factor by which `inverse()` must be multiplied, for axes with these numbers of grid points."""
 
     @abc.abstractmethod
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
+        """Return the dtype that an input of `dtype` is cast to. Raises `TypeError` if the map cannot take `dtype`."""
 
     @abc.abstractmethod
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype of the result for an input of `dtype`."""
+        """Return the dtype of the result for an input of `dtype`."""
 
     def computed(self, points: tuple[int, ...], platform: str) -> tuple["AbstractLineTransform", float]:
-        """What `apply` computes best on `platform` ("cpu", "gpu", "tpu"), and the factor by which this map differs."""
+        """Return the map that `apply` computes best on `platform` ("cpu", "gpu", "tpu"), and a factor.
+
+        Their product is this map.
+        """
         del points, platform
         return self, 1.0
 
     def separated(
         self, axes: tuple[int, ...], points: tuple[int, ...]
     ) -> tuple[tuple["AbstractLineTransform", tuple[int, ...], tuple[int, ...]], ...]:
-        """Transforms of fewer axes, each with its axes and points, that are this one when applied in turn.
+        """Return transforms of fewer axes that are equal to this one when they are applied in turn.
 
-        It alone where there are none.
+        Each comes with its axes and points. The result has only this transform if it cannot be separated.
         """
         return ((self, axes, points),)
 
     @abc.abstractmethod
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        """Map the lines of `block` along its axes `axes`, counted from the end, with JAX."""
+        """Map the lines of `block` with JAX along `axes`, which are negative: counted from the end."""
 
 
 @dataclass(frozen=True)
 class DerivativeRule:
-    """How the coefficients of a derivative follow from those of a field.
+    """How the coefficients of a derivative are computed from the coefficients of a field.
 
-    The derivative of order `m` is an expansion in `basis` on `points` points, of which the field's point number `first`
-    is the first one: they may be fewer points, or more on both sides. Each coefficient of the field is multiplied by
-    `factor * wavenumber**m`, then `runs` say where it goes. For odd orders the wavenumbers are those with
-    `nyquist=False`.
+    The derivative of order `m` is expanded in `basis`. Each coefficient of the field is multiplied by
+    `factor * wavenumber**m`, and then copied as `runs` say. Odd orders use the wavenumbers with `nyquist=False`.
+
+    - `points`: the number of points of the derivative, which may be smaller or larger than the field's.
+    - `first`: the index of the derivative's first point among the field's points; -1 for a point before the first one.
     """
 
     basis: "AbstractBasis"
@@ -108,15 +112,15 @@ class DerivativeRule:
 
 
 class AbstractBasis(abc.ABC):
-    """The functions that a field is expanded in along one axis of the grid: plain, hashable data.
+    """The functions in which a field is expanded along one axis of the grid.
 
-    Subclasses are frozen dataclasses. In their methods, `n` is the number of points along the axis.
+    Subclasses are frozen dataclasses of plain, hashable data. In all methods, `n` is the number of points of the axis.
     """
 
     @property
     @abc.abstractmethod
     def kinds(self) -> tuple[Kind | None, Kind | None]:
-        """What fields and their coefficients must be: "real", "complex", or `None` for either, as the input is."""
+        """The numbers of fields and of coefficients: "real", "complex", or `None` for both kinds, as the input has."""
 
     @property
     @abc.abstractmethod
@@ -126,86 +130,92 @@ class AbstractBasis(abc.ABC):
     @property
     @abc.abstractmethod
     def is_transformed(self) -> bool:
-        """Whether `forward` must be applied. Else the axis is carried along as it is."""
+        """Whether `forward` must be applied. Otherwise transforms leave the axis unchanged."""
 
     @property
     @abc.abstractmethod
     def is_diagonal(self) -> bool:
-        """Whether derivatives map each mode to one mode."""
+        """Whether a derivative maps each mode to a single mode."""
 
     @abc.abstractmethod
     def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
-        """The transform of this axis in one call with later ones, of which the last has basis `last`.
+        """Return one transform for this axis and an axis with the basis `last`, or `None` if there is none.
 
-        `None` where they must be transformed one after the other.
+        `None` means that the axes must be transformed one after the other.
         """
 
     @abc.abstractmethod
     def orthogonalized(self) -> "AbstractBasis":
-        """The same functions, scaled so that `forward` is an orthogonal or unitary matrix but for one factor.
+        """Return the same functions, scaled so that `forward` is an orthogonal or unitary matrix times a number.
 
-        That factor is one over the root of `inverse_scale`. Raises `ValueError` where there is none.
+        The number is one over the square root of `inverse_scale`. Raises `ValueError` if there is no such scaling.
         """
 
     def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
-        """How many points `forward` takes, and which of the `n` points of the grid they are: all, by default."""
+        """Return the number of points that `forward` takes, and where they are among the `n` grid points.
+
+        By default, `forward` takes all grid points.
+        """
         return n, (Run(0, 0, n),)
 
     def computed(self, n: int) -> int:
-        """How many coefficients `forward` computes; by default as many as are stored."""
+        """Return the number of coefficients that `forward` computes; by default, all of them are stored."""
         return self.stored(n)
 
     def inverse_scale(self, n: int) -> float:
-        """What the unnormalised inverse must be multiplied by, on a grid of `n` points."""
+        """Return the factor by which the unnormalised inverse must be multiplied, for `n` points."""
         return self.forward.inverse_scale((n,))
 
     @abc.abstractmethod
     def stored(self, n: int) -> int:
-        """How many coefficients are stored for `n` points. Raises `ValueError` for too few points."""
+        """Return the number of coefficients stored for `n` points. Raises `ValueError` for too few points."""
 
     @abc.abstractmethod
     def points(self, n: int) -> np.ndarray:
-        """The positions of `n` points on an axis of length one."""
+        """Return the positions of `n` points on an axis of length one, of shape `(n,)`."""
 
     @abc.abstractmethod
     def weights(self, n: int) -> np.ndarray:
-        """The quadrature weights of `n` points: their sum over a field, times these, is its mean along the axis.
+        """Return the quadrature weights of `n` points, of shape `(n,)`.
 
-        The weights sum to one, together with those of walls where the field is zero and has no point.
+        The weighted sum of a field is its mean along the axis. The sum of the weights is one if it includes the weights
+        of walls without points, where the field is zero.
         """
 
     @abc.abstractmethod
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
-        """The angular wavenumbers of the stored coefficients on an axis of length one.
+        """Return the angular wavenumbers of the stored coefficients on an axis of length one.
 
-        `nyquist=False` puts zero where the wavenumber is that of two modes of opposite sign at once.
+        `nyquist=False` returns zero for a coefficient that represents two modes of opposite sign.
         """
 
     @abc.abstractmethod
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """How many exponentials each stored coefficient stands for, where those for `kept` of `n` points are kept.
+        """Return how many exponentials each stored coefficient represents, if those for `kept` of `n` points are kept.
 
-        These are the weights in Parseval's theorem: times `inverse_scale`, the coefficients have this weighted sum of
-        squares, which is the mean square of the field. A point on a wall counts half in that mean.
+        These numbers are the weights in Parseval's theorem. Multiply the coefficients by `inverse_scale`: the weighted
+        sum of their squares is then the mean square of the field, in which a point on a wall counts half.
         """
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        """Which computed coefficients for `n` points become those stored for `kept` points, by increasing target.
+        """Return the copies of coefficients computed for `n` points to the ones stored for `kept` points.
 
-        With `nyquist`, one that stands for two becomes their sum; else it is left out, and zero.
+        The runs are in the order of their targets. A coefficient that represents two modes becomes the sum of both with
+        `nyquist`, and zero without.
         """
 
     @abc.abstractmethod
     def points_below(self, n: int, fraction: float) -> int:
-        """How many points to keep coefficients for, of `n`, so that only modes below a fraction of the highest remain.
+        """Return the number of points whose coefficients must be kept so that only modes below a limit remain.
 
-        The highest angular wavenumber of `n` points on an axis of length one is π n.
+        The limit is `fraction` times the highest angular wavenumber, which is π n for `n` points on an axis of length
+        one.
         """
 
     @abc.abstractmethod
     def derivative(self, n: int, order: int) -> DerivativeRule:
-        """What the derivative of that order, at least zero, is: its basis and its coefficients.
+        """Return the rule for the derivative of an order from zero on.
 
-        Raises `ValueError` where the derivative has no expansion of this kind.
+        Raises `ValueError` if the derivative has no such expansion.
         """

@@ -1,4 +1,4 @@
-"""Cells: the basis of an axis of finite volumes, which is carried along and not transformed."""
+"""Cells: the basis of a finite-volume axis, which is not transformed."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from .points import Identity
 
 @dataclass(frozen=True, init=False, repr=False)
 class Cells(AbstractBasis):
-    """The means over cells of any widths between two walls, for an axis of finite volumes. Nothing is transformed.
+    """Means over cells of any widths between two walls, for a finite-volume axis. The axis is not transformed.
 
-    The points are the centres of the cells, halfway between their faces; the weights are their widths. The operators
-    that solve equations on cells need the axis whole on each device: make it the first axis of the grid.
+    The points are the centers of the cells, halfway between their faces. The weights are the widths of the cells.
+    Operators that solve equations on cells need the whole axis on each device: make it the first axis of the grid.
 
     !!! example
 
@@ -31,10 +31,10 @@ class Cells(AbstractBasis):
     def __init__(self, faces: Sequence[float | int] | np.ndarray):
         """**Arguments:**
 
-        - `faces`: the positions of the faces on an axis of length one, the walls included: one more than cells,
-            increasing from 0 to 1.
+        - `faces`: the positions of the faces on an axis of length one, with both walls. `n` cells have `n + 1` faces,
+            which increase from 0 to 1.
 
-        **Raises:** `ValueError` for positions that do not increase from 0 to 1.
+        **Raises:** `ValueError` if the positions do not increase from 0 to 1.
         """
         try:
             positions = np.asarray(faces, np.float64)
@@ -47,15 +47,17 @@ class Cells(AbstractBasis):
 
     @staticmethod
     def clustered(n: int, factor: float) -> "Cells":
-        """`n` cells whose faces `(1 + tanh(factor (2 i / n - 1)) / tanh(factor)) / 2` lie closer towards both walls.
+        """Return `n` cells that become narrower towards both walls.
+
+        The faces are at `(1 + tanh(factor (2 i / n - 1)) / tanh(factor)) / 2`.
 
         **Arguments:**
 
         - `n`: the number of cells.
-        - `factor`: a positive number. The cells in the middle are about `cosh(factor)²` times as wide as those at the
-            walls; usual are 1.5 to 3.
+        - `factor`: a positive number, usually 1.5 to 3. The cells in the middle are about `cosh(factor)²` times as wide
+            as the cells at the walls.
 
-        **Raises:** `ValueError` for `n` below one, and a `factor` that is not positive.
+        **Raises:** `ValueError` if `n` is below one or `factor` is not positive.
         """
         check_count("n", n)
         if not check_number("factor", factor) > 0:
@@ -88,7 +90,7 @@ class Cells(AbstractBasis):
         cells = len(self.faces) - 1
         if n != cells:
             raise ValueError(
-                f"`shape` must be {cells} along the axis of {self}, and be given to the transform; got {n}."
+                f"`shape` must be {cells} along the axis of {self}; got {n}. Pass `shape` to the transform."
             )
         return n
 
@@ -106,7 +108,7 @@ class Cells(AbstractBasis):
         return np.zeros(self.stored(n))
 
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """One for each cell, as for points: in these sums all cells count alike, whatever their widths."""
+        """Return ones: these sums count all cells alike, whatever their widths."""
         del n
         return np.ones(self.stored(kept))
 
@@ -124,7 +126,7 @@ class Cells(AbstractBasis):
         if order:
             raise ValueError(
                 f"`order` must be 0 along an axis of `Cells`, which is not transformed; got {order}. Use the operators "
-                "of `decompops.spectral` that are made for cells."
+                "for cells in `decompops.spectral`."
             )
         return DerivativeRule(self, n, 1.0, (Run(0, 0, self.stored(n)),))
 

@@ -1,4 +1,4 @@
-"""Chebyshev polynomials: the basis of fields between two walls, whatever their values and slopes are there."""
+"""Chebyshev polynomials: the basis of fields between two walls with any values and slopes at the walls."""
 
 import math
 from dataclasses import dataclass
@@ -17,20 +17,21 @@ class Chebyshev(AbstractBasis):
     | `Chebyshev(type)` | points on an axis of length one | θ | factor of the coefficients |
     |---|---|---|---|
     | 1 | Gauss–Lobatto, walls included: `(1 - cos θ) / 2` | `π j / (n - 1)` | n - 1 |
-    | 2 | Gauss, inside of the walls: `(1 - cos θ) / 2` | `π (j + 1/2) / n` | n |
+    | 2 | Gauss, between the walls: `(1 - cos θ) / 2` | `π (j + 1/2) / n` | n |
 
-    The spectrum holds the coefficients `c_k` of the field `sum_k c_k T_k(1 - 2s)`, each times the same factor. With
-    `norm="forward"` of a transform this factor is 1/2.
+    The spectrum holds the coefficients `c_k` of the field `sum_k c_k T_k(1 - 2s)`, all multiplied by the factor in the
+    table. If a transform has `norm="forward"`, the factor is 1/2.
 
-    A derivative is not diagonal: that of one polynomial is a sum of others. So the wavenumbers are zero, and operators
-    that solve equations between walls need the axis whole on each device: make it the first axis of the grid.
+    Derivatives are not diagonal: the derivative of one polynomial is a sum of others. The wavenumbers are therefore
+    zero. Operators that solve equations between walls need the whole axis on each device: make it the first axis of the
+    grid.
 
     **Arguments:**
 
     - `type`: 1 or 2.
 
-    **Raises:** `ValueError` for another type, for type 1 with fewer than two points, and for `norm="ortho"` of a
-    transform: the coefficients of an orthogonal matrix are not those of the polynomials.
+    **Raises:** `ValueError` for another type, for type 1 with fewer than two points, and for a transform with
+    `norm="ortho"`: the coefficients of an orthogonal matrix are not the coefficients of the polynomials.
 
     **Source:** Trefethen, Approximation Theory and Approximation Practice (2013), chapters 2 to 4.
     """
@@ -47,7 +48,7 @@ class Chebyshev(AbstractBasis):
 
     @property
     def forward(self) -> RealToReal:
-        # The sums of a cosine transform count its end modes once and all others twice.
+        # The end modes of a cosine transform are twice as large as those of the polynomials. `after=-2` halves them.
         return RealToReal("dct", self.type, before=0, after=-2)
 
     @property
@@ -63,8 +64,8 @@ class Chebyshev(AbstractBasis):
 
     def orthogonalized(self) -> "Chebyshev":
         raise ValueError(
-            f'`norm` must be "backward" or "forward" for the basis {self}, because the coefficients of an orthogonal '
-            'matrix are not those of Chebyshev polynomials; got "ortho".'
+            f'`norm` must be "backward" or "forward" for the basis {self}; got "ortho". The coefficients of an '
+            "orthogonal matrix are not the coefficients of Chebyshev polynomials."
         )
 
     def stored(self, n: int) -> int:
@@ -73,11 +74,12 @@ class Chebyshev(AbstractBasis):
         return n
 
     def points(self, n: int) -> np.ndarray:
-        return np.sin(self._angles(n) / 2) ** 2  # (1 - cos θ) / 2, accurate near the wall at zero, too
+        return np.sin(self._angles(n) / 2) ** 2  # This form of (1 - cos θ) / 2 is accurate near the wall at zero.
 
     def weights(self, n: int) -> np.ndarray:
-        # The mean of T_k is 1 / (1 - k²) for even k, and else zero. A weight is the mean of the polynomial that is one
-        # at its point and zero at all others, whose coefficients are cosines: one FFT sums them (Waldvogel 2006).
+        # The mean of T_k is 1 / (1 - k²) for even k, and zero for odd k. The weight of a point is the mean of the
+        # polynomial that is one at this point and zero at all others. The coefficients of these polynomials are
+        # cosines, so that one FFT computes all weights (Waldvogel 2006).
         k = np.arange(self.stored(n))
         means = np.where(k % 2 == 0, 1 / (1.0 - np.where(k % 2 == 0, k, 0) ** 2), 0)
         if self.type == 1:
@@ -91,10 +93,10 @@ class Chebyshev(AbstractBasis):
         return np.zeros(self.stored(n))
 
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """The weights in Parseval's theorem, for the mean square over the angle θ, not over the volume.
+        """Return the weights in Parseval's theorem for the mean square over the angle θ, not over the volume.
 
-        A coefficient, times `inverse_scale`, is half of that of the polynomial. The mean square of a polynomial at the
-        points is one half, and one for the first and, with type 1, for the last of `n`.
+        A stored coefficient times `inverse_scale` is half the coefficient of the polynomial. The mean square of a
+        polynomial at the points is one half. It is one for the first polynomial and, with type 1, for the last of `n`.
         """
         counts = np.full(self.stored(kept), 2.0)
         counts[0] = 4
@@ -107,14 +109,15 @@ class Chebyshev(AbstractBasis):
         return (Run(0, 0, kept),)
 
     def points_below(self, n: int, fraction: float) -> int:
-        below = math.ceil(fraction * (n - 1 if self.type == 1 else n))  # Products of cosines alias as those of θ do.
+        # Products of polynomials alias like products of cosines of θ.
+        below = math.ceil(fraction * (n - 1 if self.type == 1 else n))
         return min(n, max(2 if self.type == 1 else 1, below))
 
     def derivative(self, n: int, order: int) -> DerivativeRule:
         if order:
             raise ValueError(
-                f"`order` must be 0 along an axis of {self}, where the derivative of one polynomial is a sum of others;"
-                f" got {order}. Use the operators of `decompops.spectral` that are made for walls."
+                f"`order` must be 0 along an axis of {self}, where derivatives are not diagonal; got {order}. Use the "
+                "operators for walls in `decompops.spectral`."
             )
         return DerivativeRule(self, n, 1.0, (Run(0, 0, self.stored(n)),))
 

@@ -1,4 +1,4 @@
-"""Cosines and sines: the bases of fields between two walls. Their transforms are those of `scipy.fft.dct` and `dst`."""
+"""Cosines and sines: the bases of fields between two walls. The transforms are `scipy.fft.dct` and `scipy.fft.dst`."""
 
 import abc
 import math
@@ -18,8 +18,8 @@ from .fourier import spectral_dtype
 Family = Literal["dct", "dst"]
 Type = Literal[1, 2, 3, 4]
 
-# The end cells of each transform: of its input, and of its output. An inner cell stands for two exponentials of a
-# periodic field, with opposite signs; an end cell is its own mirror image, and stands for one.
+# The end cells of the input and of the output of each transform. An inner cell represents two exponentials of a
+# periodic field, with opposite signs. An end cell is its own mirror image, and represents one exponential.
 _ENDS: dict[tuple[Family, Type], tuple[tuple[int, ...], tuple[int, ...]]] = {
     ("dct", 1): ((0, -1), (0, -1)),
     ("dct", 2): ((), (0,)),
@@ -34,9 +34,9 @@ _INVERSE: dict[Type, Type] = {1: 1, 2: 3, 3: 2, 4: 4}
 
 
 def _half_period(kind: Family, type: Type, n: int) -> int:
-    """Half the period, in cells, of a line of `n` points continued beyond its walls.
+    """Return half the period, in cells, of the periodic continuation of a line of `n` points beyond its walls.
 
-    Raises `ValueError` for a cosine transform of type 1 of a single point.
+    Raises `ValueError` for a cosine transform of type 1 with a single point.
     """
     if type != 1:
         return n
@@ -46,16 +46,16 @@ def _half_period(kind: Family, type: Type, n: int) -> int:
 
 
 def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
-    """`weight` for the end cells of `n`, 1 for all others."""
+    """Return weights of `n` cells: `weight` for the end cells, 1 for all others."""
     weights = np.ones(n)
     weights[list(ends)] = weight
     return weights
 
 
 def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
-    """The cosines of angles in whole units, where half a turn has `half` units, a multiple of 4.
+    """Return the cosines of angles in whole units. Half a turn has `half` units, a multiple of 4.
 
-    Reduced to an eighth of a turn, each is as accurate as its dtype.
+    All angles are reduced to an eighth of a turn, so that the cosines have full accuracy.
     """
     angles = angles % (2 * half)
     angles = np.minimum(angles, 2 * half - angles)
@@ -66,11 +66,11 @@ def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RealToReal(AbstractLineTransform):
-    """`scipy.fft.dct` or `dst` of a type, unnormalised; of complex lines, of real and imaginary parts alike.
+    """An unnormalised `scipy.fft.dct` or `scipy.fft.dst`. Complex lines are transformed like two real lines.
 
-    The end cells of the input are first multiplied by `2**(before / 2)`, those of the output afterwards by
-    `2**(after / 2)`. With end cells `D = diag(2, 1, ..., 1)`, the transpose of DCT-II is DCT-III times D, and the
-    orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells ignore both.
+    The transform first multiplies the end cells of the input by `2**(before / 2)`, and finally the end cells of the
+    output by `2**(after / 2)`. With `D = diag(2, 1, ..., 1)` for the end cells, the transpose of DCT-II is DCT-III
+    times D, and the orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells ignore both options.
     """
 
     kind: Family
@@ -84,7 +84,7 @@ class RealToReal(AbstractLineTransform):
 
     @property
     def to_points(self) -> bool:
-        # Both sides have as many cells. Type 3 multiplies before the FFT, where a scale then costs nothing.
+        # Both sides have the same number of cells. Type 3 multiplies before its FFT, where a scale costs nothing.
         return self.type == 3
 
     @property
@@ -92,12 +92,12 @@ class RealToReal(AbstractLineTransform):
         return self.type != 1
 
     def weights(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """What the cells of the input are multiplied by before a transform of `n` points, those of the output after."""
+        """Return the factors of the input cells and of the output cells, for a transform of `n` points."""
         first, last = _ENDS[self.kind, self.type]
         return _weights(first, n, 2 ** (self.before / 2)), _weights(last, n, 2 ** (self.after / 2))
 
     def matrix(self, n: int) -> np.ndarray:
-        """The matrix of a transform of `n` points."""
+        """Return the matrix of a transform of `n` points, of shape `(n, n)`."""
         first, every = int(self.kind == "dst"), np.arange(n)
         cells = 2 * (every + first) if self.type in (1, 3) else 2 * every + 1
         modes = 2 * (every + first) if self.type in (1, 2) else 2 * every + 1
@@ -107,8 +107,8 @@ class RealToReal(AbstractLineTransform):
         return late[:, None] * 2 * waves * early * _weights(_ENDS[self.kind, self.type][0], n, 0.5)
 
     def transpose(self) -> "RealToReal":
-        # The unweighted matrix is symmetric, or its type 2 the transpose of its type 3, but for a factor 2 in each
-        # column that belongs to an inner cell.
+        # Without weights, and up to a factor 2 in each column of an inner cell, the matrices of types 1 and 4 are
+        # symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
         type = _INVERSE[self.type]
         first, last = _ENDS[self.kind, type]
         return replace(self, type=type, before=self.after + (2 if first else 0), after=self.before - (2 if last else 0))
@@ -140,7 +140,7 @@ class RealToReal(AbstractLineTransform):
 
 @dataclass(frozen=True)
 class AbstractSeries(AbstractBasis):
-    """A series of cosines, or of sines, on an axis between two walls."""
+    """A series of cosines or sines on an axis between two walls."""
 
     type: Type
     orthogonal: bool = False
@@ -153,12 +153,12 @@ class AbstractSeries(AbstractBasis):
     @property
     @abc.abstractmethod
     def kind(self) -> Family:
-        """The transform to the coefficients: "dct" or "dst"."""
+        """The transform to coefficients: "dct" or "dst"."""
 
     @property
     @abc.abstractmethod
     def _first(self) -> int:
-        """The index of the first point where walls have points, and of the first mode where modes are whole."""
+        """The index of the first point (types 1 and 3) and of the first mode (types 1 and 2)."""
 
     @property
     def kinds(self) -> tuple[Kind | None, Kind | None]:
@@ -174,7 +174,7 @@ class AbstractSeries(AbstractBasis):
 
     @property
     def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The end cells among the points, and among the coefficients."""
+        """The end cells of the points and of the coefficients."""
         return _ENDS[self.kind, self.type]
 
     @property
@@ -198,9 +198,10 @@ class AbstractSeries(AbstractBasis):
         return (np.arange(n) + first) / _half_period(self.kind, self.type, n)
 
     def weights(self, n: int) -> np.ndarray:
-        """The midpoint rule for types 2 and 4, else the trapezoidal rule: a point on a wall has half a weight.
+        """Return the weights of the midpoint rule for types 2 and 4, and of the trapezoidal rule for types 1 and 3.
 
-        Exact for the cosines `cos(π k s)`; else of second order.
+        A point on a wall has half the weight of other points. Both rules are exact for the cosines `cos(π k s)`, and of
+        second order for other functions.
         """
         s = self.points(n)
         on_wall = np.isclose(s, 0) | np.isclose(s, 1) if self.type in (1, 3) else np.zeros(n, bool)
@@ -221,27 +222,27 @@ class AbstractSeries(AbstractBasis):
         if -1 not in self._ends[1] or kept == n:
             return (Run(0, 0, kept),)
         runs = (Run(0, 0, kept - 1),) if kept > 1 else ()
-        if nyquist:  # The last mode that is kept stands for two on the finer grid, and for one on the coarser grid.
+        if nyquist:  # The last kept mode represents two exponentials on the finer grid, and one on the coarser grid.
             runs += (Run(kept - 1, kept - 1, 1, math.sqrt(2) if self.orthogonal else 2.0),)
         return runs
 
     def points_below(self, n: int, fraction: float) -> int:
         highest = fraction * math.pi * _half_period(self.kind, self.type, n)
         below = int(np.sum(self.wavenumbers(n) < highest))
-        # Of fewer points the last mode stands for two, and is left out.
+        # On the coarser grid, the last mode of a type with an end cell is left out, so one more point is kept.
         return min(n, max(1, below) + (1 if -1 in self._ends[1] else 0))
 
     def _check_derivative(self, order: int) -> None:
         if self.orthogonal and order and self._ends[0]:
             raise ValueError(
-                f"a derivative needs the series of a field, but {self} multiplies the field by √2 at a wall; use "
-                f'`{type(self).__name__}({self.type})`, or a `norm` other than "ortho".'
+                f"a derivative needs the unweighted series of a field, but {self} multiplies the field by √2 at a "
+                f'wall; use `{type(self).__name__}({self.type})`, or a `norm` other than "ortho".'
             )
 
 
 @dataclass(frozen=True)
 class Cosine(AbstractSeries):
-    """Cosines, for fields with zero slope at the first wall; the coefficients are those of `scipy.fft.dct`.
+    """Cosines, for fields with zero slope at the first wall. The coefficients equal those of `scipy.fft.dct`.
 
     | `Cosine(type)` | points on an axis of length one | modes | at the second wall |
     |---|---|---|---|
@@ -253,10 +254,10 @@ class Cosine(AbstractSeries):
     **Arguments:**
 
     - `type`: 1, 2, 3 or 4.
-    - `orthogonal`: weight the ends as `scipy.fft.dct(norm="ortho")` does, so that the matrix is orthogonal but for a
-        factor. `norm="ortho"` of a transform sees to it.
+    - `orthogonal`: weight the end cells as `scipy.fft.dct(norm="ortho")` does, so that the matrix is a number times an
+        orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
 
-    **Raises:** `ValueError` for another type, and for type 1 with fewer than two points where their number is known.
+    **Raises:** `ValueError` for another type. With type 1, methods raise `ValueError` for fewer than two points.
     """
 
     @property
@@ -280,7 +281,7 @@ class Cosine(AbstractSeries):
 
 @dataclass(frozen=True)
 class Sine(AbstractSeries):
-    """Sines, for fields that are zero at the first wall; the coefficients are those of `scipy.fft.dst`.
+    """Sines, for fields that are zero at the first wall. The coefficients equal those of `scipy.fft.dst`.
 
     | `Sine(type)` | points on an axis of length one | modes | at the second wall |
     |---|---|---|---|
@@ -292,8 +293,8 @@ class Sine(AbstractSeries):
     **Arguments:**
 
     - `type`: 1, 2, 3 or 4.
-    - `orthogonal`: weight the ends as `scipy.fft.dst(norm="ortho")` does, so that the matrix is orthogonal but for a
-        factor. `norm="ortho"` of a transform sees to it.
+    - `orthogonal`: weight the end cells as `scipy.fft.dst(norm="ortho")` does, so that the matrix is a number times an
+        orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
 
     **Raises:** `ValueError` for another type.
     """
@@ -316,9 +317,10 @@ class Sine(AbstractSeries):
 
 
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:
-    """Where the modes that cosines and sines share go, from `n` points to `points`.
+    """Return the copies of the modes that cosines and sines have in common, from `n` points to `points` points.
 
-    Sines have no mode zero. The other mode that is missing on one side vanishes at the points of the other one.
+    Sines have no mode zero. The last mode of one family may have no counterpart in the other family, because it is zero
+    at the other family's points.
     """
     if type in (3, 4):
         return (Run(0, 0, n),)

@@ -18,8 +18,10 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 class Fourier(AbstractBasis):
     """Complex exponentials, for periodic fields.
 
-    With `half`, of a real field: of two modes k and -k, whose coefficients are complex conjugates, one is stored. Of
-    several Fourier axes one may be halved, the last one: the others are transformed after it.
+    **Arguments:**
+
+    - `half`: store a half spectrum, for real fields: only one of the modes k and -k, whose coefficients are complex
+        conjugates. Only one axis of a grid may have a half spectrum. It is transformed before all other Fourier axes.
     """
 
     half: bool = False
@@ -71,7 +73,7 @@ class Fourier(AbstractBasis):
             return (Run(0, 0, self.stored(n)),)
         runs = [Run(0, 0, (kept + 1) // 2)]
         if kept % 2 == 0 and nyquist and self.half:
-            # Of the two modes ±kept/2 a half spectrum has one, and the other one is its complex conjugate.
+            # The half spectrum stores one of the modes ±kept/2. The other one is its complex conjugate.
             runs.append(Run(kept // 2, kept // 2, 1, 2.0, real=True))
         elif kept % 2 == 0 and nyquist:
             runs += [Run(source, kept // 2, 1) for source in (kept // 2, n - kept // 2)]
@@ -89,13 +91,15 @@ class Fourier(AbstractBasis):
 
 @dataclass(frozen=True)
 class DFT(AbstractLineTransform):
-    """A discrete Fourier transform, unnormalised, with exponent `sign`; several axes at once.
+    """A discrete Fourier transform of one or more axes, by default unnormalised.
 
-    `kind` is complex to complex, real to half spectrum, or half spectrum to real; the last axis is the one that is
-    halved. A `weighted` real transform multiplies its half spectrum by the number of times that each mode stands in the
-    full one ("r2c", after transforming) or divides by it ("c2r", before): these are the transposes of the plain ones.
-    A `normalised` transform divides by the number of points. With `clean`, a transform to real space first sets to zero
-    what it must ignore.
+    - `kind`: "c2c" for complex to complex, "r2c" for real to half spectrum, "c2r" for half spectrum to real. The half
+        spectrum is along the last axis.
+    - `sign`: the sign of the exponent.
+    - `weighted`: multiply the half spectrum by the multiplicity of each mode in the full spectrum after "r2c", or
+        divide by it before "c2r". The weighted transforms are the transposes of the others.
+    - `normalised`: divide by the number of points.
+    - `clean`: before "c2r", set to zero the imaginary parts that the transform must ignore.
     """
 
     kind: Literal["c2c", "r2c", "c2r"]
@@ -153,9 +157,9 @@ class DFT(AbstractLineTransform):
         divides = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
         if not divides or self.normalised:
             return self, 1.0
-        # NumPy and XLA on CPUs do not read the imaginary parts of modes zero and Nyquist; libraries for GPUs may
-        # (rocFFT; cuFFT at some lengths, as found in pytorch/pytorch#154496). Spectra of real fields have none, but
-        # cotangents do. Where several axes are transformed at once, JAX sees to it.
+        # NumPy and XLA on CPUs ignore the imaginary parts of modes zero and Nyquist. GPU libraries may read them
+        # (rocFFT; cuFFT at some lengths, see pytorch/pytorch#154496). These parts are zero in spectra of real fields,
+        # but not in cotangents. JAX clears them if several axes are transformed at once.
         clean = platform == "gpu" and self.kind == "c2r" and len(points) == 1
         return replace(self, normalised=True, clean=clean), float(math.prod(points))
 
@@ -165,7 +169,7 @@ class DFT(AbstractLineTransform):
         if len(axes) == 1:
             return ((self, axes, points),)
         first = replace(self, kind="c2c", weighted=False), axes[:1], points[:1]
-        # Where several axes were transformed at once, JAX has made the spectrum Hermitian.
+        # JAX makes the spectrum of several axes Hermitian. A transform of the last axis alone must do the same.
         clean = self.kind == "c2r" and len(axes) == 2
         others = replace(self, clean=clean), axes[1:], points[1:]
         return (first, others) if self.to_points else (others, first)
@@ -174,8 +178,8 @@ class DFT(AbstractLineTransform):
         return self.around(lambda block: self.fft(block, axes, points), block, axes, points)
 
     def fft(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        """JAX's transform of this kind: to real space or with the sign 1 it divides by the number of points."""
-        # JAX moves the axes to the end as they are listed. Only the last one matters.
+        """Run JAX's transform of this kind. With kind "c2r" or sign 1, JAX divides by the number of points."""
+        # JAX moves the axes to the end in the listed order. Only the position of the last one changes the result.
         *others, last = zip(axes, points)
         axes, points = zip(*sorted(others), last)
         match self.kind:
@@ -189,7 +193,7 @@ class DFT(AbstractLineTransform):
     def around(
         self, fft: Callable[[Array], Array], block: Array, axes: tuple[int, ...], points: tuple[int, ...]
     ) -> Array:
-        """This transform along `axes`, given JAX's `fft`, which may transform other axes, too."""
+        """Run this transform along `axes` with JAX's transform `fft`, which may also transform other axes."""
         if self.clean:
             block = _real_ends(block, axes[-1], points[-1])
         if self.kind == "c2r":
@@ -209,27 +213,27 @@ _OPPOSITE: dict[str, Literal["c2c", "r2c", "c2r"]] = {"c2c": "c2c", "r2c": "c2r"
 
 
 def spectral_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of `jnp.fft.fft` for an input of `dtype`."""
+    """Return the dtype of `jnp.fft.fft` for an input of `dtype`."""
     return _spectral_dtype(dtype, jax.dtypes.canonicalize_dtype(np.float64))
 
 
 @functools.cache
 def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
-    """The same, if `widest` is the widest real dtype that JAX has now."""
+    """Do the same. `widest`, the widest real dtype that JAX allows now, makes cached results valid."""
     del widest
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
 def _weights(axis: int, points: int, dtype: np.dtype) -> np.ndarray:
-    """How often each mode of the half spectrum stands in the full one, along its axis."""
+    """Return the multiplicity in the full spectrum of each mode of the half spectrum, to broadcast along its axis."""
     counts = Fourier(half=True).multiplicity(points, points)
     return counts.astype(dtype).reshape(-1, *[1] * (-axis - 1))
 
 
 def _real_ends(block: Array, axis: int, points: int) -> Array:
-    """Set to zero what a transform to real space ignores: the imaginary parts of modes zero and Nyquist."""
+    """Set the imaginary parts of modes zero and Nyquist to zero. A transform to real space must ignore them."""
     for mode in {0, points // 2} if points % 2 == 0 else {0}:
         plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
         plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
-        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # in place, unless the block is a caller's
+        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # XLA updates its own blocks in place.
     return block

@@ -1,4 +1,4 @@
-"""A cosine or sine transform of one axis and a Fourier transform of others, by one FFT of all of them."""
+"""Combines a cosine or sine transform of one axis and a Fourier transform of others into one FFT of all axes."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from .fourier import DFT
 
 @dataclass(frozen=True)
 class Mixed(AbstractLineTransform):
-    """The transform `cosines` of the first axis and `fourier` of the others; the two commute.
+    """The transform `cosines` of the first axis and the transform `fourier` of the others, which commute.
 
-    An FFT of all axes reads and writes a field once. One after the other, each would do so, and where an axis is not
-    the last one, would move it to the end and back.
+    One FFT of all axes reads and writes a field once. Two transforms would read and write it twice, and would move an
+    axis that is not the last one to the end and back.
     """
 
     cosines: RealToReal
@@ -65,15 +65,15 @@ class Mixed(AbstractLineTransform):
         return self.fourier.around(mixed, block, axes[1:], points[1:])
 
 
-# A transform, its axes, and how many points the grid has along each.
+# A transform, its axes, and the number of grid points along each axis.
 Part = tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]]
 
 
 def mixed(first: Part, second: Part) -> tuple[Mixed, tuple[int, ...]] | None:
-    """One transform, and its axes, that is `first` and then `second`, if there is one.
+    """Return one transform that is equal to `first` followed by `second`, with its axes, or `None` if there is none.
 
-    `None` also where products with matrices are faster: of short lines along several axes, or along one before all
-    others, because they move no axis.
+    The result is also `None` if the product with a matrix is faster for the cosine or sine transform. This is the case
+    for short lines along an axis before all Fourier axes, because a product needs no axis to move.
     """
     match first, second:
         case (

@@ -1,4 +1,4 @@
-"""Points: the basis of an axis that is carried along and not transformed."""
+"""Points: the basis of an axis that is not transformed."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 
 @dataclass(frozen=True)
 class Points(AbstractBasis):
-    """The values at the points themselves, for an axis of a grid that is carried along and not transformed."""
+    """The values at the points, for a grid axis that is not transformed."""
 
     @property
     def kinds(self) -> tuple[Kind | None, Kind | None]:

@@ -1,8 +1,8 @@
-"""Cosine and sine transforms with JAX: an FFT of the lines, between two passes over them.
+"""Cosine and sine transforms with JAX: an FFT of the lines, between two passes over memory.
 
-A pass copies cells to other places, multiplies them and adds them. It is written as a gather by indices that are known
-when tracing, because XLA then makes one loop of the whole pass. Slices that are joined take a loop and a copy for each.
-All factors are computed in double precision.
+A pass reorders cells, multiplies them and adds them. Each pass is a gather with indices that are known at trace time,
+which XLA compiles to a single loop. Concatenated slices would need a loop and a copy each. All factors are computed in
+double precision.
 """
 
 import math
@@ -16,19 +16,19 @@ from jax import Array, lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
-# How many axes an FFT of XLA has at most.
+# The largest number of axes of XLA's FFT.
 MOST_AXES = 3
 
-# What the cells of a line are multiplied by before the transform, and those of the result afterwards.
+# The factors of the cells of a line before the transform, and of the cells of the result after it.
 Weights = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A DCT, or a DST in terms of a DCT of the same type.
+    """A DCT, or a DST expressed by the DCT of the same type.
 
-    The DCT takes the cells `source` of a line, each times its `early`. The cells `target` of what it returns, each
-    times its `late`, are the result.
+    The input of the DCT is the cells `source` of a line, multiplied by `early`. The result is the cells `target` of the
+    output of the DCT, multiplied by `late`.
     """
 
     source: np.ndarray
@@ -42,21 +42,21 @@ class _Line:
 
 
 def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: Sequence[int]) -> Array:
-    """The unnormalised transform of `block` along `axes`, counted from the end, with the `weights` of each axis."""
+    """Return the unnormalised transform of `block` along `axes` (negative), with the `weights` of each axis."""
     ordered = sorted(zip(axes, weights), key=lambda pair: pair[0])
-    together = MOST_AXES if type in (2, 3) else 1  # One FFT of several axes serves types 2 and 3.
+    together = MOST_AXES if type in (2, 3) else 1  # Types 2 and 3 can share one FFT of several axes.
     for start in range(0, len(ordered), together):
         group = ordered[start : start + together]
         lines = [_line(kind, type, *both) for _, both in group]
         places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
-        # Axes are moved in passes of their own: gathering cells from afar takes longer.
+        # Axes are moved in separate passes, because gathering distant cells takes longer.
         block = row_major(jnp.moveaxis(block, places, last))
         block = jnp.moveaxis(row_major(_TRANSFORMS[kind, type](lines, block)), last, places)
     return block
 
 
 def row_major(block: Array) -> Array:
-    """The block, stored as its axes are listed: computed once, in a pass over memory that XLA does not repeat."""
+    """Store the block in row-major layout. XLA then computes the block once, in a pass of its own."""
     return with_layout_constraint(block, Layout(tuple(range(block.ndim))))
 
 
@@ -71,7 +71,7 @@ def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:
 
 
 def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> Array:
-    """The cells `index` of `x` along `axis`, each multiplied by its `factor`; complex if one of both is."""
+    """Return the cells `index` of `x` along `axis`, multiplied by `factor`: complex if `x` or `factor` is complex."""
     if not np.array_equal(index, np.arange(x.shape[axis])):
         x = jnp.take(x, index, axis=axis, mode="clip")
     if np.isrealobj(factor) and np.all(factor == 1):
@@ -83,14 +83,14 @@ def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> 
 
 
 def _projected(spectrum: Array, mode: np.ndarray, factor: npt.NDArray[np.complexfloating]) -> Array:
-    """The real parts of the modes `mode`, each times the conjugate of its `factor`."""
+    """Return the real parts of the modes `mode` of `spectrum`, multiplied by the conjugate of `factor`."""
     modes = _gather(spectrum, mode, np.ones(len(mode)))
     dtype = modes.real.dtype
     return modes.real * factor.real.astype(dtype) + modes.imag * factor.imag.astype(dtype)
 
 
 def _by_parts(transform: Callable[[Sequence[_Line], Array], Array]) -> Callable[[Sequence[_Line], Array], Array]:
-    """Extend `transform`, of real lines along the last axis, to complex ones."""
+    """Extend `transform`, which takes real lines along the last axis, to complex lines."""
 
     def of_any(lines: Sequence[_Line], x: Array) -> Array:
         if not jnp.iscomplexobj(x):
@@ -101,14 +101,14 @@ def _by_parts(transform: Callable[[Sequence[_Line], Array], Array]) -> Callable[
 
 
 def _cosine_1(lines: Sequence[_Line], x: Array) -> Array:
-    """The real FFT of the line and its mirror image: one of half that length would lose half of the digits."""
+    """Run the real FFT of the line and its mirror image. An FFT of half that length would lose half of the digits."""
     (line,) = lines
     mirrored = np.concatenate([line.source, line.source[-2:0:-1]])
     return _gather(jnp.fft.rfft(_gather(x, mirrored, line.early[mirrored])).real, line.target, line.late)
 
 
 def _sine_1(lines: Sequence[_Line], x: Array) -> Array:
-    """As for cosines, of the line and its mirror image with the opposite sign, and a zero before each of both."""
+    """Run the real FFT of a zero, the line, another zero, and the line's mirror image with the opposite sign."""
     (line,) = lines
     index = np.concatenate([[0], line.source, [0], line.source[::-1]])
     sign = np.concatenate([[0], line.early, [0], -line.early[::-1]])
@@ -116,7 +116,7 @@ def _sine_1(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _reordered(n: int) -> np.ndarray:
-    """Even cells, then odd ones in reverse: the line of which the FFT is taken for types 2 and 3 (Makhoul 1980)."""
+    """Return the cell order for the FFT of types 2 and 3: even cells, then odd cells in reverse (Makhoul 1980)."""
     return np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)[::-1]])
 
 
@@ -125,19 +125,19 @@ def _phases(k: np.ndarray, n: int) -> npt.NDArray[np.complexfloating]:
 
 
 def _cells_2(line: _Line, x: Array, axis: int) -> Array:
-    """The cells of which the FFT is taken for type 2."""
+    """Return the input of the FFT for type 2."""
     order = _reordered(line.n)
     return _gather(x, line.source[order], line.early[order], axis)
 
 
 def _modes_2(line: _Line, x: Array, axis: int) -> Array:
-    """The sums of type 2, of a complex FFT along `axis`: `2 cos φ` is the sum of two exponentials, with k and -k."""
+    """Return the result of type 2 from a complex FFT along `axis`: `2 cos φ` is the sum of modes k and -k."""
     k, phases = line.target, _phases(line.target, line.n)
     return _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
 
 
 def _modes_3(line: _Line, x: Array, axis: int) -> Array:
-    """The modes of which the inverse FFT along `axis` is taken for type 3: what `_modes_2` takes, in reverse."""
+    """Return the input of the inverse FFT along `axis` for type 3: the step of `_modes_2` in reverse."""
     every = np.arange(line.n)
     phases = line.n * _phases(every, line.n).conj() * np.where(every == 0, 0.5, 1)
     parts = [
@@ -148,14 +148,14 @@ def _modes_3(line: _Line, x: Array, axis: int) -> Array:
 
 
 def _cells_3(line: _Line, x: Array, axis: int) -> Array:
-    """The result of type 3, of the inverse FFT."""
+    """Return the result of type 3 from the inverse FFT."""
     return _gather(x, np.argsort(_reordered(line.n))[line.target], line.late, axis)
 
 
 def _each(step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], axes: Sequence[int], x: Array) -> Array:
-    """`step` along one axis after the other, each in a pass over memory of its own.
+    """Apply `step` along one axis after the other, each in a separate pass over memory.
 
-    Nested, XLA would compute sums along one axis again for each sum along the next.
+    In a single pass, XLA would compute the sums along one axis again for each sum along the next axis.
     """
     for i, (line, axis) in enumerate(zip(lines, axes)):
         x = step(line, row_major(x) if i else x, axis)
@@ -163,9 +163,9 @@ def _each(step: Callable[[_Line, Array, int], Array], lines: Sequence[_Line], ax
 
 
 def around(fft: Callable[[Array], Array], kind: str, type: int, weights: Weights, block: Array, axis: int) -> Array:
-    """The transform of type 2 or 3 along `axis`, given JAX's `fft`, which transforms other axes, too.
+    """Run the transform of type 2 or 3 along `axis` with JAX's transform `fft`, which also transforms other axes.
 
-    For type 2 it must return complex numbers, for type 3 it must take them and be an inverse.
+    For type 2, `fft` must return complex numbers. For type 3, `fft` must be an inverse and take complex numbers.
     """
     before, after = (_cells_2, _modes_2) if type == 2 else (_modes_3, _cells_3)
     line = _line(kind, type, *weights)
@@ -173,13 +173,13 @@ def around(fft: Callable[[Array], Array], kind: str, type: int, weights: Weights
 
 
 def _type_2(lines: Sequence[_Line], x: Array) -> Array:
-    """One FFT of all axes, of real lines a real one."""
+    """Run one FFT of all axes: a real FFT for real lines."""
     axes = tuple(range(-len(lines), 0))
     x = _each(_cells_2, lines, axes, x)
     if jnp.iscomplexobj(x):
         return _each(_modes_2, lines, axes, jnp.fft.fftn(x, axes=axes))
     x = _each(_modes_2, lines[:-1], axes, jnp.fft.rfftn(x, axes=axes))
-    # Modes k and n - k of a real line are complex conjugates. The half spectrum stores only one of them.
+    # Modes k and n - k of a real line are complex conjugates, and the half spectrum stores only one of them.
     line = lines[-1]
     k, phases = line.target, _phases(line.target, line.n)
     conjugated = np.where(k <= line.n // 2, phases.conj(), phases)
@@ -187,13 +187,13 @@ def _type_2(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _type_3(lines: Sequence[_Line], x: Array) -> Array:
-    """The same in reverse."""
+    """Run one inverse FFT of all axes: a real one for real lines. The steps are those of `_type_2` in reverse."""
     axes = tuple(range(-len(lines), 0))
     if jnp.iscomplexobj(x):
         return _each(_cells_3, lines, axes, jnp.fft.ifftn(_each(_modes_3, lines, axes, x), axes=axes))
     half = lines[-1]
     k = np.arange(half.n // 2 + 1)
-    # Mode k of a half spectrum is what cells k and n - k make together, where cell n is zero.
+    # Mode k of the half spectrum combines cells k and n - k of the input, where cell n is zero.
     mirror, inner = -k % half.n, np.where(k == 0, 0, half.early[-k % half.n])
     x = lax.complex(_gather(x, half.source[k], half.early[k]), -_gather(x, half.source[mirror], inner))
     x = _gather(x, k, half.n * _phases(k, half.n).conj())
@@ -207,7 +207,7 @@ def _type_4(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _even_type_4(line: _Line, x: Array) -> Array:
-    """A complex FFT of half as many points: even cells are the real parts, odd ones in reverse the imaginary parts."""
+    """Run a complex FFT of half the length: real parts are the even cells, imaginary parts the odd cells in reverse."""
     n, m = line.n, np.arange(line.n // 2)
     even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
     real = _gather(x, line.source[even], line.early[even])
@@ -220,10 +220,10 @@ def _even_type_4(line: _Line, x: Array) -> Array:
 
 
 def _odd_type_4(line: _Line, x: Array) -> Array:
-    """A real FFT of as many points, without factors but signs (Chan and Ho 1992).
+    """Run a real FFT of the same length, whose input has signs but no other factors (Chan and Ho 1992).
 
-    The line, continued beyond its ends as cosines are, has cell `(a - 1) / 2` at each odd number a. Of all n cells, up
-    to signs, every eighth number passes each once; those that begin at n do so with phases that are multiples of π/4.
+    The line is continued beyond its ends like a cosine, and its cell `(a - 1) / 2` is at the odd number a. The numbers
+    `n + 8 j` for j from 0 to n - 1 reach each of the n cells once, up to signs. Their phases are multiples of π/4.
     """
     n = line.n
     place = (n + 8 * np.arange(n)) % (8 * n)
@@ -232,7 +232,7 @@ def _odd_type_4(line: _Line, x: Array) -> Array:
     cell = (np.minimum(place, 4 * n - place) - 1) // 2
     spectrum = jnp.fft.rfft(_gather(x, line.source[cell], sign * line.early[cell]))
     b = 2 * line.target + 1
-    turned = np.exp(0.25j * math.pi * (b % 8))  # exact to the last digit for small angles only
+    turned = np.exp(0.25j * math.pi * (b % 8))  # The angle is reduced first, because `exp` is exact for small angles.
     turned = np.where(b % n <= n // 2, turned, turned.conj())
     return _projected(spectrum, np.minimum(b % n, -b % n), 2 * line.late * turned)
 

@@ -1,7 +1,7 @@
-"""Products of short lines with matrices, with JAX: cosine and sine transforms of a few hundred points.
+"""Cosine and sine transforms of short lines, up to a few hundred points, as products with matrices in JAX.
 
-A line of `n` points takes `n²` operations, but no pass over memory beside the product, along any axis. Up to `LONGEST`
-points that takes less time than an FFT, whatever the factors of `n` are: see docs/performance.md.
+The product takes `n²` operations for a line of `n` points, but needs no other pass over memory, along any axis. Up to
+`LONGEST` points, it takes less time than an FFT for any factors of `n`: see docs/performance.md.
 """
 
 import jax.numpy as jnp
@@ -9,15 +9,15 @@ import numpy as np
 from jax import Array, lax
 
 
-# The most points of a line for which a product is faster, by the type of the transform.
+# The longest line for which a product is faster, for each type of transform.
 LONGEST = {1: 513, 2: 192, 3: 192, 4: 129}
 
 
 def transformed(matrix: np.ndarray, type: int, block: Array, axis: int) -> Array:
-    """The lines of `block` along `axis`, counted from the end, times the matrix of a transform of that type.
+    """Multiply the lines of `block` along `axis` (negative) by the matrix of a transform of this type.
 
-    Modes are even and odd about the middle of a line in turn, but for type 4: two products with matrices of a quarter
-    of the size do.
+    Except for type 4, modes are alternately even and odd about the middle of a line. Two products with matrices of a
+    quarter of the size are therefore enough.
     """
     match type:
         case 1 | 2:
@@ -34,7 +34,7 @@ def transformed(matrix: np.ndarray, type: int, block: Array, axis: int) -> Array
 
 
 def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
-    """The product of a real matrix with the lines of `block` along `axis`, counted from the end."""
+    """Multiply the lines of `block` along `axis` (negative) by a real matrix."""
     if jnp.iscomplexobj(block):
         return lax.complex(multiply(matrix, block.real, axis), multiply(matrix, block.imag, axis))
     factor, precision = jnp.asarray(matrix, block.dtype), lax.Precision.HIGHEST
@@ -45,16 +45,19 @@ def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
 
 
 def halved(matrix: np.ndarray, sign: int) -> np.ndarray:
-    """What a matrix multiplies one part of `folded` lines by, if its rows are even (`sign` 1) or odd (-1)."""
+    """Return the matrix for one part of `folded` lines, if the rows of `matrix` are even (`sign` 1) or odd (-1)."""
     n = matrix.shape[1]
     half = matrix[:, : (n + 1) // 2].copy()
-    if n % 2:  # Both halves have the cell in the middle.
+    if n % 2:  # `folded` adds the middle cell to itself.
         half[:, -1] *= 0.5 if sign == 1 else 0
     return half
 
 
 def folded(block: Array, axis: int) -> tuple[Array, Array]:
-    """The first half of each line plus and minus the other half in reverse; both have the cell in the middle."""
+    """Return the sum and the difference of the first half of each line and the reversed second half.
+
+    Both halves include the middle cell of a line of odd length.
+    """
     n = block.shape[axis]
     half = (n + 1) // 2
     first = lax.slice_in_dim(block, 0, half, axis=axis)
@@ -63,13 +66,13 @@ def folded(block: Array, axis: int) -> tuple[Array, Array]:
 
 
 def unfolded(even: Array, odd: Array, n: int, axis: int) -> Array:
-    """Lines of `n` cells, from the first halves of their even parts and of their odd parts."""
+    """Return lines of `n` cells from the first halves of their even and odd parts."""
     last = lax.slice_in_dim(even - odd, 0, n // 2, axis=axis)
     return jnp.concatenate([even + odd, jnp.flip(last, axis)], axis)
 
 
 def in_turn(even: Array, odd: Array, axis: int) -> Array:
-    """The cells of both in turn: the sum of two paddings, which XLA computes in one pass."""
+    """Interleave the cells of `even` and `odd`, as the sum of two padded arrays, which XLA computes in one pass."""
     more = even.shape[axis] - odd.shape[axis]
 
     def spread(block: Array, before: int, after: int) -> Array:

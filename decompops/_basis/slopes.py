@@ -1,4 +1,4 @@
-"""Slopes: the basis of first derivatives, with each mode where the field's own basis has it."""
+"""Slopes: the basis of first derivatives, with each mode at the index that it has in the field's basis."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,13 +10,13 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 
 @dataclass(frozen=True)
 class Slopes(AbstractBasis):
-    """First derivatives, along one axis, of fields in another basis: sines where that has cosines.
+    """The basis of first derivatives along one axis of fields in another basis: sines if the fields have cosines.
 
-    The coefficient of a mode stands where `base` has that mode, so that a derivative multiplies coefficients and moves
-    none. Modes that `base` does not have are left out, and so are points at which slopes are zero.
+    Each mode has the same index as in `base`, so that a derivative multiplies coefficients without moving any. Modes
+    that `base` does not have are left out, as are points at which all slopes are zero.
 
     - `base`: the basis of the fields.
-    - `slope`: the basis that their first derivatives are expanded in.
+    - `slope`: the basis in which their first derivatives are expanded.
     """
 
     base: AbstractBasis
@@ -42,7 +42,9 @@ class Slopes(AbstractBasis):
         return self.slope.joined(last.slope if isinstance(last, Slopes) else last)
 
     def orthogonalized(self) -> "Slopes":
-        raise ValueError(f'`norm` must be "backward" or "forward" for slopes of fields in the basis {self.base}.')
+        raise ValueError(
+            f'`norm` must be "backward" or "forward" for slopes of fields in the basis {self.base}; got "ortho".'
+        )
 
     def transformed_points(self, n: int) -> tuple[int, tuple[Run, ...]]:
         rule = self.base.derivative(n, 1)
@@ -71,7 +73,7 @@ class Slopes(AbstractBasis):
         return self.base.multiplicity(n, kept)
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        places = np.full(self.base.stored(n), -1)  # Of each mode of the base, where the slope's transform has it.
+        places = np.full(self.base.stored(n), -1)  # For each mode of `base`, its index in `slope`, or -1.
         for run in self.base.derivative(n, 1).runs:
             places[run.source : run.source + run.length] = np.arange(run.target, run.target + run.length)
         pairs = [
@@ -80,7 +82,7 @@ class Slopes(AbstractBasis):
             for i in range(run.length)
         ]
         found = sorted((pair for pair in pairs if pair[0] >= 0), key=lambda pair: pair[1])
-        del nyquist  # The slope of a Nyquist mode is not known.
+        del nyquist  # The slope of a Nyquist mode cannot be computed.
         return _runs(found)
 
     def points_below(self, n: int, fraction: float) -> int:
@@ -93,19 +95,19 @@ class Slopes(AbstractBasis):
 
 
 def slope_basis(base: AbstractBasis, n: int) -> AbstractBasis:
-    """The basis of first derivatives of fields on `n` points: `base` itself where it has them in the same places."""
+    """Return the basis of first derivatives on `n` points: `base` itself if its modes and points stay the same."""
     rule = base.derivative(n, 1)
     same = rule.basis == base and rule.points == n and rule.runs == (Run(0, 0, base.stored(n)),)
     return base if same else Slopes(base, rule.basis)
 
 
 def slope_unit(base: AbstractBasis, n: int) -> complex:
-    """What a first derivative multiplies coefficients by, besides the wavenumber: ±1 or ±i."""
+    """Return the factor, besides the wavenumber, by which a first derivative multiplies coefficients: ±1 or ±i."""
     return complex(base.derivative(n, 1).factor)
 
 
 def _runs(pairs: list[tuple[int, int]]) -> tuple[Run, ...]:
-    """Pairs of a source and a target, by increasing target, as runs of consecutive ones."""
+    """Combine pairs of a source and a target, sorted by target, into runs of consecutive pairs."""
     runs = []
     for _, group in groupby(enumerate(pairs), lambda item: (item[1][0] - item[0], item[1][1] - item[0])):
         members = [pair for _, pair in group]

@@ -1,7 +1,7 @@
-"""From a plan to a schedule: what overlaps, what travels in a narrower type, which steps a backend's kernels run, where
-the scale goes, what is fused.
+"""Lowers a plan to a schedule.
 
-Each pass is a function from steps to steps that keeps what they compute.
+The schedule fixes which stages overlap, which exchanges send a narrower dtype, which stages a backend's kernels run,
+which stage multiplies by the scale, and which stages XLA fuses. Each pass maps steps to steps that compute the same.
 """
 
 import itertools
@@ -17,16 +17,17 @@ from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
 
-# The types in which exchanges may send wider numbers.
+# The narrower dtypes that exchanges may send.
 Wire = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """A stage, and the number of the kernel that runs it; `None` if XLA does.
+    """One stage of a schedule.
 
-    `pieces`: what the stage is a part of, if it is carried out piece by piece.
-    `wire`: the narrower type in which an exchange sends.
+    - `kernel`: the number of the kernel that runs the stage; `None` if XLA runs it.
+    - `pieces`: the `Pieces` that contain the stage, if it is carried out piece by piece.
+    - `wire`: the narrower dtype that the stage sends, if it is such an exchange.
     """
 
     stage: AbstractStage
@@ -37,9 +38,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive stages that one kernel of a backend runs, or XLA one by one.
+    """Consecutive stages that one kernel of a backend runs (`native`), or that XLA runs one by one.
 
-    With `wire` it is a single exchange: values are cast to that type before it, and back after it.
+    A segment with `wire` is a single exchange. Its values are cast to that dtype before it, and back after it.
     """
 
     plan: Plan
@@ -49,10 +50,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Chunks:
-    """What is run for each piece of a block, all pieces independent of each other.
+    """Segments that run for each piece of a block. The pieces are independent of each other.
 
+    - `source`, `target`: how the field is cut into blocks before and after.
     - `axis`: the grid axis along which blocks are cut; `None` for the leading batch axes.
-    - `pieces`: for each piece its length along that axis, and its segments.
+    - `pieces`: the length along that axis, and the segments, of each piece.
     """
 
     source: Blocks
@@ -62,7 +64,7 @@ class Chunks:
 
     @property
     def segments_of_pieces(self) -> tuple[tuple[Segment, ...], ...]:
-        """The segments of each kind of piece once: pieces have one length or two."""
+        """The segments for each length of pieces. A block has pieces of one length or of two."""
         return tuple(dict(self.pieces).values())
 
 
@@ -73,13 +75,14 @@ Takes = Callable[[tuple[AbstractStage, ...]], int]
 def schedule(
     plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
-    """What is run, in order.
+    """Return the schedule of a plan: segments, and pieces of segments, in the order in which they run.
 
-    - `takes`: how many of the first of some stages one kernel of a backend runs; 0 where XLA must run the first one.
+    - `takes`: returns how many of the first of some stages one kernel of the backend runs, or 0 if XLA must run the
+        first one.
     - `platform`: "cpu", "gpu" or "tpu".
-    - `overlap`: into how many pieces exchanges are split.
-    - `fields`: how many fields a block has in its leading batch axes.
-    - `wire`: the narrower type in which exchanges between pencils send; `None` for that of the field.
+    - `overlap`: the number of pieces that exchanges are split into.
+    - `fields`: the number of fields in the leading batch axes of a block.
+    - `wire`: the narrower dtype that exchanges between pencils send; `None` for the field's dtype.
     """
     stages = plan.stages if overlap == 1 else tuple(in_pieces(plan.stages, overlap, fields))
     steps, factor = computed(split(stages, takes, wire), platform)
@@ -95,7 +98,7 @@ def _segments(name: str, steps: Steps) -> tuple[Segment, ...]:
     segments = []
     for (kernel, wire), group in itertools.groupby(steps, lambda step: (step.kernel, step.wire)):
         stages = tuple(step.stage for step in group)
-        # Each exchange in a narrower type is by itself.
+        # An exchange with `wire` is a segment of its own.
         for part in [(stage,) for stage in stages] if wire else [stages]:
             segments.append(Segment(Plan(name, part[0].before, part), kernel is not None, wire))
     return tuple(segments)
@@ -116,13 +119,13 @@ def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
 
 
 def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None) -> Steps:
-    """Divide the stages between kernels of a backend and XLA; so also the stages of `Pieces` that no kernel takes.
+    """Assign each stage to a kernel of the backend, or to XLA. If no kernel takes `Pieces`, assign their stages.
 
-    What is done between exchanges in a narrower type is by itself, and so are these.
+    With `wire`, no kernel runs an exchange together with other stages.
     """
     numbers = itertools.count()
 
-    def divided(stages: tuple[AbstractStage, ...], pieces: Pieces | None) -> Iterator[Step]:
+    def assigned(stages: tuple[AbstractStage, ...], pieces: Pieces | None) -> Iterator[Step]:
         while stages:
             narrow = [i for i, stage in enumerate(stages) if wire and _exchanges(stage)]
             first = narrow[0] if narrow else len(stages)
@@ -130,28 +133,31 @@ def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = N
             if not 0 <= count <= len(stages):
                 raise ValueError(f"`takes` must return how many of {len(stages)} stages a kernel runs; got {count!r}.")
             if first == 0 and isinstance(stages[0], Pieces):
-                yield from divided(stages[0].stages, stages[0])
+                yield from assigned(stages[0].stages, stages[0])
                 count = 1
             elif first == 0:
                 yield Step(stages[0], number if count else None, pieces, wire)
             elif count:
                 yield from (Step(stage, number, pieces) for stage in stages[:count])
             elif isinstance(stages[0], Pieces):
-                yield from divided(stages[0].stages, stages[0])
+                yield from assigned(stages[0].stages, stages[0])
             else:
                 yield Step(stages[0], None, pieces)
             stages = stages[max(count, 1) :]
 
-    return tuple(divided(stages, None))
+    return tuple(assigned(stages, None))
 
 
 def _exchanges(stage: AbstractStage) -> bool:
-    """Whether blocks, or pieces of them, are exchanged between pencils."""
+    """Return whether `stage` is an exchange between pencils, or `Pieces` that contain one."""
     return any(isinstance(part, Move) and part.mesh_axis is not None for part in plain_stages((stage,)))
 
 
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
-    """Replace the transforms that XLA runs by those that it computes best; the factor is what these lack."""
+    """Replace the transforms that XLA runs by the ones that XLA computes best.
+
+    Return the new steps, and the factor by which their result must be multiplied.
+    """
     replaced, factors = [], []
     for step in steps:
         if step.kernel is None and isinstance(step.stage, LocalTransform):
@@ -163,7 +169,7 @@ def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
 
 
 def joined(steps: Steps) -> Steps:
-    """Let XLA do consecutive transforms of different kinds by one FFT, where that is possible."""
+    """Replace consecutive transforms of different kinds by one FFT of XLA where possible."""
     done: list[Step] = []
     for step in steps:
         stage = _joined(done[-1], step) if done else None
@@ -184,7 +190,7 @@ def _joined(first: Step, second: Step) -> LocalTransform | None:
 
 
 def fused(steps: Steps, platform: str) -> Steps:
-    """On GPUs, copy coefficients in the form that XLA fuses with what comes before and after."""
+    """On GPUs, copy coefficients in the form that XLA fuses with the operations before and after."""
     if platform != "gpu":
         return steps
 
@@ -199,11 +205,12 @@ def fused(steps: Steps, platform: str) -> Steps:
 
 
 def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
-    """Put the whole scale where multiplying costs least: into one transform, where it fuses with what is done anyway.
+    """Give the whole scale to one transform, where the multiplication fuses with other work.
 
-    A transform that multiplies by weights is the first choice. The first of others is followed, or preceded, by a copy.
+    The best transform is one that multiplies by weights anyway. Otherwise it is the first one, which has a copy before
+    or after it.
     """
-    # Products of sizes and their reciprocals may miss 1 by a rounding error of float64.
+    # Products of sizes and their reciprocals may differ from 1 by a rounding error of float64.
     if abs(scale - 1) < 1e-14:
         return steps
     transforms = {

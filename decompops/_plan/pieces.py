@@ -12,12 +12,13 @@ from .stage import AbstractStage, LocalTransform, Move, Resize
 
 @dataclass(frozen=True)
 class Pieces(AbstractStage):
-    """`stages`, which whole blocks go through, carried out for `count` pieces of each block.
+    """Consecutive stages that are carried out for `count` pieces of each block.
 
-    - `axis`: the grid axis along which blocks are cut. No stage transforms, resizes, gathers or divides it. `None`: the
-        leading batch axes.
+    - `stages`: the stages, as they are for whole blocks.
+    - `axis`: the grid axis along which blocks are cut; no stage transforms, resizes or reshards this axis. `None` for
+        the leading batch axes.
 
-    The pieces are independent of each other: a backend may exchange one while it transforms another.
+    The pieces are independent of each other: a backend may exchange one piece while it transforms another.
     """
 
     stages: tuple[AbstractStage, ...]
@@ -27,15 +28,22 @@ class Pieces(AbstractStage):
     def __post_init__(self):
         valid = bool(self.stages) and all(a.after == b.before for a, b in itertools.pairwise(self.stages))
         if not valid:
-            raise ValueError(f"`stages` of `Pieces` must each start where the one before ends; got {self.stages}.")
+            raise ValueError(
+                "`stages` of `Pieces` must be one or more stages, each of which starts from the blocks after the "
+                f"previous one; got {self.stages}."
+            )
         if self.axis is None:
             return
         for stage in self.stages:
             if self.axis not in untouched_axes(stage):
-                raise ValueError(f"`axis` of `Pieces` must be left alone by every stage; got {self.axis} for {stage}.")
+                raise ValueError(
+                    f"`axis` of `Pieces` must be an axis that no stage changes; got {self.axis}, which {stage} changes."
+                )
         if not 1 <= self.count <= self.before.core(self.axis):
             cells = self.before.core(self.axis)
-            raise ValueError(f"`count` of `Pieces` must be from 1 to the {cells} cells of a block; got {self.count}.")
+            raise ValueError(
+                f"`count` of `Pieces` must be from 1 to {cells}, the cells of a block along its axis; got {self.count}."
+            )
 
     @property
     def before(self) -> Blocks:
@@ -63,17 +71,17 @@ class Pieces(AbstractStage):
 
 
 def plain_stages(stages: Iterable[AbstractStage]) -> tuple[AbstractStage, ...]:
-    """`stages`, with those of `Pieces` in place of the `Pieces`."""
+    """Return `stages` with all `Pieces` replaced by the stages that they contain."""
     return tuple(itertools.chain(*(stage.stages if isinstance(stage, Pieces) else (stage,) for stage in stages)))
 
 
 def even_lengths(cells: int, count: int) -> tuple[int, ...]:
-    """The lengths of `count` pieces of `cells` cells: the first ones have one more where `count` does not divide."""
+    """Return the lengths of `count` pieces of `cells` cells. The first pieces are longer if the lengths differ."""
     return tuple(cells // count + (piece < cells % count) for piece in range(count))
 
 
 def untouched_axes(stage: AbstractStage) -> frozenset[int]:
-    """The grid axes along which `stage` treats each cell alike, and by itself."""
+    """Return the grid axes along which `stage` treats all cells alike and independently."""
     match stage:
         case Move(before=before, after=after):
             touched = {axis for axis in range(before.ndim) if before.parts[axis] != after.parts[axis]}
@@ -85,7 +93,7 @@ def untouched_axes(stage: AbstractStage) -> frozenset[int]:
 
 
 def shortened(stage: AbstractStage, axis: int, length: int) -> AbstractStage:
-    """`stage` for blocks of `length` cells along an axis that it leaves alone."""
+    """Return `stage` for blocks of `length` cells along `axis`, an axis that the stage does not touch."""
     assert isinstance(stage, Move | LocalTransform | Resize)
 
     def short(blocks: Blocks) -> Blocks:
@@ -97,10 +105,10 @@ def shortened(stage: AbstractStage, axis: int, length: int) -> AbstractStage:
 
 
 def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Iterator[AbstractStage]:
-    """`stages`, with each exchange and what can be overlapped with it gathered into `Pieces`.
+    """Yield `stages` with each exchange, and the stages that can overlap with it, combined into `Pieces`.
 
-    A batch of `fields` fields is cut itself, for all stages at once. One field is cut along a grid axis that neither
-    the exchange nor the stages beside it touch. On a grid of two axes there is none: the stages stay as they are.
+    A batch of several `fields` is cut along the batch, for all stages at once. A single field is cut along a grid axis
+    that neither the exchange nor the stages beside it touch. A grid of two axes has no such axis, so its stages stay.
     """
     exchanges = [i for i, stage in enumerate(stages) if is_exchange(stage)]
     if exchanges and fields > 1:
@@ -120,12 +128,15 @@ def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Ite
 
 
 def is_exchange(stage: AbstractStage) -> bool:
-    """Whether `stage` is a `Move` that communicates."""
+    """Return whether `stage` is a `Move` that communicates."""
     return isinstance(stage, Move) and stage.gathered is not None
 
 
 def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: int, last: int) -> tuple[int, int, int]:
-    """The longest range of stages from `first` to `last` around an exchange that leave `axis` alone, and `axis`."""
+    """Return the longest range of stages around an exchange, within `first` and `last`, that do not touch `axis`.
+
+    The result is `(start, stop, axis)`.
+    """
     start = stop = exchange
     while start > first and axis in untouched_axes(stages[start - 1]):
         start -= 1
@@ -135,7 +146,7 @@ def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: 
 
 
 def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
-    """More transforms can be overlapped; the pieces can be thinner; they lie in memory as a whole."""
+    """Rank a choice of `_around`: by the transforms that overlap, then by thin pieces, then by contiguous pieces."""
     transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
     blocks = stages[start].before
     return transforms, blocks.core(axis), -blocks.order.index(axis)

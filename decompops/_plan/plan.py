@@ -1,4 +1,4 @@
-"""Plans: named, checked lists of stages. What a distributed operator is, whatever computes it."""
+"""Plans: named, checked lists of stages. A plan defines a distributed operator independently of the backend."""
 
 import functools
 import math
@@ -12,13 +12,19 @@ from .stage import AbstractStage, Scale
 
 @dataclass(frozen=True)
 class Plan:
-    """A distributed linear operator: stages one after the other, and a number to multiply by.
+    """A distributed linear operator: stages that run one after the other, and a factor.
 
-    - `name`: what an error calls the operator, such as "FFT3D".
-    - `source`: how an input is cut into blocks, which is what the first stage starts from.
+    - `name`: the operator's name in error messages, such as "FFT3D".
+    - `source`: how an input is cut into blocks: the blocks that the first stage starts from.
+    - `stages`: the stages.
+    - `scale`: the factor, a finite number.
 
-    Forward, inverse, transpose and conjugate come from one list: reversed, and with each stage replaced by its own.
-    Padding of results must be zero, whatever stands in that of inputs.
+    The inverse, transpose and conjugate come from the same list: each stage is replaced by its own inverse, transpose
+    or conjugate, and the first two reverse the order. The padding of a result is zero whatever the input's padding
+    holds.
+
+    Raises `ValueError` for a stage that does not start from the blocks after the previous one, and for a factor that is
+    not finite; `TypeError` for an entry that is not a stage.
     """
 
     name: str
@@ -33,8 +39,8 @@ class Plan:
                 raise TypeError(f"`stages` of `{self.name}` must be stages; got {stage!r} at {number}.")
             if stage.before != end:
                 raise ValueError(
-                    f"`stages` of `{self.name}` must each start where the one before ends: stage {number} starts from "
-                    f"{stage.before}, but the field is then cut as {end}."
+                    f"`stages` of `{self.name}` must each start from the blocks after the previous one; got stage "
+                    f"{number}, which starts from {stage.before}, after {end}."
                 )
             end = stage.after
         if not math.isfinite(self.scale):
@@ -44,7 +50,7 @@ class Plan:
     def _hash(self) -> int:
         return hash((self.name, self.source, self.stages, self.scale))
 
-    def __hash__(self) -> int:  # Every eager call looks its program up, and stages are many nested tuples.
+    def __hash__(self) -> int:  # The hash is stored, because every eager call needs it and stages are nested tuples.
         return self._hash
 
     @property
@@ -54,24 +60,24 @@ class Plan:
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
-        """The mesh axes that divide the grid."""
+        """The mesh axes that shard the grid."""
         return self.source.mesh_axes
 
     def transpose(self) -> "Plan":
-        """The plan of the transpose, without complex conjugation."""
+        """Return the plan of the transpose, without complex conjugation."""
         return self._mirrored(tuple(stage.transpose() for stage in reversed(self.stages)), self.scale)
 
     def conjugate(self) -> "Plan":
-        """The plan whose matrix is the complex conjugate."""
+        """Return the plan of the complex conjugate matrix."""
         return replace(self, stages=tuple(stage.conjugate() for stage in self.stages))
 
     @property
     def is_invertible(self) -> bool:
-        """Whether every stage has an inverse, and the number is not zero."""
+        """Whether every stage has an inverse and the factor is not zero."""
         return self.scale != 0 and all(stage.inverse() is not None for stage in self.stages)
 
     def inverse(self) -> "Plan":
-        """The plan of the inverse. Raises `ValueError` where there is none."""
+        """Return the plan of the inverse. Raises `ValueError` if the plan has no inverse."""
         if self.scale == 0:
             raise ValueError(f"`{self.name}` has no inverse, because it multiplies by 0.")
         stages, scale = [], self.scale
@@ -84,26 +90,26 @@ class Plan:
         return self._mirrored(tuple(stages), 1 / scale)
 
     def then(self, other: "Plan", name: str) -> "Plan":
-        """This plan and then another one, as one plan."""
+        """Return the plan that applies this plan and then `other`."""
         return Plan(name, self.source, self.stages + other.stages, self.scale * other.scale)
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
+        """Return the dtype that an input of `dtype` is cast to. Raises `TypeError` if the plan cannot take `dtype`."""
         current, number = dtype, () if self.scale == 1 else (Scale(self.target, self.scale),)
         for stage in (*self.stages, *number):
             wanted = stage.input_dtype(current)
             if wanted != current:
                 if current != dtype:
                     raise TypeError(
-                        f"`{self.name}` cannot take {dtype}: its `{type(stage).__name__}` needs {wanted}, but the "
-                        f"stages before it make {current} of it."
+                        f"`{self.name}` cannot take {dtype}: its stage `{type(stage).__name__}` needs {wanted}, but "
+                        f"the stages before it return {current}."
                     )
                 return self.input_dtype(wanted)  # The stages before this one keep the dtype.
             current = stage.result_dtype(current)
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype of the result for an input of `dtype`, cast already."""
+        """Return the dtype of the result for an input of `dtype`, which `input_dtype` has returned."""
         return functools.reduce(lambda dtype, stage: stage.result_dtype(dtype), self.stages, dtype)
 
     def _mirrored(self, stages: tuple[AbstractStage, ...], scale: float) -> "Plan":

@@ -1,4 +1,4 @@
-"""The order in which axes are transformed, and what is exchanged in between: the route that communicates least."""
+"""Finds the route of a transform: the order of its axes, and the exchanges between them that communicate least."""
 
 import functools
 import heapq
@@ -11,44 +11,44 @@ from .._basis.base import AbstractBasis
 from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
 
 
-# For each grid axis, what divides it: mesh axes and their sizes, the first one major. Those of one device are left out.
+# For each grid axis, the mesh axes that shard it, with their sizes, major axis first. Mesh axes of size 1 are left out.
 Division = tuple[tuple[tuple[MeshAxis, int], ...], ...]
 
 
 @dataclass(frozen=True)
 class Leg:
-    """Axes of the grid that are transformed one after the other between two exchanges, while `division` applies."""
+    """The part of a route between two exchanges: its `division` of the grid, and the axes transformed, in order."""
 
     division: Division
     axes: tuple[int, ...]
 
 
 class NoRouteError(ValueError):
-    """No sequence of exchanges makes every axis whole that is to be transformed, and ends where it must."""
+    """No sequence of exchanges makes each transformed axis whole in turn and ends in the requested division."""
 
 
 def division_of(blocks: Blocks) -> Division:
-    """What divides each axis, where each entry of `blocks.names` is exchanged as a whole."""
+    """Return the division of a grid. Exchanges never split an entry of `blocks.names`."""
     return tuple(
         ((name, parts),) if name is not None and parts > 1 else () for name, parts in zip(blocks.names, blocks.parts)
     )
 
 
 def divided_blocks(lengths: tuple[int, ...], division: Division, order: tuple[int, ...] = ()) -> Blocks:
-    """How a grid of `lengths` is cut into blocks."""
+    """Return the blocks of a grid of `lengths` with the given division and storage order."""
     parts = tuple(math.prod(size for _, size in units) for units in division)
     names = tuple(spec_entry(flat_names(name for name, _ in units)) for units in division)
     return Blocks(lengths, parts, names, order)
 
 
 def check_bases_fit(bases: tuple[AbstractBasis, ...]) -> None:
-    """Raise `ValueError` where no order of transforms gives every basis the kind of numbers that it takes."""
+    """Raise `ValueError` if no order of transforms gives every basis the real or complex input that it needs."""
     start: Division = ((),) * len(bases)
     _, done = _transformed(start, frozenset(), bases)
     left = [basis for axis, basis in enumerate(bases) if basis.is_transformed and axis not in done]
     if left:
         raise ValueError(
-            "`bases` must have at most one basis of real fields with complex coefficients, such as "
+            "`bases` must have at most one basis with real fields and complex coefficients, such as "
             f"`Fourier(half=True)`; got {bases}."
         )
 
@@ -63,14 +63,14 @@ def find_route(
     *,
     is_complex: bool = True,
 ) -> tuple[Leg, ...]:
-    """The route of the fewest exchanges, and of several such the one on which each device sends the fewest bytes.
+    """Return the route with the fewest exchanges. Among these routes, each device sends the fewest bytes.
 
     - `lengths`, `stored`: the lengths of the axes before and after their transforms.
-    - `start`, `end`: what divides the grid before and after all. Without one of them, the route may start or end with
-        any division that needs no padding.
-    - `is_complex`: whether the field is complex from the start.
+    - `start`, `end`: the divisions of the grid at the start and at the end. If one is `None`, the route may start or
+        end with any division that needs no padding.
+    - `is_complex`: whether the field is complex before the first transform.
 
-    Raises `NoRouteError` where there is none.
+    Raises `NoRouteError` if there is no route, and `ValueError` if `start` and `end` are both `None`.
     """
     every = frozenset(axis for axis, basis in enumerate(bases) if basis.is_transformed)
     if start is not None:
@@ -92,7 +92,7 @@ def find_route(
         return done == wanted and (_is_even(sizes(done), division) if last is None else division == last)
 
     leg, done = transform(first, done, bases)
-    # Routes that cost the same are compared by the ranks of their exchanges, which differ.
+    # Routes of equal cost are compared by the ranks of their exchanges. These ranks always differ.
     ahead: list[tuple[int, Fraction, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
     ahead = [(0, Fraction(0), (), first, done, (leg,))]
     seen = set()
@@ -108,20 +108,22 @@ def find_route(
             sent = max(cells(division, done), cells(there, done)) * Fraction(devices - 1, devices)
             leg, more = transform(there, done, bases)
             heapq.heappush(ahead, (exchanges + 1, cost + sent, (*ranks, rank), there, more, (*legs, leg)))
-    raise NoRouteError(f"no exchange makes every axis of {lengths} whole in turn, where {_text(first)} divide the grid")
+    raise NoRouteError(
+        f"no sequence of exchanges makes each axis of {lengths} whole in turn; the grid is sharded by {_text(first)}"
+    )
 
 
 def _is_even(lengths: tuple[int, ...], division: Division) -> bool:
-    """Whether a grid of `lengths` can be divided without padding."""
+    """Return whether a grid of `lengths` has this division without padding."""
     return all(n % math.prod(size for _, size in units) == 0 for n, units in zip(lengths, division))
 
 
 def _transformed(
     division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]
 ) -> tuple[Leg, frozenset[int]]:
-    """Transform every whole axis that can be transformed now, later axes first.
+    """Transform every whole axis that can be transformed now, later axes first. Return the leg and all axes done.
 
-    Bases that make coefficients complex go last: before, every transform takes half as long.
+    Bases with complex coefficients come last, because real transforms take half as long.
     """
     axes: list[int] = []
     while ready := [axis for axis in range(len(bases)) if _is_ready(axis, division, done.union(axes), bases)]:
@@ -130,7 +132,7 @@ def _transformed(
 
 
 def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
-    """Undo the transform of every whole axis that can have been the last one: the reverse of `_transformed`."""
+    """Undo the transform of every whole axis that can have been transformed last: the reverse of `_transformed`."""
     axes: list[int] = []
     while last := [axis for axis in done if _is_ready(axis, division, done - {axis}, bases)]:
         axes.append(min(last, key=lambda axis: (bases[axis].kinds[1] != "complex", axis)))
@@ -139,8 +141,10 @@ def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis
 
 
 def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> bool:
-    """Whether an axis can be transformed when those in `done` are. Bases of real fields go before those that make
-    coefficients complex."""
+    """Return whether an axis can be transformed after the axes in `done`.
+
+    Bases of real fields must be transformed before bases with complex coefficients.
+    """
     if axis in done or division[axis] or not bases[axis].is_transformed:
         return False
     takes, makes = bases[axis].kinds
@@ -152,7 +156,7 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
 def _joined(
     legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[Leg, ...]:
-    """The same route, where axes wait for a later leg if they can be transformed there in one call with later axes."""
+    """Return the same route, but move axes to a later leg if one call can transform them there with later axes."""
     axes = [list(leg.axes) for leg in legs]
     for number, leg in enumerate(legs):
         for axis in leg.axes:
@@ -166,12 +170,12 @@ def _joined(
 
 
 def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) -> Iterator[tuple[Division, int]]:
-    """What one exchange makes of a division, and how many devices take part in it: the last units of one axis go to
-    another one, behind its own.
+    """Yield each division that one exchange can reach, and the number of devices that take part in the exchange.
 
-    Of routes that cost the same, the one with the earlier exchanges is taken. Exchanges with a whole axis come first,
-    and of these the ones that make later axes whole: this leads from z-pencils to x-pencils. Backwards it is the other
-    way around, and leads from x-pencils to z-pencils.
+    An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind its own mesh axes. The
+    order decides between routes of equal cost: earlier exchanges win. Exchanges that shard a whole axis come first.
+    Among these, forwards, exchanges that make later axes whole come first, so that routes lead from z-pencils to
+    x-pencils. Backwards, the order is reversed, and routes lead from x-pencils to z-pencils.
     """
     axes = range(len(division))[:: -1 if forwards else 1]
     pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))
@@ -180,7 +184,7 @@ def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) 
             moved = division[source][kept:]
             new = {source: division[source][:kept], target: division[target] + moved}
             there = tuple(new.get(axis, units) for axis, units in enumerate(division))
-            # Blocks that are cut again, or put together in part, must have no padding.
+            # If an axis stays sharded, or was sharded before, its blocks must have no padding.
             cut = [math.prod(size for _, size in units) for units in (division[source], there[target])]
             partial = kept > 0 or bool(division[target])
             if not partial or (lengths[source] % cut[0] == 0 and lengths[target] % cut[1] == 0):

@@ -1,7 +1,7 @@
-"""Stages: the steps that every distributed operator is made of.
+"""Stages: the steps of which every distributed operator consists.
 
-A stage says *what* happens to a field and how it is cut into blocks before and after; a backend says *how*. Each stage
-has a transpose, a conjugate and, where there is one, an inverse, which are stages themselves.
+A stage defines *what* happens to a field, and how the field is cut into blocks before and after. A backend defines
+*how* it happens. Each stage has a transpose and a conjugate, which are stages too, and may have an inverse.
 """
 
 import abc
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
 class AbstractStage(abc.ABC):
     """One linear step of a plan. Subclasses are frozen dataclasses of plain, hashable data.
 
-    `before` and `after` say how the field is cut into blocks, and so what a block's shape is.
+    `before` and `after` define how the field is cut into blocks, and so the shape of a block.
     """
 
-    before: Any  # `Blocks`; type checkers take an annotated field of an abstract class for a constructor's argument
+    # The type of both is `Blocks`. `Any` keeps type checkers from treating them as constructor arguments.
+    before: Any
     after: Any
 
     @abc.abstractmethod
     def transpose(self) -> "AbstractStage":
-        """The transpose, without complex conjugation."""
+        """Return the transpose, without complex conjugation."""
 
     def conjugate(self) -> "AbstractStage":
-        """The stage whose matrix is the complex conjugate: the stage itself if its matrix is real."""
+        """Return the stage with the complex conjugate matrix: the stage itself if its matrix is real."""
         return self
 
     def inverse(self) -> "tuple[AbstractStage, float] | None":
-        """A stage and a factor whose product is the inverse; `None` where there is no inverse."""
+        """Return a stage and a factor whose product is the inverse, or `None` if there is no inverse."""
         return None
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype that an input of `dtype` is cast to. Raises `TypeError` where there is none."""
+        """Return the dtype that an input of `dtype` is cast to. Raises `TypeError` if the stage cannot take `dtype`."""
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype after the stage."""
+        """Return the dtype after the stage, for an input of `dtype`."""
         return dtype
 
     def apply(self, block: "Array") -> "Array":
-        """Apply to one block `(*batch, *before.block_shape)` with JAX, inside a `jax.shard_map` over the mesh.
+        """Apply the stage with JAX to one block of shape `(*batch, *before.block_shape)`, inside a `jax.shard_map`.
 
-        For stages of other packages. Those of this package are left to each backend, and have no such method.
+        Stages of other packages define this method. Backends run the stages of this package without it.
         """
         del block
         raise TypeError(
-            f"the stage `{type(self).__name__}` is unknown to this backend, and must have a method `apply(block)`."
+            f"the stage `{type(self).__name__}` is unknown to this backend. Give it a method `apply(block)`."
         )
 
 
@@ -74,10 +75,11 @@ def _check_axes(axes: tuple[int, ...], stage: AbstractStage) -> None:
 
 @dataclass(frozen=True)
 class Move(AbstractStage):
-    """Rearrange: what divides one grid axis may go over to another one, and the storage order may change.
+    """Rearrange a field: move mesh axes from one grid axis to another, or change the storage order, or both.
 
-    What goes over is an entry of `Blocks.names`, or the last mesh axes of one that has several. It cuts each block of
-    the other axis, which may be divided already. If either axis stays divided, its devices must divide it.
+    The moved mesh axes are a whole entry of `Blocks.names`, or the last mesh axes of an entry. They cut each block of
+    the other grid axis, which may already be sharded. A grid axis that is sharded both before and after the move must
+    need no padding.
     """
 
     before: Blocks
@@ -85,17 +87,18 @@ class Move(AbstractStage):
 
     def __post_init__(self):
         b, a = self.before, self.after
-        _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "moves a field without halos", self)
-        _check(self.mesh_axis is not None or not self._changed, "takes mesh axes from one grid axis to another", self)
+        _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "must move a field without halos", self)
+        one_exchange = self.mesh_axis is not None or not self._changed
+        _check(one_exchange, "must move mesh axes from one grid axis to another, in one exchange", self)
 
     @property
     def gathered(self) -> int | None:
-        """The grid axis that becomes less divided, or whole (`None`: nothing is communicated)."""
+        """The grid axis that loses mesh axes; `None` if nothing is communicated."""
         return next((axis for axis in self._changed if self.before.parts[axis] > self.after.parts[axis]), None)
 
     @property
     def divided(self) -> int | None:
-        """The grid axis that becomes divided, or more so."""
+        """The grid axis that gains mesh axes; `None` if nothing is communicated."""
         return next((axis for axis in self._changed if self.before.parts[axis] < self.after.parts[axis]), None)
 
     @property
@@ -105,7 +108,7 @@ class Move(AbstractStage):
 
     @property
     def is_partial(self) -> bool:
-        """Whether one of the two axes is divided before and after."""
+        """Whether one of the two grid axes is sharded both before and after the move."""
         gathered, divided = self.gathered, self.divided
         if gathered is None or divided is None:
             return False
@@ -113,7 +116,7 @@ class Move(AbstractStage):
 
     @functools.cached_property
     def mesh_axis(self) -> MeshAxis | None:
-        """The mesh axes that go over; `None` where none does, or where this is no single exchange."""
+        """The mesh axes that move to another grid axis; `None` if none move, or if one exchange cannot move them."""
         gathered, divided, b, a = self.gathered, self.divided, self.before, self.after
         if gathered is None or divided is None or len(self._changed) > 2:
             return None
@@ -127,7 +130,7 @@ class Move(AbstractStage):
 
     @functools.cached_property
     def _changed(self) -> tuple[int, ...]:
-        """The axes that are divided in another way afterwards."""
+        """The grid axes whose sharding changes."""
         pairs = [
             [(x.parts[axis], _names(x, axis)) for x in (self.before, self.after)] for axis in range(self.before.ndim)
         ]
@@ -141,13 +144,13 @@ class Move(AbstractStage):
 
 
 def _names(blocks: Blocks, axis: int) -> tuple[str, ...]:
-    """The mesh axes that divide a grid axis into several blocks."""
+    """Return the mesh axes that cut a grid axis into several blocks."""
     return entry_names(blocks.names[axis]) if blocks.parts[axis] > 1 else ()
 
 
 @dataclass(frozen=True)
 class LocalTransform(AbstractStage):
-    """Map the lines of every block along the undivided grid axes `axes`, times `scale`."""
+    """Transform the lines of every block along the grid axes `axes`, which must be whole, and multiply by `scale`."""
 
     before: Blocks
     after: Blocks
@@ -159,13 +162,13 @@ class LocalTransform(AbstractStage):
         b, a = self.before, self.after
         _check_axes(self.axes, self)
         same = (b.parts, b.names, b.order) == (a.parts, a.names, a.order) and not b.has_halo and not a.has_halo
-        _check(same, "keeps how a field without halos is cut and stored", self)
+        _check(same, "must keep the blocks and the storage order of a field without halos", self)
         kept = all(b.lengths[axis] == a.lengths[axis] for axis in range(b.ndim) if axis not in self.axes)
-        _check(kept and all(b.parts[axis] == 1 for axis in self.axes), "maps lines along undivided axes only", self)
+        _check(kept and all(b.parts[axis] == 1 for axis in self.axes), "must transform whole axes only", self)
 
     @property
     def points(self) -> tuple[int, ...]:
-        """How many points the grid has along each of `axes`."""
+        """The number of grid points along each of `axes`."""
         space = self.after if self.transform.to_points else self.before
         return tuple(space.lengths[axis] for axis in self.axes)
 
@@ -190,12 +193,12 @@ class LocalTransform(AbstractStage):
 
 @dataclass(frozen=True)
 class Extend(AbstractStage):
-    """Extend every block along `axis` by its neighbours' layers.
+    """Extend every block along `axis` by layers of cells from its neighbors.
 
-    The transposed stage adds these layers back to the cells that they were copied from.
+    The transposed stage adds each of these cells to the cell that it was copied from.
 
-    Cell `g` of the line that the blocks cover is field cell `g` modulo the true length where periodic, else zero
-    outside the field. Padding counts as outside, except that a periodic image may lie in it.
+    Cell `g` along the axis is the field's cell `g`, modulo the true length if `periodic`. Otherwise, cells outside the
+    field are zero. Padding is outside the field, but periodic images of the field may fill it.
     """
 
     before: Blocks
@@ -208,7 +211,8 @@ class Extend(AbstractStage):
         short, long = (self.after, self.before) if self.transposed else (self.before, self.after)
         _check_axes((self.axis,), self)
         halo = tuple(long.halo[i] if i == self.axis else short.halo[i] for i in range(short.ndim))
-        _check(long == replace(short, halo=halo) and not any(short.halo[self.axis]), "adds a halo to one axis", self)
+        valid = long == replace(short, halo=halo) and not any(short.halo[self.axis])
+        _check(valid, "must only add a halo to one axis", self)
 
     def transpose(self) -> "Extend":
         return Extend(self.after, self.before, self.axis, self.periodic, not self.transposed)
@@ -216,7 +220,7 @@ class Extend(AbstractStage):
 
 @dataclass(frozen=True)
 class Crop(AbstractStage):
-    """Drop the halo of every block. The transposed stage surrounds every block by zeros."""
+    """Remove the halo of every block. The transposed stage surrounds every block by zeros."""
 
     before: Blocks
     after: Blocks
@@ -224,7 +228,7 @@ class Crop(AbstractStage):
 
     def __post_init__(self):
         short, long = (self.before, self.after) if self.transposed else (self.after, self.before)
-        _check(short == replace(long, halo=short.halo) and not short.has_halo, "drops halos and nothing else", self)
+        _check(short == replace(long, halo=short.halo) and not short.has_halo, "must only remove halos", self)
 
     def transpose(self) -> "Crop":
         return Crop(self.after, self.before, not self.transposed)
@@ -232,12 +236,15 @@ class Crop(AbstractStage):
 
 @dataclass(frozen=True)
 class Clear(AbstractStage):
-    """Set padding to zero. On fields without padding this is the identity, its own transpose and its own inverse."""
+    """Set padding to zero. For fields without padding, this stage is the identity.
+
+    The stage is its own transpose. It is also its own inverse, because padding of a valid field is zero.
+    """
 
     before: Blocks
 
     def __post_init__(self):
-        _check(not self.before.has_halo, "takes a field without halos", self)
+        _check(not self.before.has_halo, "must get a field without halos", self)
 
     @property
     def after(self) -> Blocks:
@@ -283,12 +290,12 @@ class Scale(AbstractStage):
 
 @dataclass(frozen=True)
 class Resize(AbstractStage):
-    """Copy coefficients of a spectrum along undivided axes: drop the highest ones, or put zeros in their place.
+    """Copy coefficients of a spectrum along whole axes: remove the highest modes, or add modes that are zero.
 
-    `runs` say for each of `axes` which go where, and times what; what nothing is copied to is zero. Coefficients that
-    are copied to one place are added. Two runs have all cells in common, or none. `fused` and `arrived` are hints of
-    the lowering: whether to copy in the form that XLA fuses with other steps, and which axis an all-to-all has just put
-    together.
+    - `runs`: for each of `axes`, the source, target and factor of consecutive coefficients. Targets of no run are zero.
+        Coefficients with the same target are added. Two runs have all cells in common, or none.
+    - `fused`: copy in the form that XLA fuses with other steps. The lowering sets this hint.
+    - `arrived`: the axis that an all-to-all has just made whole. The lowering sets this hint.
     """
 
     before: Blocks
@@ -302,7 +309,7 @@ class Resize(AbstractStage):
         b, a = self.before, self.after
         lengths = tuple(a.lengths[axis] if axis in self.axes else b.lengths[axis] for axis in range(b.ndim))
         whole = all(b.parts[axis] == 1 for axis in self.axes) and len(self.axes) == len(self.runs)
-        _check(whole and a == replace(b, lengths=lengths), "changes the length of undivided axes only", self)
+        _check(whole and a == replace(b, lengths=lengths), "must only change the lengths of whole axes", self)
         _check_axes(self.axes, self)
         for axis, runs in zip(self.axes, self.runs):
             valid = all(run.length > 0 and run.factor for run in runs)
@@ -310,30 +317,30 @@ class Resize(AbstractStage):
             valid &= _is_cut(a.lengths[axis], [(run.target, run.length) for run in runs])
             if not valid:
                 raise ValueError(
-                    f"`runs` of `Resize` must lie within the {b.lengths[axis]} -> {a.lengths[axis]} coefficients along "
-                    f"axis {axis}, overlap nowhere but as a whole, and multiply by other numbers than 0; got {runs}."
+                    f"`runs` of `Resize` must stay within the {b.lengths[axis]} -> {a.lengths[axis]} coefficients "
+                    f"along axis {axis}, must not overlap in part, and must have nonzero factors; got {runs}."
                 )
 
     @property
     def only_copies(self) -> bool:
-        """Whether nothing is multiplied, and nothing added."""
+        """Whether coefficients are only copied: not multiplied, added or made real."""
         return all(run.factor == 1 and not run.real for runs in self.runs for run in runs) and not self.adds
 
     @property
     def adds(self) -> bool:
-        """Whether several coefficients are copied to one place."""
+        """Whether several coefficients have the same target."""
         return any(len({run.target for run in runs}) < len(runs) for runs in self.runs)
 
     def transpose(self) -> "Resize":
         return Resize(self.after, self.before, self.axes, tuple(map(_mirrored, self.runs)))
 
     def inverse(self) -> "tuple[Resize, float]":
-        """The inverse on spectra that have no more coefficients than the shorter side."""
+        """Return the inverse for spectra whose extra modes, which only one side has, are zero."""
         return Resize(self.after, self.before, self.axes, tuple(map(_inverted, self.runs))), 1.0
 
 
 def _is_cut(length: int, pieces: list[tuple[int, int]]) -> bool:
-    """Whether all different pieces, each a start and a length, fit side by side into `length` cells."""
+    """Return whether all different pieces `(start, length)` fit into `length` cells without overlap."""
     ends = [0]
     for start, count in sorted(set(pieces)):
         if start < ends[-1]:
@@ -347,7 +354,7 @@ def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """The pseudo-inverse. Coefficients that share a source or a target share the value equally."""
+    """Return the pseudo-inverse. Coefficients with a common source or target each get an equal share of the value."""
 
     def images(run: Run) -> int:
         return sum(other.source == run.source or other.target == run.target for other in runs)

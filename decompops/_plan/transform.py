@@ -1,4 +1,4 @@
-"""Plans of transforms along the axes of a grid, in whatever basis each axis has."""
+"""Plans of transforms along the axes of a grid. Each axis has a basis of its own."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,23 +24,24 @@ def transform_plan(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """Transform whatever is local, communicate, and so on: every decomposition's transform is an instance of this.
+    """Return the plan of a transform, for any decomposition: transforms of whole axes and exchanges alternate.
 
-    - `source`, `target`: where fields and spectra lie.
-    - `kept`: for how many points of each axis of `source` coefficients are kept; with `nyquist`, also those that stand
-        for two, as their sum.
+    - `source`, `target`: the blocks of fields and of spectra.
+    - `bases`: the basis of each axis.
+    - `kept`: for each axis, the number of points whose coefficients are kept, from 1 to the points in `source`.
+    - `nyquist`: keep also the coefficient that represents two modes, as the sum of both; else it is zero.
 
-    The axes of one transform lie last and next to each other, so that it is one contiguous multi-axis FFT.
+    The axes of one transform come last and next to each other in storage order, so that they take one contiguous FFT.
 
-    Raises `ValueError` for `kept` that are not from one to the points, and for bases of which no order of transforms
-    gives each the kind of numbers that it takes.
+    Raises `ValueError` for a wrong number of `bases`, for `kept` out of range, and if no order of transforms gives each
+    basis the real or complex input that it needs.
     """
     bases = tuple(bases)
     if not len(bases) == len(kept) == source.ndim:
         raise ValueError(f"`bases` and `kept` must have one entry for each of {source.ndim} axes; got {bases}, {kept}.")
     check_bases_fit(bases)
     if not all(1 <= k <= n for k, n in zip(kept, source.lengths)):
-        raise ValueError(f"`kept` must be from 1 to the points along each axis, {source.lengths}; got {kept}.")
+        raise ValueError(f"`kept` must be from 1 to the number of points of each axis, {source.lengths}; got {kept}.")
     legs = find_route(source.lengths, division_of(source), division_of(target), bases, target.lengths)
     return plan_along(name, legs, source, target, bases, kept, scale=scale, nyquist=nyquist)
 
@@ -57,10 +58,11 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """The plan of a transform on a given route; the arguments are those of `transform_plan`.
+    """Return the plan of a transform on a given route. Most arguments are the same as in `transform_plan`.
 
-    - `points`: the lengths that are transformed, those of `source` by default. An axis of another length is cropped or
-        zero-padded at its end before its transform, and afterwards likewise to its length in `target`.
+    - `legs`: the route.
+    - `points`: the lengths that are transformed; by default the lengths of `source`. An axis of another length is
+        cropped or zero-padded at its end before its transform, and to its length in `target` after its transform.
     """
     points = points or source.lengths
     folded = [axis for axis in range(source.ndim) if _is_folded(bases[axis], points[axis], kept[axis], nyquist)]
@@ -69,7 +71,7 @@ def plan_along(
     here = source
     for leg in legs:
         if leg is legs[-1] and not leg.axes:
-            break  # The last move brings it to the target at once.
+            break  # The move after the loop leads directly to the target.
         groups = _groups(leg.axes, bases, source.ndim - 1)
         if leg is not legs[0]:
             axes = tuple(axis for group in reversed(groups) for axis in group)
@@ -87,13 +89,15 @@ def plan_along(
 
 
 def _is_folded(basis: AbstractBasis, points: int, kept: int, nyquist: bool) -> bool:
-    """Whether a mode that is kept is the sum of two of which a half spectrum has one."""
+    """Return whether a kept mode is the sum of two modes, one of which the half spectrum does not store."""
     return kept != points and any(run.real for run in basis.truncation(points, kept, nyquist=nyquist))
 
 
 def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
-    """One leg for each axis up to the last one in `folded`, and one for the others: the sum of two modes of a half
-    spectrum is known only where no other axis is transformed yet."""
+    """Split a leg after the last of its axes in `folded`.
+
+    The sum of two modes of a half spectrum can be computed only before any other axis is transformed.
+    """
     found = [leg.axes.index(axis) for axis in folded if axis in leg.axes]
     first = 1 + max(found, default=-1)
     if first in (0, len(leg.axes)):
@@ -102,7 +106,7 @@ def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
 
 
 def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> list[tuple[int, ...]]:
-    """The axes of each transform of a leg, in the order of the transforms."""
+    """Group the axes of a leg that one transform handles. Return the groups in the order of the transforms."""
     groups: list[list[int]] = []
     for axis in axes:
         if groups and bases[axis].joined(bases[groups[-1][0]]) is not None:
@@ -110,8 +114,8 @@ def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> l
         else:
             groups.append([axis])
 
-    # The first axis of a group may be halved, and must then be stored last. Else the order that ends with the first
-    # axis of the grid is nearer to that of x-pencils.
+    # The first axis of a group may have a half spectrum, and must then be stored last. Otherwise the first axis of the
+    # grid is stored last, because this order is closer to the order of x-pencils.
     def ends_with_first(group: list[int]) -> bool:
         return last not in group and len(groups) == 1 and len({bases[axis] for axis in group}) == 1
 
@@ -127,7 +131,7 @@ def _transforms(
     nyquist: bool,
     lengths: tuple[int, ...],
 ) -> list[AbstractStage]:
-    """Transform the axes of a group at once, and cut their coefficients; at last they have their `lengths`."""
+    """Return the stages that transform the axes of a group together, truncate them, and give them their `lengths`."""
     stages = _fitted(here, group, points)
     here = stages[-1].after if stages else here
     taken = {axis: bases[axis].transformed_points(points[axis]) for axis in group}
@@ -146,12 +150,15 @@ def _transforms(
 
 
 def _fitted(here: Blocks, axes: tuple[int, ...], lengths: tuple[int, ...]) -> list[AbstractStage]:
-    """Crop or zero-pad `axes` at their ends to their `lengths`."""
+    """Return the stages that crop or zero-pad `axes` at their ends to their `lengths`."""
     return _copied(here, {axis: (lengths[axis], (Run(0, 0, min(here.lengths[axis], lengths[axis])),)) for axis in axes})
 
 
 def _copied(here: Blocks, copies: dict[int, tuple[int, tuple[Run, ...]]]) -> list[AbstractStage]:
-    """Copy cells along axes, for each of which `copies` has its new length and its runs; nothing for what stays."""
+    """Return the stages that copy cells along axes. `copies` has the new length and the runs of each axis.
+
+    The result is empty if no axis changes.
+    """
     changed = {axis: copy for axis, copy in copies.items() if copy != (here.lengths[axis], (Run(0, 0, copy[0]),))}
     after = _with_lengths(here, {axis: length for axis, (length, _) in changed.items()})
     return [Resize(here, after, tuple(changed), tuple(runs for _, runs in changed.values()))] if changed else []
@@ -162,7 +169,7 @@ def _with_lengths(blocks: Blocks, lengths: dict[int, int]) -> Blocks:
 
 
 def _order(here: Blocks, axes: tuple[int, ...], target: Blocks | None) -> tuple[int, ...]:
-    """The storage order for transforming `axes`: the target's own if that has them last, else a cheap one."""
+    """Return a storage order that has `axes` last: the order of `target` if possible, else one close to `here`."""
     if target is not None and target.order[-len(axes) :] == axes:
         return target.order
     return (*(axis for axis in here.order if axis not in axes), *axes)

@@ -1,4 +1,4 @@
-"""Plans of transforms of whole arrays: each axis of an array is an axis of the grid, wherever the mesh divides it."""
+"""Plans of transforms of whole arrays: each axis of an array is a grid axis, and any of them may be sharded."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from .route import Division, divided_blocks, find_route
 from .transform import plan_along
 
 
-# The mesh axes that divide each axis of an array: a partition spec of full length.
+# The mesh axes that shard each axis of an array: a partition spec of full length.
 Entries = tuple[MeshAxis | None, ...]
 
 
@@ -25,15 +25,15 @@ def whole_array_plan(
     scale: float,
     is_complex: bool,
 ) -> Plan:
-    """Transform an array from points to coefficients, on the route that communicates least.
+    """Return the plan that transforms an array from points to coefficients on the route that communicates least.
 
     - `lengths`: the shape of the array before, the lengths that are transformed, and the shape afterwards.
-    - `ends`: what divides the array before and afterwards. One of them may be `None`: then it is the cheapest one of
-        which all sizes are divided.
+    - `ends`: the entries that shard the array before and afterwards. One of them may be `None`. The plan then uses the
+        sharding that is cheapest to reach among those that need no padding.
     - `sizes`: the sizes of the mesh axes.
-    - `is_complex`: whether the array is complex from the start.
+    - `is_complex`: whether the input is complex.
 
-    Raises `ValueError` where there is no route.
+    Raises `NoRouteError`, a `ValueError`, if there is no route.
     """
     before, points, after = lengths
     start, end = (None if entries is None else _division(entries, sizes) for entries in ends)
@@ -45,10 +45,11 @@ def whole_array_plan(
 
 
 def default_entries(shape: Sequence[int], sizes: Mapping[str, int], fixed: Entries | None = None) -> Entries:
-    """Where an array of `shape` is taken to lie on mesh axes of `sizes`, where nothing tells.
+    """Return the default sharding of an array of `shape` on mesh axes of `sizes`.
 
-    The last mesh axes, as many as the array has axes, divide its axes in order: each goes to the next axis that it
-    divides. Entries in `fixed` stand. An array of one axis is whole, because its transform needs that.
+    The last mesh axes, at most as many as the array has axes, shard its axes in order. Each mesh axis goes to the next
+    free axis whose length it divides. Entries in `fixed` stay. A one-dimensional array is not sharded, because its
+    transform needs the whole axis.
     """
     entries = list(fixed or [None] * len(shape))
     free = [axis for axis, entry in enumerate(entries) if entry is None] if len(shape) > 1 else []
@@ -61,20 +62,20 @@ def default_entries(shape: Sequence[int], sizes: Mapping[str, int], fixed: Entri
 
 
 def undivided_axis(shape: Sequence[int], entries: Entries, sizes: Mapping[str, int]) -> int | None:
-    """The first axis of an array that its mesh axes do not divide; `None` if they divide all."""
+    """Return the first axis of an array whose length its mesh axes do not divide, or `None`."""
     counts = [math.prod(sizes[name] for name in entry_names(entry)) for entry in entries]
     return next((axis for axis, (n, count) in enumerate(zip(shape, counts)) if n % count), None)
 
 
 def _division(entries: Entries, sizes: Mapping[str, int]) -> Division:
-    """What divides each axis, where each mesh axis may be exchanged by itself."""
+    """Return the division of an array. Exchanges may move each of its mesh axes separately."""
     return tuple(tuple((name, sizes[name]) for name in entry_names(entry) if sizes[name] > 1) for entry in entries)
 
 
 def _labelled(blocks: Blocks, entries: Entries, sizes: Mapping[str, int]) -> Blocks:
-    """The same blocks, with the mesh axes of one device that `entries` has for axes that are whole.
+    """Return the same blocks, with the mesh axes of size 1 in `entries` as names of whole axes.
 
-    They divide nothing, but JAX has them in the type of an array, and compares types.
+    These mesh axes shard nothing, but they are part of an array's type in JAX, and JAX compares types.
     """
     labels = (entry if all(sizes[name] == 1 for name in entry_names(entry)) else None for entry in entries)
     return replace(blocks, names=tuple(name or label for name, label in zip(blocks.names, labels)))

@@ -1,4 +1,4 @@
-"""Groups of devices that run different programs."""
+"""Groups of devices that run different programs, and the movement of arrays between them."""
 
 from ._array import MpmdArray as MpmdArray
 from ._mesh import MpmdMesh as MpmdMesh, MpmdSharding as MpmdSharding

@@ -1,4 +1,4 @@
-"""Arrays that exist in some groups of devices only."""
+"""Arrays that only some groups of devices have."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,24 +12,26 @@ from ._mesh import MpmdSharding, check_divides
 
 
 class MpmdArray:
-    """An array that exists in one group of devices, or as a copy in each of several.
+    """An array that one group of devices has, or of which each of several groups has a copy.
 
-    It is *partially addressable*: a process outside these groups has none of its data, but knows its shape, dtype and
-    place, so that all processes can run the same script.
+    The array is *partially addressable*: a process outside these groups has none of the data, but has the shape, dtype
+    and sharding. All processes can therefore run the same script.
 
     **Arguments:**
 
-    - `arrays`: this process's `jax.Array`s: in a run of several processes one, or none outside the groups; in a run of
-        one process one for each group. Each lies on its group's mesh, as `sharding` says.
-    - `sharding`: the groups, and how each divides the array: an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
-    - `shape`, `dtype`: needed where this process has no array.
+    - `arrays`: the `jax.Array`s of this process, each on its group's mesh with the sharding that `sharding` defines. A
+        run of one process passes one array for each group. In a run of several processes, each process passes the array
+        of its group, or an empty list outside the groups.
+    - `sharding`: the groups and the sharding in each of them: an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
+    - `shape`, `dtype`: the shape and dtype of the whole array; needed only if `arrays` is empty.
 
-    As a PyTree it is its local array, so that `jax.jit`, `jax.grad` and their like take it where there is just one.
-    Where there is none, or one for each of several groups, it is its `aval`: `jax.eval_shape`, `jax.make_jaxpr` and
-    `jax.tree.map` take it everywhere, and `jax.jit` refuses to run on it.
+    If a process has exactly one array, the PyTree leaf is this array, so that `jax.jit`, `jax.grad` and other
+    transformations accept it. Otherwise the leaf is `aval`: `jax.eval_shape`, `jax.make_jaxpr` and `jax.tree.map`
+    accept it, but `jax.jit` refuses to run on it.
 
-    **Raises** `ValueError` for an array on another mesh, two for one group, a missing one, and for shapes, dtypes or
-    specs that differ. Using its values after `delete`, or outside its groups, raises `RuntimeError`.
+    **Raises:** `ValueError` for an array on another mesh, two arrays of one group, a missing array, and for shapes,
+    dtypes or specs that differ. `TypeError` for other objects. Using the values after `delete`, or outside the groups,
+    raises `RuntimeError`.
     """
 
     def __init__(
@@ -55,24 +57,24 @@ class MpmdArray:
             if array.is_deleted():
                 raise RuntimeError(f"{where} has been deleted.")
             if array.sharding.mesh not in mpmd_mesh.groups:
-                raise ValueError(f"{where} must lie on the mesh of a group of {mpmd_mesh}; got {array.sharding}.")
+                raise ValueError(f"{where} must be on the mesh of a group of {mpmd_mesh}; got {array.sharding}.")
             idx = mpmd_mesh.mpmd_idx(array.sharding.mesh)
             if idx not in idxs:
-                raise ValueError(f"{where} must lie in one of the groups {idxs}; got group {idx}.")
+                raise ValueError(f"{where} must be in one of the groups {idxs}; got group {idx}.")
             if idx in found:
-                raise ValueError(f"`arrays` must hold one array for a group; got two for group {idx}.")
+                raise ValueError(f"`arrays` must hold one array for each group; got two for group {idx}.")
             if not array.sharding.is_equivalent_to(sharding.group_sharding(idx), array.ndim):
                 raise ValueError(
-                    f"{where} must be divided as `sharding` says, by {sharding.spec}; got {array.sharding.spec}."
+                    f"{where} must be sharded with the spec of `sharding`, {sharding.spec}; got {array.sharding.spec}."
                 )
             found[idx] = array
         local = tuple(idx for idx in idxs if idx in mpmd_mesh.local_mpmd_idxs)
         missing = [idx for idx in local if idx not in found]
         if missing:
-            raise ValueError(f"`arrays` must hold this process's arrays of the groups {local}; got none for {missing}.")
+            raise ValueError(f"`arrays` must hold an array for each local group {local}; got none for {missing}.")
         known = [(array.shape, array.dtype) for array in found.values()]
         if not known and (shape is None or dtype is None):
-            raise ValueError("`shape` and `dtype` must be given where `arrays` is empty.")
+            raise ValueError("`shape` and `dtype` must be given if `arrays` is empty.")
         self._shape = known[0][0] if shape is None else tuple(shape)
         self._dtype = known[0][1] if dtype is None else jax.dtypes.canonicalize_dtype(dtype)
         for other_shape, other_dtype in known:
@@ -93,7 +95,7 @@ class MpmdArray:
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype."""
+        """The dtype of the array."""
         return self._dtype
 
     @property
@@ -103,75 +105,75 @@ class MpmdArray:
 
     @property
     def aval(self) -> jax.ShapeDtypeStruct:
-        """Its shape, dtype and sharding on the mesh of its first group: what JAX traces functions of it with."""
+        """The shape, the dtype, and the sharding on the mesh of the first group, for tracing with JAX."""
         sharding = self._mpmd_sharding.group_sharding(self.mpmd_idxs[0])
         return jax.ShapeDtypeStruct(self._shape, self._dtype, sharding=sharding)
 
     @property
     def spec(self) -> PartitionSpec:
-        """How a group divides it among its devices."""
+        """The partition spec of the array in each of its groups."""
         return self._mpmd_sharding.spec
 
     @property
     def mpmd_sharding(self) -> MpmdSharding:
-        """Its groups, and how they divide it."""
+        """The groups that have the array, and the sharding in each of them."""
         return self._mpmd_sharding
 
     @property
     def sharding(self) -> NamedSharding:
-        """Its sharding over the devices of all its groups."""
+        """The sharding of the array over the devices of all its groups."""
         return self._mpmd_sharding.sharding
 
     @property
     def mpmd_idxs(self) -> tuple[int, ...]:
-        """The groups that have it."""
+        """The indices of the groups that have the array."""
         return self._mpmd_sharding.mesh_ids
 
     @property
     def is_mpmd_replicated(self) -> bool:
-        """Whether several groups have it."""
+        """Whether several groups have a copy of the array."""
         return len(self.mpmd_idxs) > 1
 
     @property
     def is_partially_addressable(self) -> bool:
-        """Whether this process has a part of it."""
+        """Whether this process has a part of the array."""
         return bool(self._arrays)
 
     @property
     def local_arrays(self) -> dict[int, jax.Array]:
-        """This process's arrays, by group, each on its group's mesh. Empty outside the groups."""
+        """The arrays of this process, by group index, each on its group's mesh. Empty outside the groups."""
         if self.is_deleted():
-            raise RuntimeError(f"{self!r} has been deleted: it was consumed, or `delete` was called.")
+            raise RuntimeError(f"{self!r} has been deleted: a reshard consumed it, or `delete` was called.")
         return dict(self._arrays)
 
     @property
     def to_mpmd_local_array(self) -> jax.Array | list[jax.Array] | None:
-        """This process's array, on its group's mesh. `None` outside the groups.
+        """The array of this process, on its group's mesh; `None` outside the groups.
 
-        A list, by group, where one process has several of its groups.
+        If this process has several of the groups, the result is a list of arrays, sorted by group index.
         """
         arrays = list(self.local_arrays.values())
         return arrays if len(arrays) > 1 else arrays[0] if arrays else None
 
     @property
     def first_mpmd_replica(self) -> jax.Array | None:
-        """The array of its first group, where this process belongs to that; else `None`."""
+        """The array of the first group, if this process belongs to that group; else `None`."""
         return self.local_arrays.get(self.mpmd_idxs[0])
 
     def block_until_ready(self) -> "MpmdArray":
-        """Wait for this process's part."""
+        """Wait until this process's part is computed. Returns the array itself."""
         for array in self.local_arrays.values():
             array.block_until_ready()
         return self
 
     def delete(self) -> None:
-        """Free this process's part. Every process may call it, and cannot use the array any more."""
+        """Free this process's part. Every process may call this method, and cannot use the array afterwards."""
         self._deleted = True
         for array in self._arrays.values():
             array.delete()
 
     def is_deleted(self) -> bool:
-        """Whether it has been freed, or consumed."""
+        """Return whether the array was deleted or consumed."""
         return self._deleted or any(array.is_deleted() for array in self._arrays.values())
 
     def __int__(self) -> int:
@@ -195,7 +197,7 @@ class MpmdArray:
         return f"MpmdArray({dtype}{list(self.shape)}, groups={list(self.mpmd_idxs)}, spec={self.spec}, {state})"
 
     def _only(self) -> jax.Array:
-        """Its value, whichever group's."""
+        """Return the array of one local group. Raises `RuntimeError` outside the groups."""
         arrays = self.local_arrays
         if not arrays:
             raise RuntimeError(
@@ -206,11 +208,11 @@ class MpmdArray:
 
 
 class MpmdArrayElsewhere(jax.ShapeDtypeStruct):
-    """The leaf of an `MpmdArray` outside its groups. JAX's errors name this class where they need values."""
+    """The leaf of an `MpmdArray` outside its groups. JAX's errors about missing values show the name of this class."""
 
 
 class MpmdArrayInSeveralGroups(jax.ShapeDtypeStruct):
-    """The leaf of an `MpmdArray` with several copies in this process: the user must take one of `local_arrays`."""
+    """The leaf of an `MpmdArray` with several copies in this process. Users must choose one of `local_arrays`."""
 
 
 def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array | jax.ShapeDtypeStruct, ...], None]:
@@ -222,7 +224,7 @@ def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array | jax.ShapeDtypeStruct, 
 
 
 def _unflatten(_: None, arrays: Sequence[Any]) -> Any:
-    """A function under `jax.jit` must see what it can compute with: so what is put together again is the array."""
+    """Return the leaf itself, because a function under `jax.jit` needs an array to compute with."""
     return arrays[0]
 
 

@@ -1,4 +1,4 @@
-"""How much is moved at a time."""
+"""Splits the movement of many arrays into batches that fit into memory."""
 
 import math
 import zlib
@@ -11,15 +11,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ._mesh import Device, MpmdMesh, without_context
 
 
-# Where a platform does not say how much memory is free.
+# The threshold in bytes for platforms that do not report their free memory.
 DEFAULT_THRESHOLD = 2**30
 
 
 def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iterator[list[int]]:
-    """The positions of `sizes`, in batches of `threshold` together; what is larger comes alone.
+    """Yield the positions of `sizes` in batches whose sum is at most `threshold`. A larger entry is a batch of its own.
 
-    The groups take turns, each with the largest that it has left, so that all of them are busy and the most room is
-    needed first.
+    The groups take turns, each with its largest remaining entry. All groups are therefore busy, and the batches that
+    need most memory come first.
     """
     left: dict[int, list[int]] = {}
     for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -39,18 +39,21 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
 
 @without_context()
 def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold: int | None) -> int:
-    """The threshold that all processes of the mesh keep, after a check that they mean the same arrays."""
+    """Return the threshold in bytes that all processes of the mesh use: the smallest that any process proposes.
+
+    Raises `ValueError` if the processes have described different arrays or passed different thresholds.
+    """
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
         raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
     if threshold is not None and not 0 < threshold < 2**63:
-        raise ValueError(f"`threshold` must be positive, in bytes; got {threshold}.")
+        raise ValueError(f"`threshold` must be a positive number of bytes below 2**63; got {threshold}.")
     devices = mpmd_mesh.mesh.devices
     free = _free_bytes([device for device in devices.flat if device.process_index == jax.process_index()])
     proposed = free // 3 if threshold is None else int(threshold)
     if not mpmd_mesh.mesh.is_multi_process:
         return proposed
     checksum = zlib.crc32(repr((described, threshold)).encode())
-    # In words of 32 bits, whatever `jax_enable_x64` says.
+    # The numbers are split into 32-bit words, so that `jax_enable_x64` does not matter.
     words = np.array([proposed >> 32, proposed & 0xFFFFFFFF, checksum], np.uint32)
     line = NamedSharding(Mesh(devices.reshape(-1), ("device",)), PartitionSpec("device"))
     everyone = jax.make_array_from_callback((devices.size, 3), line, lambda index: words[None])
@@ -59,13 +62,13 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold:
     if len(set(words[:, 2].tolist())) > 1:
         raise ValueError(
             "All processes must move arrays of the same shapes, dtypes and shardings (NumPy arrays: the same values), "
-            f"in the same order, with the same `threshold`; process {jax.process_index()} differs from another."
+            f"in the same order, with the same `threshold`; process {jax.process_index()} differs from another process."
         )
     return int(np.min((words[:, 0] << 32) + words[:, 1]))
 
 
 def _free_bytes(devices: list[Device]) -> int:
-    """The least free memory of `devices`, in bytes."""
+    """Return the free memory in bytes of the device that has least, or three times the default threshold."""
     free = math.inf
     for device in devices:
         stats = device.memory_stats() or {}

@@ -1,4 +1,4 @@
-"""Meshes whose devices fall into groups, and the places that arrays have on them."""
+"""Meshes whose devices form groups, and the shardings of arrays on these groups."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -17,22 +17,23 @@ from .._blocks import entry_names, spec_entry
 from .._sharding import mesh_like, no_ambient_mesh
 
 
-Device: TypeAlias = Any  # a jax.Device, which type checkers do not know for a class
+Device: TypeAlias = Any  # A `jax.Device`, which type checkers do not recognize as a class.
 
 
 @dataclass(frozen=True)
 class MpmdMesh:
-    """A JAX mesh, one axis of which divides its devices into groups that run different programs.
+    """A JAX mesh with a group axis, which divides the devices into groups that run different programs.
 
     **Arguments:**
 
-    - `mesh`: any mesh of two axes or more, Auto or Explicit.
-    - `axis`: the name of the axis that tells the groups apart. There are as many groups as it is long.
+    - `mesh`: any mesh of two or more axes, with Auto or Explicit axis types.
+    - `axis`: the name of the group axis. Its size is the number of groups.
 
-    In a run of several processes each process belongs to exactly one group. The terms are those of
+    In a run of several processes, all devices of a process must be in one group. The names follow
     [JaxPP](https://github.com/NVIDIA/jaxpp).
 
-    **Raises** `ValueError` where `axis` is no axis of the mesh, is its only one, or divides the devices of a process.
+    **Raises:** `ValueError` if `axis` is not an axis of the mesh, is its only axis, or divides the devices of a process
+    in a run of several processes. `TypeError` if `mesh` is not a mesh.
 
     !!! example
 
@@ -54,7 +55,7 @@ class MpmdMesh:
             raise ValueError(f"`axis` must be one of the mesh axes {self.mesh.axis_names}; got {self.axis!r}.")
         if len(self.mesh.axis_names) == 1:
             raise ValueError(
-                f"`mesh` must have axes beside `axis`, for the devices of a group; got {self.mesh.axis_names}."
+                f"`mesh` must have axes besides `axis`, for the devices of a group; got {self.mesh.axis_names}."
             )
         groups: dict[int, set[int]] = {}
         for device, index in self._index_of.items():
@@ -62,8 +63,8 @@ class MpmdMesh:
         divided = {process: sorted(found) for process, found in groups.items() if len(found) > 1}
         if divided and len(groups) > 1:
             raise ValueError(
-                "In a run of several processes `axis` must leave the devices of each process in one group; "
-                f"got processes in groups {divided}."
+                "In a run of several processes, `axis` must keep all devices of a process in one group; "
+                f"got processes with devices in several groups: {divided}."
             )
 
     @property
@@ -73,16 +74,18 @@ class MpmdMesh:
 
     @cached_property
     def groups(self) -> tuple[Mesh, ...]:
-        """The groups' meshes, without the axis that tells the groups apart."""
+        """The meshes of the groups, without the group axis."""
         names = [name for name in self.mesh.axis_names if name != self.axis]
         return tuple(mesh_like(self.mesh, devices, names) for devices in np.moveaxis(self.mesh.devices, self._at, 0))
 
     def submesh(self, mesh_ids: Iterable[int]) -> Mesh:
-        """The devices of some groups as one mesh, with all axes.
+        """Return the devices of some groups as one mesh, with all axes.
 
-        **Arguments:** `mesh_ids`: the groups' numbers. Their order does not matter.
+        **Arguments:**
 
-        **Raises** `ValueError` where there is no such group, or none is given.
+        - `mesh_ids`: the indices of the groups, in any order.
+
+        **Raises:** `ValueError` for an unknown group, and for no groups.
         """
         found = self._checked(mesh_ids)
         if not found:
@@ -92,27 +95,27 @@ class MpmdMesh:
 
     @cached_property
     def local_mpmd_idxs(self) -> tuple[int, ...]:
-        """The groups that have devices of this process: in a run of several processes one, or none."""
+        """The indices of the groups that have devices of this process: at most one in a run of several processes."""
         me = jax.process_index()
         return tuple(sorted({index for device, index in self._index_of.items() if device.process_index == me}))
 
     @property
     def my_mpmd_idx(self) -> int:
-        """The group of this process.
+        """The index of this process's group.
 
-        **Raises** `ValueError` where it has several groups (in a run of one process), or none.
+        **Raises:** `ValueError` if this process has devices of no group, or of several (in a run of one process).
         """
         if len(self.local_mpmd_idxs) != 1:
             raise ValueError(
-                f"Process {jax.process_index()} must belong to one group to have `my_mpmd_idx`; "
-                f"it has devices of the groups {self.local_mpmd_idxs}."
+                f"`my_mpmd_idx` needs a process that belongs to exactly one group; process {jax.process_index()} has "
+                f"devices of the groups {self.local_mpmd_idxs}."
             )
         return self.local_mpmd_idxs[0]
 
     def mpmd_idx(self, mesh: Mesh) -> int:
-        """The number of the group whose mesh this is.
+        """Return the index of the group that has this mesh.
 
-        **Raises** `ValueError` where it is no group's.
+        **Raises:** `ValueError` if no group has this mesh.
         """
         if mesh not in self.groups:
             found = _described(mesh) if isinstance(mesh, Mesh) else repr(mesh)
@@ -131,7 +134,7 @@ class MpmdMesh:
         return {device: position[self._at] for position, device in np.ndenumerate(self.mesh.devices)}
 
     def _checked(self, mesh_ids: Iterable[int]) -> tuple[int, ...]:
-        rule = f"`mesh_ids` must be numbers of groups from 0 to {self.mpmd_dim - 1}; got {mesh_ids!r}."
+        rule = f"`mesh_ids` must be indices of groups from 0 to {self.mpmd_dim - 1}; got {mesh_ids!r}."
         if not isinstance(mesh_ids, Iterable):
             raise TypeError(rule)
         found = tuple(mesh_ids)
@@ -144,18 +147,17 @@ class MpmdMesh:
 
 @dataclass(frozen=True)
 class MpmdSharding:
-    """Where an array lives: in which groups, and how it is divided in each of them.
+    """The groups that have an array, and its sharding in each of them.
 
     **Arguments:**
 
     - `mpmd_mesh`: the mesh.
-    - `mesh_ids`: the numbers of the groups that have the array, each of them the whole of it. Empty for an array that
-        nothing uses: it goes to group 0.
-    - `spec`: how a group divides it among its devices. The axis that tells the groups apart is removed from it.
+    - `mesh_ids`: the indices of the groups, each of which has the whole array. If empty, group 0 has the array.
+    - `spec`: the partition spec of the array on the mesh of a group. The group axis is removed from the spec.
 
-    Hashable, and equal where the places are.
+    Objects are hashable, and equal if they have the same mesh, groups and spec.
 
-    **Raises** `ValueError` where there is no such group or axis.
+    **Raises:** `ValueError` for an unknown group or mesh axis.
     """
 
     mpmd_mesh: MpmdMesh
@@ -175,13 +177,13 @@ class MpmdSharding:
 
     @property
     def sharding(self) -> NamedSharding:
-        """The array's sharding over the devices of all its groups, which have a copy each."""
+        """The sharding of the array over the devices of all its groups. Each group has a copy."""
         return NamedSharding(self.mpmd_mesh.submesh(self.mesh_ids), self.spec)
 
     def group_sharding(self, mpmd_idx: int) -> NamedSharding:
-        """The array's sharding on the mesh of one of its groups.
+        """Return the sharding of the array on the mesh of one of its groups.
 
-        **Raises** `ValueError` where it is not in that group.
+        **Raises:** `ValueError` if the group does not have the array.
         """
         if mpmd_idx not in self.mesh_ids:
             raise ValueError(f"`mpmd_idx` must be one of the groups {self.mesh_ids}; got {mpmd_idx!r}.")
@@ -193,44 +195,48 @@ class MpmdSharding:
 
 @contextmanager
 def without_context() -> Iterator[None]:
-    """Compute on the devices of one group or another, at once.
+    """Compute eagerly on the devices of any group, independently of the caller's context.
 
-    So the caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor that it differentiates by something else.
+    The caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor a derivative with respect to other arguments.
     """
     if isinstance(jnp.zeros(()), Tracer):
-        raise TypeError("Arrays move between groups outside of `jax.jit` and its like only: take them as arguments.")
+        raise TypeError(
+            "Functions that move arrays between groups must be called outside of `jax.jit` and other transformations; "
+            "pass the moved arrays to your function as arguments."
+        )
     with jax.disable_jit(False), no_ambient_mesh():
         yield
 
 
 def check_spec(name: str, spec: PartitionSpec) -> None:
-    """A spec of the plain kind, in which each axis stands once."""
+    """Raise unless `spec` is a `PartitionSpec` with plain entries that names each mesh axis at most once."""
     if not isinstance(spec, PartitionSpec):
         raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
     plain = not spec.unreduced and not spec.reduced
     plain = plain and all(entry is None or isinstance(entry, str | tuple) for entry in spec)
     names = [axis for entry in spec for axis in entry_names(entry)] if plain else []
     if not plain or len(set(names)) < len(names):
-        raise ValueError(f"`{name}` must name each mesh axis once at most, and nothing else; got {spec}.")
+        raise ValueError(f"`{name}` must contain only mesh axes, each at most once; got {spec}.")
 
 
 def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) -> None:
-    """A sharding that can be that of an array of this shape."""
+    """Raise `ValueError` unless an array of this shape can have this sharding without padding."""
     check_spec(name, sharding.spec)
     parts = [math.prod(sharding.mesh.shape[axis] for axis in entry_names(entry)) for entry in sharding.spec]
     if len(parts) > len(shape) or any(length % n for length, n in zip(shape, parts)):
         raise ValueError(
-            f"`{name}` must divide an array of shape {shape}; got {sharding.spec} on {dict(sharding.mesh.shape)}."
+            f"`{name}` must divide the axes of an array of shape {shape} evenly; got {sharding.spec} on "
+            f"{dict(sharding.mesh.shape)}."
         )
 
 
 def names_in(spec: PartitionSpec) -> set[str]:
-    """The mesh axes in a spec."""
+    """Return the mesh axes in a spec."""
     return {name for entry in spec for name in entry_names(entry)}
 
 
 def without_axis(spec: PartitionSpec, axis: str) -> PartitionSpec:
-    """A spec without one mesh axis, in its shortest form, so that equal divisions are equal."""
+    """Return a spec without one mesh axis, in its shortest form, so that equal shardings have equal specs."""
     entries = [spec_entry(name for name in entry_names(entry) if name != axis) for entry in spec]
     while entries and entries[-1] is None:
         entries.pop()

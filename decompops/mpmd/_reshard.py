@@ -1,4 +1,4 @@
-"""Moves whole trees of arrays between all devices and groups of them, and between groups."""
+"""Moves PyTrees of arrays between groups of devices, and between a group and all devices."""
 
 import math
 import zlib
@@ -23,24 +23,25 @@ Movable = jax.Array | MpmdArray
 
 
 def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Hand the arrays of one program on all devices over to groups that run different ones.
+    """Move the arrays of one program on all devices to groups that run different programs.
+
+    Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree, such as an `equinox.Module`, of arrays on any mesh of the same devices, which are consumed, and
-        of NumPy arrays, the same in every process. Functions, Python's numbers and all else in it stay as they are.
+    - `tree`: a PyTree, such as an `equinox.Module`. It may hold `jax.Array`s on any mesh of the same devices, which are
+        consumed, and NumPy arrays, which must be the same in every process. All other leaves stay as they are.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
-    - `threshold`: how many bytes a device may need beside what it already holds. Arrays are moved in batches below it,
-        the largest of each group first; one that is larger by itself is moved alone. By default a third of the least
-        free memory of all devices, or 1 GiB where the platform does not say.
+    - `threshold`: the number of bytes that a device may need in addition to the memory in use. Arrays are moved in
+        batches below this limit, the largest arrays of each group first. An array above the limit is moved alone. The
+        default is a third of the free memory of the device that has least, or 1 GiB if the platform does not report it.
 
-    **Returns:** the tree, of [`MpmdArray`][decompops.mpmd.MpmdArray]s.
+    **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 
-    Every process of the mesh must call this with the same tree of shapes.
-
-    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for what is no sharding, for one that lies
-    elsewhere or does not divide the array, and where processes differ. Nothing is consumed then.
+    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for objects that are not shardings, for
+    shardings on other devices or that do not divide the array, and for processes that differ. No array is consumed
+    then.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
@@ -60,21 +61,21 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
 
 def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Gather what groups have into arrays for one program on all devices.
+    """Move the arrays of groups to all devices, for one program on all of them.
+
+    Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed. Of an array that several groups
-        have each device takes the nearest copy. All but arrays stays as it is.
+    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed. If several groups have a copy of
+        an array, each device takes the nearest copy. All other leaves stay as they are.
     - `shardings`: a `jax.sharding.NamedSharding` for each array, or for each part of the tree.
-    - `threshold`: as for [`spmd_to_mpmd_reshard`][decompops.mpmd.spmd_to_mpmd_reshard].
+    - `threshold`: the same limit as in [`spmd_to_mpmd_reshard`][decompops.mpmd.spmd_to_mpmd_reshard].
 
-    **Returns:** the tree, of `jax.Array`s.
+    **Returns:** the tree, with a `jax.Array` for each array.
 
-    Every process of the mesh must call this with the same tree of shapes.
-
-    **Raises** `ValueError` and `TypeError` as `spmd_to_mpmd_reshard` does.
+    **Raises:** `ValueError` and `TypeError` as `spmd_to_mpmd_reshard` does.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, NamedSharding)
@@ -93,32 +94,35 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
 
 def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
-    """Move arrays to other devices, divided in another way: a field from one group to another, pencils to slabs.
+    """Move arrays to other devices or to another sharding, for example between groups, or from pencils to slabs.
 
     **Arguments:**
 
     - `tree`: a PyTree, such as an `equinox.Module`, of `jax.Array`s and [`MpmdArray`][decompops.mpmd.MpmdArray]s. In a
-        run of several processes these know shape, dtype and place where this process has no part of them. All but
-        arrays stays as it is.
-    - `target`: for each array, or for each part of the tree, a `jax.sharding.NamedSharding` on any mesh, such as
-        `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; or the `in_structure` of the
-        operator, layer or equation there that takes the array, which is checked before anything is moved.
+        run of several processes, an array may have no data in this process, but has its shape, dtype and sharding. All
+        other leaves stay as they are.
+    - `target`: for each array, or for each part of the tree, one of: a `jax.sharding.NamedSharding` on any mesh, such
+        as `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; the `in_structure` of the
+        operator, layer or equation that takes the array, which is checked before any array is moved.
     - `donate`: whether the arrays are consumed.
 
-    **Returns:** the tree: an `MpmdArray` for an `MpmdSharding`, else a `jax.Array`. Where this process has no device of
-    a target, an array without data.
+    **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. If this
+    process has no device of the target, the array has no data here.
 
-    Cells go straight from the devices that have them to those that want them, each once, and not through the host.
-    All processes with a device on either side must call it, in the same order.
+    Each cell is sent once, directly from a device that has it to the device that needs it, and not through the host.
+    All processes with a device in the source or the target must call this function, in the same order.
 
-    Inside `jax.grad` and `jax.jvp` it calls `jax.device_put`, which differentiates in both modes, but only within one
-    process and to a `NamedSharding`, and consumes nothing. A jitted function runs on one set of devices: call this
-    outside `jax.jit`. With Explicit axes, call it without `jax.set_mesh`, and end a loss for `jax.grad` by moving it to
-    a mesh with Auto axes, such as `Mesh(jax.devices()[:1], "device")`: JAX starts `jax.grad` from a loss on an Explicit
-    mesh only where that is the ambient one, and then computes on no other.
+    Call `reshard` outside `jax.jit`, because a jitted function runs on one set of devices. Inside `jax.grad` and
+    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. It then works only within one
+    process and for a `NamedSharding`, and consumes nothing.
 
-    **Raises** `ValueError` and `TypeError` for other libraries' arrays, for arrays without a `NamedSharding`, for what
-    is no sharding, for a target that does not divide the array, and for an array of another type than a structure.
+    For meshes with Explicit axes, call `reshard` without `jax.set_mesh`. JAX differentiates a loss on an Explicit mesh
+    only if that mesh is the ambient mesh, and then computes on no other mesh. Therefore move the loss to a mesh with
+    Auto axes at the end, such as `Mesh(jax.devices()[:1], "device")`.
+
+    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for arrays without a `NamedSharding`, for
+    objects that are not shardings, for a target that does not divide the array, and for an array that does not match a
+    structure.
     """
     arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding, Structure)
     targets = [_sharding(array, target) for array, target in zip(arrays, targets)]
@@ -137,10 +141,12 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
 
 
 def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[list, list, Callable[[list], PyTree]]:
-    """The arrays of `tree`; one of `values` for each, which may be given for whole parts of `tree`; and a function that
-    puts other arrays in their places."""
+    """Return the arrays of `tree`, the value for each of them, and a function that replaces the arrays in the tree.
+
+    A value may be given for a whole part of `tree`. Each value must be one of `kinds`.
+    """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
-    # The arrays of other libraries count too: they are refused later, and not left behind in silence.
+    # Arrays of other libraries count too. They raise an error later, instead of staying behind without a word.
     are_arrays = [hasattr(leaf, "__array__") and not isinstance(leaf, type) for leaf in leaves]
     arrays = [leaf for leaf, is_array in zip(leaves, are_arrays) if is_array]
     if not arrays and jax.tree_util.treedef_is_leaf(treedef):
@@ -150,14 +156,14 @@ def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[lis
         new = iter(arrays)
         return treedef.unflatten([next(new) if is_array else leaf for leaf, is_array in zip(leaves, are_arrays)])
 
-    # `None` is an empty tree: `values` may have anything in its place.
+    # `None` is an empty tree, which accepts any value.
     places = treedef.unflatten([is_array or None for is_array in are_arrays])
     if hasattr(values, "in_structure"):
-        raise TypeError(f"`{name}` must say where arrays go; got {values!r}. Pass its `in_structure`.")
+        raise TypeError(f"`{name}` must be a sharding or a structure; got {values!r}. Pass its `in_structure`.")
     try:
         matched = jax.tree.leaves(jax.tree.broadcast(values, places))
     except ValueError as error:
-        raise ValueError(f"`{name}` must have the structure of `tree`, or of its beginning: {error}") from error
+        raise ValueError(f"`{name}` must have the tree structure of `tree`, or be a prefix of it: {error}") from error
     for value in matched:
         if not isinstance(value, kinds):
             wanted = " or ".join(f"{kind.__name__}s" for kind in kinds)
@@ -171,7 +177,7 @@ def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
 
 
 def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
-    """A leaf as an array with a sharding, or, if it has no place yet, on the host."""
+    """Return a leaf as an array with a `NamedSharding`, or as a NumPy array if it is not committed to a device."""
     if isinstance(leaf, Tracer):
         raise TypeError(f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}.")
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
@@ -186,20 +192,20 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
         return known
     elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
     if elsewhere and leaf.committed:
-        raise ValueError(f"`tree` must lie on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")
+        raise ValueError(f"`tree` must be on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")
     if isinstance(leaf.sharding, NamedSharding):
         return leaf
     if jax.process_count() > 1 or elsewhere:
         if leaf.committed:
-            raise ValueError(f"`tree` must hold arrays with a NamedSharding, or with no place; got {leaf.sharding}.")
-        return np.asarray(leaf)  # each process has a copy of its own
+            raise ValueError(f"`tree` must hold arrays with a NamedSharding, or uncommitted; got {leaf.sharding}.")
+        return np.asarray(leaf)  # Each process has its own copy.
     (device,) = leaf.sharding.device_set
     alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
     return jax.make_array_from_single_device_arrays(leaf.shape, alone, [leaf])
 
 
 class Freight(NamedTuple):
-    """What is to be moved in some batch: an array by a route, or from the host, which needs none; for which group."""
+    """An array to move to `target`: by `route`, or from the host if `route` is `None`. `group` takes it first."""
 
     array: Movable | np.ndarray
     target: NamedSharding
@@ -208,13 +214,13 @@ class Freight(NamedTuple):
 
     @property
     def working_bytes(self) -> int:
-        """The most that a device needs for it, beside what it has."""
+        """The largest number of additional bytes that a device needs for the move."""
         if self.route is not None:
             return self.route.working_bytes
         return math.prod(self.target.shard_shape(self.array.shape)) * self.array.dtype.itemsize
 
     def describe(self) -> tuple:
-        """What all processes must agree on."""
+        """Return the properties that must be the same in all processes."""
         source = "host" if self.route is None else self.route.source.devices_indices_map(self.array.shape)
         contents = zlib.crc32(self.array.tobytes()) if isinstance(self.array, np.ndarray) else None
         target = self.target.devices_indices_map(self.array.shape)
@@ -229,7 +235,7 @@ def _freight(name: str, array: Movable | np.ndarray, target_name: str, target: N
 
 
 def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -> Route:
-    """The way of an array, after everything is checked that may go wrong: later, it would be lost."""
+    """Return the route of an array. Check everything first, because a later error could lose a consumed array."""
     if not isinstance(array, Movable):
         raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
     if array.is_deleted():
@@ -237,9 +243,9 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
     if not isinstance(array.sharding, NamedSharding):
         raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}.")
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; take `jax.random.key_data`.")
+        raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; use `jax.random.key_data`.")
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
-        raise TypeError(f"`{name}` holds an array of {array.dtype}, for which `jax_enable_x64` must be set.")
+        raise TypeError(f"`{name}` holds an array of {array.dtype}; set `jax_enable_x64` to move it.")
     if not isinstance(target.mesh, Mesh):
         raise TypeError(f"`{target_name}` must be on a mesh of devices; got {target.mesh}.")
     check_divides(target_name, target, array.shape)
@@ -252,7 +258,7 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
 
 
 def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int | None) -> list[jax.Array]:
-    """Move everything, in batches that every device has room for. The arrays are of no use afterwards."""
+    """Move all arrays, in batches that fit into the memory of every device. The arrays are consumed."""
     described = [freight.describe() for freight in freights] if mpmd_mesh.mesh.is_multi_process else []
     threshold = agreed_threshold(mpmd_mesh, described, threshold)
     last = _last([freight.array for freight in freights])
@@ -267,7 +273,7 @@ def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int
             for block in blocks.values() if last[i] else ():
                 block.delete()
         moved |= {i: _from_host(freights[i]) for i in batch if freights[i].route is None}
-        # The next batch needs the room.
+        # The next batch needs the memory of this one.
         jax.block_until_ready([moved[i] for i in batch])
     return [moved[i] for i in range(len(freights))]
 
@@ -278,7 +284,7 @@ def _from_host(freight: Freight) -> jax.Array:
 
 
 def _last(arrays: Sequence[Movable | np.ndarray]) -> list[bool]:
-    """Whether no later array shares its buffers: a tree may hold an array twice, in whatever wrapping."""
+    """Return for each array whether no later array shares its buffers. A tree may hold the same array twice."""
 
     def parts(array: Movable | np.ndarray) -> list[int]:
         return list(map(id, array.local_arrays.values())) if isinstance(array, MpmdArray) else [id(array)]
@@ -293,7 +299,7 @@ def _blocks(array: Any) -> dict[Device, jax.Array]:
 
 
 def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
-    """An array over the devices of several groups as one that each of them has."""
+    """Return an array over the devices of several groups as an `MpmdArray`, of which each group has a copy."""
     blocks = _blocks(array)
     arrays = []
     for idx in sharding.mesh_ids:
@@ -305,7 +311,7 @@ def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
 
 
 def _sharding(array: Any, target: NamedSharding | MpmdSharding | Structure) -> NamedSharding | MpmdSharding:
-    """Where an array goes."""
+    """Return the sharding that an array is moved to. Check the array if `target` is a structure."""
     if not isinstance(target, Structure):
         return target
     target.check(array, "tree", may_move=True)
@@ -314,8 +320,12 @@ def _sharding(array: Any, target: NamedSharding | MpmdSharding | Structure) -> N
 
 def _put(leaf: Any, target: NamedSharding | MpmdSharding) -> jax.Array:
     if isinstance(target, MpmdSharding):
-        raise TypeError("`target` must be a jax.sharding.NamedSharding in JAX's transformations; got an MpmdSharding.")
+        raise TypeError(
+            "`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`; got an MpmdSharding."
+        )
     if not target.is_fully_addressable:
-        raise ValueError("In JAX's transformations `reshard` works within one process; got devices of several.")
+        raise ValueError(
+            "`target` must be on devices of one process in `jax.grad` and `jax.jvp`; got several processes."
+        )
     check_divides("target", target, jnp.shape(leaf))
     return jax.device_put(leaf, target)

@@ -1,4 +1,4 @@
-"""Arrays of several groups, seen as one."""
+"""Combines arrays of several groups into one array."""
 
 from collections.abc import Sequence
 
@@ -19,20 +19,22 @@ def logically_stacked(
     array_axis: int = 0,
     strict: bool = False,
 ) -> jax.Array:
-    """The arrays of all groups as one array with an axis more, without moving a byte.
+    """Stack the arrays of all groups along a new axis, without moving data.
 
     **Arguments:**
 
-    - `array`: what this process has: an array on its group's mesh, in a run of one process the arrays of all groups.
-    - `mesh`: all groups' devices, as `MpmdMesh.mesh` or `MpmdMesh.submesh`.
-    - `axis_name`: the axis of `mesh` that tells the groups apart.
-    - `array_axis`: where the new axis goes, as in `jax.numpy.stack`.
-    - `strict`: whether an array already divided along `axis_name` is refused; else it must not be longer there than one
-        device.
+    - `array`: the array of this process, on its group's mesh. In a run of one process, a list of the arrays of all
+        groups, or an [`MpmdArray`][decompops.mpmd.MpmdArray].
+    - `mesh`: the devices of all groups, from `MpmdMesh.mesh` or `MpmdMesh.submesh`.
+    - `axis_name`: the group axis of `mesh`.
+    - `array_axis`: the position of the new axis in the result, as in `jax.numpy.stack`.
+    - `strict`: refuse arrays whose spec contains `axis_name`. Otherwise, the group axis of their mesh must have size 1.
 
-    **Returns:** an array of shape `(*shape[:array_axis], mesh.shape[axis_name], *shape[array_axis:])`.
+    **Returns:** an array of shape `(*shape[:array_axis], mesh.shape[axis_name], *shape[array_axis:])`, sharded over
+    `axis_name` along the new axis.
 
-    **Raises** `ValueError` where there is no such axis, devices are missing, or blocks are not where `mesh` wants them.
+    **Raises:** `ValueError` for an unknown axis, missing devices, and arrays that do not have the same sharding on all
+    groups of `mesh`. `TypeError` for other objects.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")
@@ -55,12 +57,12 @@ def logically_stacked(
         specs.append(other.sharding.spec)
         unknown = sorted(names_in(specs[-1]) - set(mesh.axis_names))
         if unknown:
-            raise ValueError(f"`array` must be divided along axes of `mesh`, {mesh.axis_names}; got {unknown}, too.")
+            raise ValueError(f"`array` must be sharded over axes of `mesh`, {mesh.axis_names}; got also {unknown}.")
         if strict and axis_name in names_in(specs[-1]):
-            raise ValueError(f"`array` must not be divided along {axis_name!r}; got {specs[-1]}.")
+            raise ValueError(f"`array` must not be sharded over {axis_name!r} with `strict=True`; got {specs[-1]}.")
         if (other.shape, other.dtype) != (first.shape, first.dtype):
             raise ValueError(
-                f"`array` must be of one shape and dtype; got {first.shape} {first.dtype} "
+                f"`array` must hold arrays of the same shape and dtype; got {first.shape} {first.dtype} "
                 f"and {other.shape} {other.dtype}."
             )
     entries = [*without_axis(specs[0], axis_name)]
@@ -72,13 +74,15 @@ def logically_stacked(
     for shard in (shard for other in arrays for shard in other.addressable_shards):
         index = wanted.get(shard.device)
         if index is None or (*index[:at], *index[at + 1 :]) != shard.index:
-            raise ValueError(f"`array` must lie on a group of `mesh`, divided alike; got {first.sharding} for {mesh}.")
+            raise ValueError(
+                f"`array` must be on groups of `mesh`, with the same sharding in each; got {first.sharding} for {mesh}."
+            )
         if shard.device in blocks:
-            raise ValueError(f"`array` must hold one array for each group; got two on device {shard.device.id}.")
+            raise ValueError(f"`array` must hold one array for each group; got two arrays on device {shard.device.id}.")
         blocks[shard.device] = jnp.expand_dims(shard.data, at)
     if set(blocks) != set(wanted):
         missing = sorted(device.id for device in set(wanted) - set(blocks))
-        raise ValueError(f"`array` must cover all devices of `mesh` in this process; got nothing on devices {missing}.")
+        raise ValueError(f"`array` must cover all devices of `mesh` in this process; got no data on devices {missing}.")
     return jax.make_array_from_single_device_arrays(shape, sharding, [blocks[device] for device in wanted])
 
 

@@ -1,9 +1,11 @@
-"""Moves arrays between any two shardings, on any devices: the one mechanism below everything in this package.
+"""Moves arrays between any two shardings on any devices. All functions of this package use this mechanism.
 
-Source and target are cut into regions, each within one block of either. A region is cut out where it is, goes straight
-to the device that wants it, and is joined to the others there: between devices of one process by `jax.device_put`,
-between processes by `jax.lax.ppermute`. `jax.device_put` of whole arrays does that only where the blocks of both
-sides are the same; where they differ it goes through the host, and between processes it refuses.
+An array is cut into regions, each within one block of the source and one block of the target. The sender cuts a region
+out of its block and sends it directly to the device that needs it, which joins all regions of its block. Regions move
+by `jax.device_put` within a process, and by `jax.lax.ppermute` between processes.
+
+`jax.device_put` of whole arrays moves data directly only if source and target have the same blocks. Otherwise it copies
+through the host, and between processes it fails.
 """
 
 import functools
@@ -29,7 +31,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """Cells that one device has and another wants, with their places in both blocks."""
+    """Cells that move from a block of one device (at index `start`) to a block of another device (at index `end`)."""
 
     shape: Shape
     dtype: np.dtype
@@ -44,13 +46,13 @@ class Region:
 
     @property
     def crosses(self) -> bool:
-        """Whether it goes to another process."""
+        """Whether the region moves to another process."""
         return self.sender.process_index != self.receiver.process_index
 
 
 @dataclass(frozen=True)
 class Route:
-    """An array of one shape and dtype on its way from one sharding to another."""
+    """The movement of an array with a given shape and dtype from one sharding to another."""
 
     shape: Shape
     dtype: np.dtype
@@ -71,7 +73,7 @@ class Route:
 
     @functools.cached_property
     def by_sender(self) -> dict[Device, list[Region]]:
-        """The regions that each device has to send, or to keep."""
+        """The regions that each device sends or keeps."""
         found = defaultdict(list)
         for region in self.regions:
             found[region.sender].append(region)
@@ -79,28 +81,28 @@ class Route:
 
     @functools.cached_property
     def rounds(self) -> list[list[Region]]:
-        """The regions that go to another process, in the order of their travel."""
+        """The regions that move to another process, in the rounds in which they are sent."""
         return _rounds([region for region in self.regions if region.crosses])
 
     @property
     def sent_bytes(self) -> int:
-        """The bytes that leave their device, over all devices. Nothing is sent to a device twice."""
+        """The number of bytes that all devices together send to others. No device receives a cell twice."""
         return sum(region.nbytes for region in self.regions if region.sender != region.receiver)
 
     @property
     def working_bytes(self) -> int:
-        """The most that a device holds beside the source: what is cut out, what arrives, and the target."""
+        """The largest memory of a device besides the source: cut regions, received regions and the target, in bytes."""
         source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
         cut = 0 if all(region.shape == self.source_block for region in self.regions) else source
         joined = 0 if all(region.shape == self.target_block for region in self.regions) else target
-        # In a round every device that takes part has a region to send and room for another, wanted or not.
+        # In a round, every participating device holds one region to send and memory to receive one.
         crossing = [regions[0].nbytes for regions in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
 
 @functools.lru_cache(maxsize=1024)
 def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: NamedSharding) -> Route:
-    """The same route for the same question: what it consists of is worked out once."""
+    """Return the route with these arguments. The cache returns the same object, so its regions are computed once."""
     return Route(shape, dtype, source, target)
 
 
@@ -108,11 +110,11 @@ def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: Nam
 def transfer(
     sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
 ) -> list[jax.Array]:
-    """The arrays of `routes` at their targets, made from this process's blocks of their sources.
+    """Move arrays along `routes`, and return them at their targets. `sources` are this process's blocks of the arrays.
 
-    Every process that has a device in one of the routes must call this with the same routes. A process without devices
-    at a target gets an array without blocks. Where `donate` says so, the source is of no use any more: a block that
-    stays as it is keeps its memory, and the caller deletes the others.
+    Every process that has a device in one of the routes must call this function with the same routes. A process without
+    devices of a target gets an array without blocks. `donate` says which sources are consumed: an unchanged block then
+    keeps its memory, and the caller deletes all other blocks.
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
@@ -132,7 +134,7 @@ def transfer(
             region.sender == region.receiver
             and region.shape == routes[number].source_block == routes[number].target_block
         ):
-            # Else it would share the memory of the source's block, and end with it.
+            # Without a copy, the result would share memory with the source, and be deleted with it.
             part = _handed_over(part) if donate[number] else jnp.copy(part)
         received[number, region.receiver].append((region.end, part))
     results = []
@@ -144,7 +146,7 @@ def transfer(
 
 
 def _cut(block: jax.Array, regions: Sequence[Region]) -> list[jax.Array]:
-    """The regions that leave a block, which may be one itself. What several devices want is cut out once."""
+    """Cut regions out of a block. A region that several devices need is cut once; a whole block needs no cut."""
     if regions[0].shape == block.shape:
         return [block] * len(regions)
     places = tuple(dict.fromkeys((region.start, region.shape) for region in regions))
@@ -163,8 +165,8 @@ def _handed_over(block: jax.Array) -> jax.Array:
 
 
 def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
-    """A block of the target from its regions and their places."""
-    if not parts:  # it has no cells
+    """Join regions and their positions to a block of the target."""
+    if not parts:  # The block has no cells.
         return jnp.zeros(route.target_block, route.dtype, device=device)
     ends, blocks = zip(*parts)
     return blocks[0] if len(blocks) == 1 else _joined(route.target_block, ends, blocks)
@@ -172,7 +174,7 @@ def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) ->
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _joined(shape: Shape, ends: tuple[Shape, ...], blocks: tuple[jax.Array, ...]) -> jax.Array:
-    # In place: nested concatenations would need room for another block.
+    # The block is written in place, because nested concatenations would need memory for another block.
     whole = jnp.zeros(shape, blocks[0].dtype)
     for end, block in zip(ends, blocks):
         whole = jax.lax.dynamic_update_slice(whole, block, end)
@@ -183,7 +185,7 @@ Key = tuple[int, Region]
 
 
 def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Key, jax.Array]:
-    """Carry regions between processes, in one program for all devices that send or receive one."""
+    """Move regions between processes, with one program for all devices that send or receive regions."""
     devices = _involved([region for keys in rounds for _, region in keys])
     mine = [device for device in devices if device.process_index == jax.process_index()]
     if not mine:
@@ -196,7 +198,7 @@ def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Ke
         region = keys[0][1]
         shape = region.shape or (1,)
         sent = {key[1].sender: key for key in keys}
-        # Every device takes part: what has nothing to send brings room for it.
+        # Every device takes part. A device without a region to send provides a block of zeros.
         blocks = [
             cuts[sent[device]].reshape(shape) if device in sent else empty(shape, region.dtype, device)
             for device in mine
@@ -222,9 +224,10 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
 
 
 def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
-    """Regions of one shape that travel at the same time, a device sending at most one and receiving at most one.
+    """Group regions into rounds. In a round, regions have one shape, and a device sends and receives at most one.
 
-    They are taken by distance: so, where everyone sends to everyone, there are no more rounds than devices.
+    Regions are assigned by increasing distance, so that an exchange between all devices needs no more rounds than there
+    are devices.
     """
     devices = _involved(regions)
     place = {device: index for index, device in enumerate(devices)}
@@ -246,18 +249,18 @@ def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
 
 
 def _involved(regions: Sequence[Region]) -> list[Device]:
-    """The devices that send or receive one of them, in an order that is the same in every process."""
+    """Return the devices that send or receive one of the regions, in an order that is the same in every process."""
     return sorted(
         {device for region in regions for device in (region.sender, region.receiver)}, key=lambda device: device.id
     )
 
 
 def _regions(route: Route) -> Iterator[Region]:
-    """What each device of the target wants, cut at the bounds of the source's blocks."""
+    """Yield the regions of each block of the target, cut at the bounds of the source's blocks."""
     holders = defaultdict(list)
     for device, index in route.source.devices_indices_map(route.shape).items():
         holders[_bounds(index, route.shape)].append(device)
-    # The source is a grid: along each axis, its blocks have these intervals.
+    # The blocks of the source form a grid with these intervals along each axis.
     intervals = [sorted({bounds[axis] for bounds in holders}) for axis in range(len(route.shape))]
     sent: dict[Device, int] = defaultdict(int)
     for receiver, index in route.target.devices_indices_map(route.shape).items():
@@ -268,7 +271,8 @@ def _regions(route: Route) -> Iterator[Region]:
         ]
         for bounds in product(*overlapping):
             common = [(max(start, low), min(stop, high)) for (start, stop), (low, high) in zip(bounds, wanted)]
-            # Of several devices that have it: itself, else one of the same process, else the one that sends least.
+            # If several devices have the region, the sender is the receiver itself, else a device of the same process,
+            # else the device that sends fewest regions.
             sender = min(
                 holders[bounds], key=lambda d: (d != receiver, d.process_index != receiver.process_index, sent[d])
             )

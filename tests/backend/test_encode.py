@@ -1,4 +1,4 @@
-"""Plans as numbers, read by a decoder of its own: what ffi/common/plan.cc must find there."""
+"""Plans encoded as numbers, read by a decoder in Python that does the same as ffi/common/plan.cc."""
 
 import itertools
 from dataclasses import replace
@@ -28,7 +28,7 @@ KINDS = [
 
 
 def decoded(numbers):
-    """The format, how the field is cut, and each stage: its number, what belongs to it, and how it is cut then."""
+    """Decode the format, the source blocks, and each stage: its number, its parameters, and the blocks after it."""
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
     version, ndim = take(2)
@@ -128,6 +128,6 @@ def test_mesh_axes_that_act_as_one():
     ],
     ids=lambda stage: type(stage).__name__,
 )
-def test_what_the_kernels_do_not_know_is_refused(stage):
-    with pytest.raises(ValueError, match=rf"the kernels do not know the stage {type(stage).__name__}\(before="):
+def test_encoding_refuses_stages_that_the_kernels_do_not_support(stage):
+    with pytest.raises(ValueError, match=rf"the kernels do not support the stage {type(stage).__name__}\(before="):
         encoded(Plan("Thing", Z, (stage,)), AXES)

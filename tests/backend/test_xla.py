@@ -1,4 +1,4 @@
-"""XLA's local transforms in parts: blocks that are too large for one FFT."""
+"""XLA's local transforms of blocks that are too large for one FFT."""
 
 import math
 import re
@@ -35,7 +35,7 @@ STAGES = [
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(("lead", "most"), [((3,), 30), ((3,), 125)])
 def test_transforms_of_limited_size(stage, lead, most):
-    """A batch of three fields: 30 elements are a plane, 125 are a field."""
+    """The block is a batch of three fields. A plane has up to 30 elements, a field up to 125."""
     u = random_field((*lead, *stage.before.shape), np.float64 if stage.transform.kind == "r2c" else np.complex128)
 
     def run(u):

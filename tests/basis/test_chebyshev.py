@@ -1,4 +1,4 @@
-"""Chebyshev polynomials against `numpy.polynomial`; and the quadrature weights of every basis."""
+"""Chebyshev polynomials compared with `numpy.polynomial`, and the quadrature weights of every basis."""
 
 import decompops as dops
 import jax
@@ -24,7 +24,7 @@ def factor(basis, n: int) -> int:
 
 @of_bases
 @pytest.mark.parametrize("n", [2, 3, 7, 8])
-def test_coefficients_are_those_of_the_polynomials(basis, n):
+def test_coefficients_equal_those_of_numpy(basis, n):
     s = basis.points(n)
     known = {1: chebyshev.chebpts2, 2: chebyshev.chebpts1}[basis.type](n)  # ascending
     assert_close(1 - 2 * s, -known, rtol=1e-15)
@@ -50,7 +50,7 @@ def test_truncation_keeps_polynomials(basis, nyquist):
     u = chebyshev.chebval(1 - 2 * basis.points(n), wanted)
     coefficients = run_matrix(basis.truncation(n, kept, nyquist=nyquist), n, kept) @ real_to_real(basis.forward, n) @ u
     assert_close(coefficients, factor(basis, n) * wanted[:kept], rtol=1e-13)
-    # The kept part, on the fine grid, has the mean square that its weights say.
+    # Parseval's theorem holds for the kept part, evaluated on the fine grid.
     low = chebyshev.chebval(1 - 2 * basis.points(n), wanted[:kept])
     s = basis.points(n)
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
@@ -61,17 +61,17 @@ def test_truncation_keeps_polynomials(basis, nyquist):
 @of_bases
 @pytest.mark.parametrize("n", [3, 6, 7, 16])
 def test_modes_that_stay_free_of_aliasing(basis, n):
-    """Products of two kept polynomials alias onto none of them."""
+    """Products of two kept polynomials do not alias onto kept polynomials."""
     kept = basis.points_below(n, 2 / 3)
     pair = random_field((2, kept))
     exact = chebyshev.chebmul(*pair)[:kept]
     product = np.prod([chebyshev.chebval(1 - 2 * basis.points(n), one) for one in pair], axis=0)
-    if n > 3:  # Of three points at the walls and between at least two polynomials are kept.
+    if n > 3:  # Type 1 always keeps at least two polynomials.
         assert_close((real_to_real(basis.forward, n) @ product / factor(basis, n))[:kept], exact, rtol=1e-12)
 
 
 @of_bases
-def test_what_a_basis_says(basis):
+def test_properties_of_the_basis(basis):
     assert (basis.kinds, basis.is_transformed, basis.is_diagonal) == ((None, None), True, False)
     assert basis.joined(basis) == basis.forward
     assert basis.joined(dops.Cosine(basis.type)) is None
@@ -94,7 +94,7 @@ SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3
 
 @pytest.mark.parametrize("basis", SERIES, ids=repr)
 def test_weights_of_series(basis):
-    """Exact for cosines, of second order for quarter waves and sines; the missing weight is that of walls at zero."""
+    """Weights are exact for cosines, and of second order for others. Walls where the field is zero have the rest."""
     assert basis.is_diagonal
     assert dops.Fourier().is_diagonal
     assert dops.Points().is_diagonal
@@ -124,7 +124,7 @@ BOTH = (dops.Chebyshev(1), dops.Fourier(), dops.Chebyshev(2))
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_means_over_the_volume(kind):
-    """On a padded grid with garbage in the padding: the values, the derivative, and the all-reduce."""
+    """Values, derivatives and the all-reduce are right on a padded grid with garbage in the padding."""
     transform = dops.Transform(make_mesh((2, 4), kind), shape=SHAPE, bases=BOTH, pad=True)
     u = random_field((2, *SHAPE), np.complex128)
     weights = [basis.weights(n) for basis, n in zip(BOTH, SHAPE)]
@@ -191,11 +191,11 @@ def test_transform_and_its_derivatives():
     [
         (lambda d: d.Chebyshev(3), ValueError, "`type` must be 1 or 2; got 3"),
         (lambda d: d.Chebyshev(1).stored(1), ValueError, r"`Chebyshev\(1\)` needs at least 2 points .*; got 1"),
-        (lambda d: d.Chebyshev(2).derivative(4, 1), ValueError, "`order` must be 0 .*got 1. Use the operators of"),
+        (lambda d: d.Chebyshev(2).derivative(4, 1), ValueError, "`order` must be 0 .*got 1. Use the operators for"),
         (
             lambda d: d.Transform(make_mesh((2,)), bases=(d.Chebyshev(1), d.Fourier()), norm="ortho"),
             ValueError,
-            r'`norm` must be "backward" or "forward" for the basis Chebyshev\(type=1\), .*; got "ortho"',
+            r'`norm` must be "backward" or "forward" for the basis Chebyshev\(type=1\); got "ortho"',
         ),
         (
             lambda d: d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).mean(np.ones((8, 8))),

@@ -1,4 +1,4 @@
-"""Cosines, sines and points: against SciPy, matrices by definition, exact functions; and mixed with Fourier modes."""
+"""Cosines, sines and points, compared with SciPy, matrices and exact functions, and mixed with Fourier modes."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ of_bases = pytest.mark.parametrize("basis", BASES, ids=repr)
 
 
 def by_fft(transform: RealToReal, x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """What `apply` does with long lines."""
+    """Apply the transform as `apply` does for long lines."""
     weights = [transform.weights(x.shape[axis]) for axis in axes]
     return lines_by_fft.apply(transform.kind, transform.type, weights, x, axes)
 
@@ -38,7 +38,7 @@ def applied(transform: RealToReal, x: np.ndarray) -> np.ndarray:
 
 
 def check_matrix(transform: RealToReal, n: int) -> None:
-    """The value, the transpose, the inverse and the adjoint, each as a matrix."""
+    """Return the matrices of the transform, its transpose, its inverse and its adjoint."""
     matrix = real_to_real(transform, n)
     assert_close(applied(transform, np.eye(n)).T, matrix, rtol=1e-14)
     assert_close(jax.jit(lambda x: by_fft(transform, x, (-1,)))(np.eye(n)).T, matrix, rtol=1e-14)
@@ -64,7 +64,7 @@ def test_short_lines(transform):
             check_matrix(replace(transform, before=1, after=2), n)
 
 
-# Along one axis and several, stored in any order.
+# Transforms along one axis or several, in any storage order.
 CASES = [
     ((4, 3, 6), np.float64, (-2,)),
     ((4, 3, 6), np.float32, (-1, -3)),
@@ -76,7 +76,7 @@ CASES = [
 
 @named
 def test_values(transform):
-    """In one program."""
+    """All transforms are compiled in one program."""
     inputs = [random_field(shape, dtype) for shape, dtype, _ in CASES]
 
     @jax.jit
@@ -98,7 +98,7 @@ def test_values(transform):
 @pytest.mark.parametrize("n", [129, 1009, 4096])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rounding_errors(transform, n, dtype):
-    """Short lines, primes and long lines: at most three times as large as those of SciPy."""
+    """Rounding errors of short, prime and long lengths are at most three times as large as SciPy's."""
     u = random_field((n,), dtype)
     by_scipy = SCIPY[transform.kind](u, transform.type)
     exact = SCIPY[transform.kind](u.astype(np.longdouble), transform.type)
@@ -121,7 +121,7 @@ def test_dtypes(transform):
 
 @named
 def test_jax_transforms_it(transform):
-    """Derivatives of the JAX code itself, for those who call it inside functions of their own."""
+    """JAX can differentiate and batch the code itself, as users need inside their own functions."""
     u, v = random_field((3, 6)), random_field((3, 6), seed=1)
     line = lambda x: transform.apply(x, (-1,), (6,))
     matrix = real_to_real(transform, 6)
@@ -140,13 +140,13 @@ def test_orthogonal_forms(basis, n):
 
 
 def modes_of(basis, n: int, s: np.ndarray) -> np.ndarray:
-    """The functions of the expansion, at positions `s`, one in each column."""
+    """Return the functions of the expansion at positions `s`, one in each column."""
     function = {"dct": np.cos, "dst": np.sin}[basis.kind]
     return function(np.outer(s, basis.wavenumbers(n)))
 
 
 def series(basis, n: int, coefficients: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The function that unnormalised coefficients stand for, each for as many exponentials as `multiplicity` says."""
+    """Return the function with these unnormalised coefficients. `multiplicity` exponentials share each coefficient."""
     return modes_of(basis, n, s) @ (basis.multiplicity(n, n) * coefficients) * basis.forward.inverse_scale((n,))
 
 
@@ -172,7 +172,7 @@ def test_points_modes_and_parseval(basis):
 
 @of_bases
 def test_nyquist_modes(basis):
-    """A mode of which the derivative vanishes at all points stands for two of opposite sign."""
+    """A mode whose derivative is zero at all points represents two modes of opposite sign."""
     n = 5
     slopes = {"dct": np.sin, "dst": np.cos}[basis.kind](np.outer(basis.points(n), basis.wavenumbers(n)))
     vanishing = np.all(np.isclose(slopes, 0), axis=0) & (basis.wavenumbers(n) > 0)
@@ -184,7 +184,7 @@ def test_nyquist_modes(basis):
 @pytest.mark.parametrize("orthogonal", [False, True])
 @pytest.mark.parametrize("kept", [2, 3, 5])
 def test_truncation(basis, orthogonal, kept):
-    """What is kept of a function with few modes is the same function at fewer points."""
+    """Truncating a function with few modes gives the same function at fewer points."""
     n = 7
     wanted = random_field((n,)) * (np.arange(n) < kept)
     function = lambda s: modes_of(basis, n, s) @ wanted
@@ -194,10 +194,10 @@ def test_truncation(basis, orthogonal, kept):
     runs = basis.truncation(n, kept, nyquist=True)
     short = run_matrix(runs, n, kept) @ coefficients * basis.forward.inverse_scale((n,))
     inverse = {"dct": scipy.fft.idct, "dst": scipy.fft.idst}[basis.kind]
-    if not (orthogonal and basis.type in (1, 3)):  # These weight the values of the field at its walls.
+    if not (orthogonal and basis.type in (1, 3)):  # These types weight the field's values at walls.
         back = inverse(short / basis.forward.inverse_scale((kept,)), basis.type, **norm)
         assert_close(back, function(basis.points(kept)))
-    # Without the Nyquist mode only that one is missing.
+    # With `nyquist=False`, only the Nyquist mode is missing.
     without = run_matrix(basis.truncation(n, kept, nyquist=False), n, kept)
     is_nyquist = basis.wavenumbers(kept, nyquist=False) != basis.wavenumbers(kept)
     assert_close(without @ coefficients, np.where(is_nyquist, 0, run_matrix(runs, n, kept) @ coefficients))
@@ -208,11 +208,11 @@ def test_truncation(basis, orthogonal, kept):
 @pytest.mark.parametrize("order", range(5))
 @pytest.mark.parametrize("n", [3, 6])
 def test_derivatives(basis, order, n):
-    """Of all modes at once, at the points of the derivative's basis, exactly."""
+    """The derivative of all modes at once is exact at the points of the derivative's basis."""
     for orthogonal in (False, True):
         own = replace(basis, orthogonal=orthogonal)
         if orthogonal and order and (basis.kind, basis.type) in (("dct", 1), ("dct", 3), ("dst", 3)):
-            with pytest.raises(ValueError, match=r"a derivative needs the series of a field, but (Cosine|Sine)\(type="):
+            with pytest.raises(ValueError, match=r"a derivative needs the unweighted .*, but (Cosine|Sine)\(type="):
                 own.derivative(n, order)
             continue
         k = own.wavenumbers(n, nyquist=order % 2 == 0)
@@ -223,7 +223,7 @@ def test_derivatives(basis, order, n):
         mapped = run_matrix(rule.runs, n, rule.points) @ coefficients
         inverse = {"dct": scipy.fft.idct, "dst": scipy.fft.idst}[rule.basis.kind]
         found = inverse(mapped, rule.basis.type, orthogonalize=rule.basis.orthogonal)
-        shift = order + (1 if own.kind == "dst" else 0)  # sines are cosines, shifted by a quarter of a wavelength back
+        shift = order + (1 if own.kind == "dst" else 0)  # A sine is a shifted cosine.
         phases = np.outer(rule.basis.points(rule.points), k) + (order - (shift - order)) * np.pi / 2
         assert_close(found, np.cos(phases) @ (k**order * weights), rtol=1e-9)
 
@@ -234,7 +234,7 @@ def test_bases_of_derivatives():
     assert Cosine(2).derivative(1, 1).runs == ()
 
 
-def test_points_are_carried_along():
+def test_points_are_not_transformed():
     points = Points()
     assert (points.kinds, points.is_transformed, points.stored(5)) == ((None, None), False, 5)
     assert points.orthogonalized() == points
@@ -317,5 +317,5 @@ def test_mixed_bases(bases, norm):
     # Dot products with another field: <k, A v> = <A^T k, v>, and with the conjugate of k on both sides.
     assert_close(np.sum(k * image).real, np.sum(transposed * v).real)
     assert_close(np.sum(np.conj(k) * image).real, np.sum(np.conj(adjoint) * v).real)
-    # The gradient of half the sum of squares is what the adjoint makes of the spectrum.
+    # The gradient of half the sum of squares is the adjoint applied to the spectrum.
     assert_close(slope, adjoint.real)

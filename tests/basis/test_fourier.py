@@ -1,4 +1,4 @@
-"""Fourier modes and their transforms against NumPy."""
+"""Fourier modes and their transforms, compared with NumPy."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,7 @@ def synthesised(basis, k, n):
     return np.fft.irfft(k, n) if basis.half else np.fft.ifft(k)
 
 
-def test_what_the_basis_is():
+def test_properties_of_the_basis():
     assert (FULL.kinds, HALF.kinds) == ((None, "complex"), ("real", "complex"))
     assert (FULL.forward, HALF.forward) == (DFT("c2c", -1), DFT("r2c", -1))
     assert FULL.joined(HALF) == DFT("r2c", -1)
@@ -45,7 +45,7 @@ def test_modes(basis, n):
     nyquist = np.isclose(abs(modes), n / 2)
     assert_close(basis.wavenumbers(n, nyquist=False), 2 * np.pi * np.where(nyquist, 0, modes))
     assert nyquist.sum() == (n % 2 == 0)
-    # Parseval's theorem counts each mode as often as it stands in the full spectrum.
+    # Parseval's theorem counts each mode with its multiplicity in the full spectrum.
     counts = basis.multiplicity(n, n)
     assert np.isclose(np.sum(counts * abs(k) ** 2), n * np.sum(u**2))
 
@@ -53,11 +53,11 @@ def test_modes(basis, n):
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("basis", [FULL, HALF])
 def test_derivative(basis, order):
-    """Of a polynomial in sines and cosines, on an axis of length one."""
+    """The derivative of a trigonometric polynomial on an axis of length one is exact."""
     n = 16
     x = basis.points(n)
     u = np.sin(2 * np.pi * x) + 0.3 * np.cos(2 * np.pi * 3 * x)
-    phase = order * np.pi / 2  # the derivative shifts each term by a quarter of its wavelength
+    phase = order * np.pi / 2  # A derivative shifts each term by a quarter wavelength.
     expected = (2 * np.pi) ** order * np.sin(2 * np.pi * x + phase)
     expected += 0.3 * (6 * np.pi) ** order * np.cos(2 * np.pi * 3 * x + phase)
     rule = basis.derivative(n, order)
@@ -69,7 +69,7 @@ def test_derivative(basis, order):
 @pytest.mark.parametrize("basis", [FULL, HALF])
 @pytest.mark.parametrize(("n", "kept"), [(n, kept) for n in (1, 2, 3, 6, 7, 8) for kept in range(1, n)])
 def test_truncation(basis, n, kept):
-    """What is kept is the trigonometric polynomial of lower order, at fewer points: SciPy's resampling."""
+    """Truncation gives the trigonometric polynomial of lower order at fewer points, as SciPy's resampling does."""
     u = random_field((n,), seed=n)
 
     def cut(nyquist):
@@ -82,7 +82,7 @@ def test_truncation(basis, n, kept):
     assert_close(cut(False), np.where(ambiguous, 0, cut(True)))
     runs = basis.truncation(n, kept, nyquist=True)
     assert [run.target for run in runs] == sorted(run.target for run in runs)
-    # Weights of what is kept: Parseval's theorem again, of the shorter polynomial.
+    # Parseval's theorem also holds for the shorter polynomial.
     short, counts = cut(False), basis.multiplicity(n, kept)
     values = synthesised(basis, short, kept)
     assert np.isclose(np.sum(counts * abs(short) ** 2), kept * np.sum(abs(values) ** 2))
@@ -109,13 +109,13 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: f"{t.kind}{t.sign:+d}{t.weighted:d}{t.normalised:d}")
 @pytest.mark.parametrize("n", [4, 5])
 def test_transforms(transform, n):
-    """By NumPy. Against matrices, with several axes and devices: tests/plan/test_stages.py."""
+    """Results equal NumPy's. tests/plan/test_stages.py tests several axes and devices."""
     axes, points = (-3, -1), (3, n)
     half = (3, 2, n // 2 + 1)
     x = random_field(half if transform.kind == "c2r" else (3, 2, n), np.float64 if transform.kind == "r2c" else complex)
     weights = np.where((np.arange(n // 2 + 1) * 2) % n == 0, 1, 2)
     conj = np.conj if transform.sign == (-1 if transform.kind == "c2r" else 1) else np.asarray
-    size = 1 if transform.normalised else 3 * n  # NumPy's inverse transforms are normalised
+    size = 1 if transform.normalised else 3 * n  # NumPy normalises inverse transforms.
     match transform.kind:
         case "c2c":
             expected = np.conj(np.fft.fftn(np.conj(x), axes=axes)) if transform.sign == 1 else np.fft.fftn(x, axes=axes)
@@ -130,15 +130,15 @@ def test_transforms(transform, n):
     assert transform.multiplies == transform.weighted
     assert transform.transpose().transpose() == transform
     assert transform.conjugate().conjugate() == transform
-    # The inverse, of a spectrum that a real field can have.
+    # The inverse is tested on the spectrum of a real field.
     spectral = transform.inverse().apply(transform.apply(jnp.asarray(x), axes, points), axes, points)
     again = transform.apply(spectral * transform.inverse_scale(points), axes, points)
     assert_close(again, expected)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_what_xla_computes(platform):
-    """Transforms that divide by the points, and what only libraries for GPUs need: a clean spectrum along one axis."""
+def test_transforms_that_xla_computes(platform):
+    """XLA's inverse transforms divide by the points. Only GPU libraries need a clean spectrum, along one axis."""
     one, two = (8,), (4, 8)
     for points in (one, two):
         clean = platform == "gpu" and points == one

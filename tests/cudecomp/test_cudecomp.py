@@ -1,6 +1,6 @@
-"""`CuDecomp()` on CPUs: its kernels over a mock of cuDecomp (`mock`) that moves host memory. See worker.py.
+"""`CuDecomp()` on CPUs: the kernels run over a mock of cuDecomp (`mock`) that moves host memory. See worker.py.
 
-Nothing here needs a GPU, and nothing here tells how cuDecomp itself behaves, or XLA's GPU runtime.
+These tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime.
 """
 
 import re
@@ -20,7 +20,7 @@ pytestmark = mpiexec.MARKS
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory) -> Path:
-    """The folder of the kernels, built over the mock."""
+    """Build the kernels over the mock, and return their folder."""
     build = tmp_path_factory.mktemp("kernels")
     options = ("-DDECOMPOPS_TESTS=ON", "-DDECOMPOPS_DUCC=OFF", f"-DPython_EXECUTABLE={sys.executable}")
     target = "cudecomp_mock"
@@ -35,7 +35,7 @@ def kernels(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     ("tasks", "ranks", "handles"),
-    [  # Several in one job, because every rank takes seconds to start. `small` counts grids, and comes first.
+    [  # One job runs several tasks, because every rank takes seconds to start. `small` counts grids, so it comes first.
         ("axes,grid,transformations", 4, {2, 4}),
         ("matrix", 4, {4}),
         ("matrix,slabs,part", 3, {2, 3}),
@@ -44,7 +44,10 @@ def kernels(tmp_path_factory) -> Path:
     ],
 )
 def test_results(tasks, ranks, handles, kernels):
-    """`handles`: how many ranks the handles of cuDecomp have. The mock refuses to finalize one with descriptors."""
+    """`handles` are the numbers of ranks of cuDecomp's handles, which the mock prints when it finalizes a handle.
+
+    The mock refuses to finalize a handle that still has descriptors.
+    """
     done = mpiexec.run(WORKER, tasks, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout
     for task in tasks.split(","):
@@ -54,13 +57,14 @@ def test_results(tasks, ranks, handles, kernels):
 
 
 def test_autotuning(kernels):
-    """The mock chooses the first grid of cuDecomp's that fits, and the last backend that is allowed."""
+    """The mock chooses the first process grid in cuDecomp's order that fits, and the last backend that is allowed."""
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("tuned passed") == 4, done.stdout
-    orders = "orders 012 120 210"  # of x-, y- and z-pencils, fastest axis first: each is transformed along that
+    # The storage orders of x-, y- and z-pencils, fastest axis first. Each pencil is transformed along its fastest axis.
+    orders = "orders 012 120 210"
     for line in (
-        f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # half a spectrum, complex64
+        f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # a half spectrum, complex64
         f"transposes of 9 x 10 x 11, type 3, 5 trials, {orders}",
         "halos of 9 x 10 x 11, type 3, 5 trials, orders 210 210 210",
         "halos of 9 x 10 x 11, type 1, 5 trials, orders 210 210 210",
@@ -69,7 +73,7 @@ def test_autotuning(kernels):
         assert f"mock: tuned {line}" in done.stdout, done.stdout
 
 
-def test_job_ends_where_one_rank_does(kernels):
+def test_job_ends_when_a_rank_raises(kernels):
     done = mpiexec.run(WORKER, "raises", kernels, ranks=2, limit=60)
     assert done.returncode != 0
     assert "ValueError: the victim's own error" in done.stdout

@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`: with kernels over cuDecomp, or over its mock, if these lie in FOLDER.
+"""One rank of a run under `mpiexec`, with the installed kernels over cuDecomp, or with kernels over the mock in FOLDER.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
@@ -23,7 +23,7 @@ def matrix() -> None:
 
 
 def grid() -> None:
-    """A grid of ranks, which divides nothing evenly."""
+    """A grid of ranks that does not divide the shape evenly."""
     backend, (*_, mesh) = dops.CuDecomp(), checks.meshes()
     checks.check_fft(backend, mesh, checks.UNEVEN, True)
     checks.check_halos(backend, mesh, checks.UNEVEN)
@@ -31,11 +31,11 @@ def grid() -> None:
 
 
 def axes() -> None:
-    """A grid of two axes is one of three for cuDecomp. Compound mesh axes and more axes are left to XLA."""
+    """cuDecomp runs grids of two axes as grids of three. XLA runs compound mesh axes and grids of more axes."""
     *_, mesh = checks.meshes()
     first, second = mesh.axis_names
     for shape, axes, kernels in (((9, 10), second, 2), ((9, 10), ((first, second),), 0), ((4, 3, 5, 7), None, 0)):
-        u, before = random_field(shape), len(grids._grids)  # other tasks may have made some
+        u, before = random_field(shape), len(grids._grids)  # Other tasks may have made grids.
         results = []
         for backend in (dops.CuDecomp(), dops.XLA()):
             dec = dops.Decomposition(mesh, shape=shape, axes=axes, pad=True, backend=backend)
@@ -62,12 +62,12 @@ def spectral() -> None:
 
 
 def slabs() -> None:
-    """Three ranks in a row: layers that travel several of them."""
+    """Layers that move over several ranks, on three ranks in a row."""
     checks.check_halos(dops.CuDecomp(), checks.meshes()[0], checks.TINY)
 
 
 def chosen() -> None:
-    """A decomposition that was chosen by measuring is one that works."""
+    """The decomposition that `autotune` chooses works."""
     dec = dops.autotune(checks.PRIMES, pad=True, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
@@ -75,16 +75,16 @@ def chosen() -> None:
 
 
 def small() -> None:
-    """What can be seen of the registry."""
+    """The number of grid descriptors, and operators that use them."""
     mesh = make_mesh((jax.device_count(),))
     backend = dops.CuDecomp()
-    for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # cuDecomp has no such types: XLA moves them
+    for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # XLA exchanges the dtypes that cuDecomp lacks.
         u = random_field((8, 4, 12)).astype(dtype)
         assert_same(*(dops.Transpose(mesh, "z", "x", backend=b)(u) for b in (backend, dops.XLA())))
         assert_same(*(dops.HaloExchange(mesh, 1, backend=b)(u) for b in (backend, dops.XLA())))
     assert grids._grids == {}
 
-    # One descriptor serves an operator, its inverse and transpose, every dtype and batch; others another.
+    # An operator, its inverse and its transpose share one descriptor for all dtypes and batches.
     fft = dops.FFT3D(mesh, backend=backend)
     u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
     k = fft(u)
@@ -99,9 +99,9 @@ def small() -> None:
     other(u)
     assert len(grids._grids) == 2
 
-    # NVSHMEM works in memory that cuDecomp has allocated; the mock checks that.
+    # NVSHMEM needs memory that cuDecomp has allocated. The mock checks this.
     for transpose, halo in (("nvshmem", "nvshmem"), ("nvshmem_sm", "nvshmem_blocking")):
-        for dtype in (np.complex64, np.complex128):  # the second needs more of it
+        for dtype in (np.complex64, np.complex128):  # The second dtype needs more memory.
             u = random_field((8, 12, 4), dtype)
             fft = dops.FFT3D(mesh, backend=dops.CuDecomp(transpose, halo))
             field = fft.decomposition.shard(u)
@@ -109,7 +109,7 @@ def small() -> None:
             halos = [dops.HaloExchange(mesh, 1, backend=b) for b in (fft.decomposition.backend, dops.XLA())]
             assert_same(halos[0](field), halos[1](field))
 
-    # Another shape on one rank: cuDecomp refuses the descriptor on all of them.
+    # If one rank has another shape, cuDecomp refuses the descriptor on all ranks.
     n = 4 if jax.process_index() == 1 else 8
     fft = dops.FFT3D(mesh, shape=(8, 16, n), backend=backend)
     with pytest.raises(
@@ -119,16 +119,16 @@ def small() -> None:
 
 
 def tuned() -> None:
-    """Process grids and ways of communicating, chosen by the mock (test_cudecomp.py says how) or one by one."""
+    """Process grids and backends that the mock chooses (see test_cudecomp.py), or that `autotune` times one by one."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
-        """The choice of a tuner with these options, and the sizes and backends of all trials."""
+        """Return the choice of a tuner with these options, and the sizes and backends of all trials."""
         trials = []
         tuner = dops.CuDecompTuner(**options)
         report = {"on_trial": trials.append}
         dec = dops.autotune(shape, dtype=dtype, pad=True, repeats=repeats, axes=axes, backends=[tuner], **report)
         assert [trial.failure for trial in trials] == [None] * len(trials)
-        assert trials[-1].decomposition == dec  # the one candidate of the tuner
+        assert trials[-1].decomposition == dec  # The tuner has only this candidate.
         return dec, [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials[:-1]]
 
     for options, sizes, transpose, halo in (
@@ -143,7 +143,7 @@ def tuned() -> None:
         autotune((1, 1, 8), cuda_aware_mpi=True)
 
     _, tried = autotune(libraries=["nccl"], cuda_aware_mpi=True, halo=3, repeats=1)
-    # The grid is cuDecomp's choice; its blocks are thinner than the halo.
+    # cuDecomp chooses this grid, although its blocks are thinner than the halo.
     assert [sizes for sizes, _ in tried] == [(4, 1)]
 
     dec, tried = autotune(dtype="float64", repeats=1, axes=("a", "b"), libraries=["nccl"], halo=1, grid_mode="halo")
@@ -162,7 +162,7 @@ def tuned() -> None:
 
 
 def part() -> None:
-    """The ranks of a smaller communicator choose among themselves; the others are not waited for."""
+    """The ranks of a smaller communicator tune without waiting for the other ranks."""
     from mpi4py import MPI
 
     first = MPI.COMM_WORLD.rank < 2
@@ -170,7 +170,7 @@ def part() -> None:
     dops.CuDecomp.initialize(half, key="half")
     devices = [device for device in jax.devices() if (device.process_index < 2) == first]
     if first:
-        for aware in (True, False):  # cuDecomp's own choice, and one of trials
+        for aware in (True, False):  # first with cuDecomp's autotuner, then with trials
             tuner = dops.CuDecompTuner(communicator="half", libraries=["nccl"], cuda_aware_mpi=aware)
             dec = dops.autotune(checks.EVEN, devices=devices, backends=[tuner, dops.XLA()], repeats=1)
             assert set(dec.mesh.devices.flat) == set(devices)
@@ -182,7 +182,7 @@ def part() -> None:
 
 
 def raises() -> None:
-    """A rank that raises ends the job, though another waits for it."""
+    """A rank that raises an exception ends the job, although another rank waits for it."""
     fft = dops.FFT3D(make_mesh((jax.device_count(),)), backend=dops.CuDecomp())
     u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
     fft(u)
@@ -199,12 +199,12 @@ TASKS = {
 
 def main() -> None:
     if len(sys.argv) > 2:
-        library.folder = lambda: Path(sys.argv[2])  # where the tests have built the kernels
-        jax.config.update("jax_cpu_enable_async_dispatch", False)  # one after the other, as on a GPU
+        library.folder = lambda: Path(sys.argv[2])  # The tests have built the kernels in this folder.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)  # Programs then run one after the other, as on a GPU.
     dops.CuDecomp.initialize()
-    dops.CuDecomp.initialize()  # does nothing
+    dops.CuDecomp.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
     for task in sys.argv[1].split(","):
         TASKS[task]()
         print(f"{task} passed", flush=True)

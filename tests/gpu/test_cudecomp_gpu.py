@@ -1,6 +1,6 @@
-"""`CuDecomp()` on GPUs, one for each rank or one shared by all: tests/cudecomp/worker.py over cuDecomp itself.
+"""`CuDecomp()` on GPUs, with one GPU for each rank or one for all. Each rank runs tests/cudecomp/worker.py.
 
-Skipped where there is no GPU, or no cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
+The tests are skipped without a GPU or without cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from helpers import gpus
 PROBLEM = mpiexec.PROBLEM or dops.CuDecomp().problem() or (None if gpus() else "there is no GPU here")
 pytestmark = [pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM)), pytest.mark.timeout(600)]
 WORKER = Path(__file__).parents[1] / "cudecomp" / "worker.py"
-# Ranks that share a GPU share its memory.
+# Ranks on one GPU share its memory, so no rank may preallocate it.
 VARIABLES = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
@@ -33,7 +33,7 @@ def test_results(task, ranks):
     assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
-def test_job_ends_where_one_rank_does():
+def test_job_ends_when_a_rank_raises():
     done = mpiexec.run(WORKER, "raises", ranks=2, limit=120, **VARIABLES)
     assert done.returncode != 0
     assert "ValueError: the victim's own error" in done.stdout

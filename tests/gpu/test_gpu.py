@@ -1,4 +1,4 @@
-"""On one or more GPUs of this machine, in one process: the XLA backend. Skipped where there are none."""
+"""The XLA backend on the GPUs of this machine, in one process. The tests are skipped without a GPU."""
 
 import decompops as dops
 import jax
@@ -27,7 +27,7 @@ def test_selftest():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape", [(64, 64, 64), (45, 77, 128)])
-def test_one_gpu_computes_what_jax_does(one, dtype, shape):
+def test_results_on_one_gpu(one, dtype, shape):
     real = not np.issubdtype(dtype, np.complexfloating)
     u = random_field(shape, np.dtype(dtype))
     dec = dops.Decomposition(one, shape=shape)
@@ -37,8 +37,8 @@ def test_one_gpu_computes_what_jax_does(one, dtype, shape):
     assert_close(dec.gather(fft.inverse(k)), u)
 
 
-def test_one_gpu_needs_no_copies_but_those_of_fft(one):
-    """The compiled program of a transform holds no more scratch than that of `jnp.fft`."""
+def test_one_gpu_needs_no_more_scratch_than_jax(one):
+    """The compiled program of a transform needs no more scratch memory than the program of `jnp.fft`."""
     x = jax.device_put(jnp.zeros((128, 128, 128), jnp.complex64), GPUS[0])
     theirs = jax.jit(jnp.fft.fftn).lower(x).compile().memory_analysis()
     fft = dops.FFT3D(one, shape=x.shape)

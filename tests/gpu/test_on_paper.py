@@ -1,6 +1,6 @@
-"""Programs for GPUs, compiled without any: what they communicate, and how often fields go through memory.
+"""Programs for GPUs, compiled on machines without one: their communication, and their passes over memory.
 
-Needs JAX's CUDA plugin, but neither a GPU nor CUDA. Skipped where that is missing; CI installs it.
+The tests need JAX's CUDA plugin, but neither a GPU nor CUDA. They are skipped without the plugin, which CI installs.
 """
 
 import math
@@ -22,7 +22,7 @@ PROBLEM = targets.problem()
 pytestmark = pytest.mark.skipif(
     PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
 )
-# What costs nothing, next to nothing, or is somebody else's business.
+# Instructions that write no arrays, or are counted elsewhere.
 FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
 
 
@@ -32,11 +32,11 @@ def four() -> list:
 
 
 def passes(program: str, least: int) -> Counter:
-    """How often the program's own steps write arrays of `least` elements or more, by kind."""
+    """Count the instructions of a program that write arrays of `least` elements or more, by kind."""
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
-        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # that is in place
+        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # This fusion works in place.
             continue
         sizes = [math.prod(map(int, dims.split(","))) for dims in re.findall(r"\[([\d,]+)\]", step[2])]
         if max(sizes, default=0) >= least:
@@ -54,7 +54,7 @@ HALF = 32 * 32 * 17  # modes of a real field
 
 @pytest.fixture(scope="module")
 def alone(four) -> dict[str, Counter]:
-    """The passes of JAX's own transforms; how it makes a field real depends on its version."""
+    """The passes of JAX's own transforms. The passes of a transform to real space depend on the version of JAX."""
     place = jax.sharding.SingleDeviceSharding(four[0])
 
     def of(function, shape, dtype) -> Counter:
@@ -74,13 +74,13 @@ def alone(four) -> dict[str, Counter]:
         ("fft", ["fft"], 0),
         ("rfft", ["rfft"], 0),
         ("fft+inverse", ["fft", "fft"], 0),
-        ("fft-gradient", ["fft", "fft"], 1),  # what multiplies
+        ("fft-gradient", ["fft", "fft"], 1),  # one pass to multiply
         ("rfft+inverse", ["rfft", "irfft"], 0),
-        ("rfft-gradient", ["rfft", "irfft"], 0),  # what multiplies is in JAX's own first pass to real space
+        ("rfft-gradient", ["rfft", "irfft"], 0),  # JAX's own first pass to real space also multiplies
         ("gradient", ["rfft", "irfft"], 0),
     ],
 )
-def test_one_gpu_does_what_jax_would_and_multiplies(four, alone, operator, transforms, more):
+def test_passes_on_one_gpu_are_those_of_jax_and_a_product(four, alone, operator, transforms, more):
     order = None if operator == "gradient" else False
     found, expected = (
         passes(compiled(operator, (1, 1), four, order), HALF),
@@ -91,7 +91,7 @@ def test_one_gpu_does_what_jax_would_and_multiplies(four, alone, operator, trans
 
 
 def test_right_hand_side_on_one_gpu(four, alone):
-    """Spectra are multiplied, padded and handed to the transform in one pass; the product of fields is another."""
+    """One pass multiplies and pads spectra before their transform. Another pass multiplies fields."""
     found, expected = passes(compiled("navier-stokes", (1, 1), four), 3 * HALF), alone["irfft"] + alone["rfft"]
     assert found["fft"] == expected["fft"]
     assert found.total() <= expected.total() + 1
@@ -99,12 +99,12 @@ def test_right_hand_side_on_one_gpu(four, alone):
 
 @pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 4), ((4,), 2), ((1, 4), 2)])
 def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
-    """What is sent is put into order in one pass, what has arrived in another, padded."""
+    """Each exchange has one pass that orders the sent data, and one that orders and pads the received data."""
     program = compiled("navier-stokes", sizes, four)
     found = passes(program, HALF // 8)
     assert "all-gather" not in program
     assert found["all-to-all"] == exchanges
-    # Besides: the curl, the product, what is left of the modes; and what JAX itself does before fields become real.
+    # The other passes are the curl, the product, the truncation, and JAX's own passes before fields become real.
     assert found["fusion"] <= 2 * exchanges + 3 + alone["irfft"]["fusion"]
 
 
@@ -133,7 +133,7 @@ def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
 
 
 def test_memory_of_a_large_simulation(four):
-    """512³ in double precision, a step of four stages: it must fit into one H200."""
+    """A time step of four stages at 512³ in double precision must fit into one H200."""
     result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
     field = 8 * 512**3
     assert result["temporary_bytes"] / field < 17
@@ -142,13 +142,13 @@ def test_memory_of_a_large_simulation(four):
 @pytest.mark.parametrize(
     ("sizes", "shape", "real", "lead"),
     [
-        ((1, 1), (2048, 2048, 1024), False, ()),  # twice what one FFT may have
+        ((1, 1), (2048, 2048, 1024), False, ()),  # twice the elements that one FFT may have
         ((1, 1), (2048, 1024, 1026), True, ()),
         ((2, 2), (4096, 2048, 2048), False, ()),
-        ((1, 1), (900, 900, 900), True, (3,)),  # each field is small enough, the batch is not
+        ((1, 1), (900, 900, 900), True, (3,)),  # Each field is small enough, but the batch is not.
     ],
 )
-def test_no_transform_has_more_elements_than_cublas_counts(four, sizes, shape, real, lead):
+def test_no_fft_has_more_elements_than_cuda_libraries_count(four, sizes, shape, real, lead):
     mesh = Mesh(np.array(four[: math.prod(sizes)]).reshape(sizes), ("x", "y"))
     fft = dops.FFT3D(mesh, shape=shape, real=real, pad=True)
     for operator, blocks, dtype in (
@@ -166,7 +166,7 @@ def test_no_transform_has_more_elements_than_cublas_counts(four, sizes, shape, r
 
 @pytest.mark.parametrize("real", [False, True])
 def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
-    """XLA's scheduler puts transforms between the start and the end of exchanges, without any flags."""
+    """XLA's scheduler places transforms between the start and the end of exchanges, without any flags."""
     shape, mesh = (512, 512, 512), Mesh(np.array(four).reshape(2, 2), ("x", "y"))
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=dops.XLA(overlap=4))
     blocks, dtype = fft.plan(shape).source, np.float32 if real else np.complex64
@@ -175,10 +175,10 @@ def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
     program = compiled.as_text()
     steps = re.findall(r" (all-to-all-start|all-to-all-done|fft)\(", program[program.index("ENTRY") :])
     assert steps.count("all-to-all-start") == 8
-    under_way = overlapped = 0
+    in_flight = overlapped = 0
     for step in steps:
-        under_way += (step == "all-to-all-start") - (step == "all-to-all-done")
-        overlapped += step == "fft" and under_way > 0
+        in_flight += (step == "all-to-all-start") - (step == "all-to-all-done")
+        overlapped += step == "fft" and in_flight > 0
     assert overlapped >= steps.count("fft") // 3
     memory = compiled.memory_analysis()
     assert memory.temp_size_in_bytes < 1.6 * max(memory.argument_size_in_bytes, memory.output_size_in_bytes)

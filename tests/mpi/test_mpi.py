@@ -1,4 +1,4 @@
-"""The compiled kernels under `mpiexec`. What each rank runs: worker.py."""
+"""The compiled kernels under `mpiexec`. Each rank runs worker.py."""
 
 import json
 import re
@@ -22,11 +22,11 @@ EXAMPLE = HERE.parents[1] / "examples" / "taylor_green.py"
 pytestmark = mpiexec.MARKS
 
 
-def test_kernels_are_there():
+def test_kernels_work():
     assert mpiexec.PROBLEM is None
 
 
-# Several tasks in one job, because every rank takes seconds to start. Half of the jobs send messages only, as nodes do.
+# One job runs several tasks, because every rank takes seconds to start. Half of the jobs share no memory, like nodes.
 @pytest.mark.parametrize(
     ("tasks", "ranks", "share"),
     [
@@ -71,7 +71,7 @@ def test_benchmark():
                 assert 0 < row["min_s"] <= row["median_s"]
         program = case["program"]
         assert program["collectives"] == []
-        assert program["kernel_messages"] == messages  # each rank has one other to send to
+        assert program["kernel_messages"] == messages  # Each rank sends to one other rank.
         assert program["communicated_bytes"] == program["least_communicated_bytes"] > 0
 
 
@@ -121,8 +121,8 @@ def test_bad_arguments(call, message):
         call()
 
 
-def test_names_of_threads_are_of_one_at_a_time():
-    taken = pytest.raises(ValueError, match="`name` must be that of one thread at a time; 'power' is in use")
+def test_two_threads_cannot_have_the_same_name():
+    taken = pytest.raises(ValueError, match="`name` must not be in use by another thread; 'power' is in use")
     with dops.MPI.thread("power"), taken:
         dops.MPI.thread("power").__enter__()
     with dops.MPI.thread("power"):
@@ -144,11 +144,11 @@ def test_example():
     options = ("--backend", "mpi", "--n", "24", "--dt", "0.05", "--t-end", "0.2", "--dtype", "float64", "--no-plot")
     done = mpiexec.run(EXAMPLE, *options, ranks=2, XLA_FLAGS="")
     assert done.returncode == 0, done.stdout
-    (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # printed once, not by every rank
+    (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # Only one rank prints the energy.
     assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # the published solution
 
 
-def test_example_that_leaves_a_rank_out():
+def test_example_refuses_a_mesh_without_all_ranks():
     done = mpiexec.run(EXAMPLE, "--backend", "mpi", "--mesh", "1x1", ranks=2, limit=60)
     assert done.returncode != 0
     assert "argument --mesh: must have 2 to 2 devices; got '1x1'" in done.stdout

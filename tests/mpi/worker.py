@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`. test_mpi.py starts several of them and reads what they print.
+"""One rank of a run under `mpiexec`. test_mpi.py starts several ranks and reads their output.
 
 mpiexec -n N python worker.py TASK[,TASK...]
 """
@@ -45,7 +45,7 @@ def spectral() -> None:
 
 
 def threads() -> None:
-    """The same with several threads in each rank, if THREADS says so."""
+    """Some of the same checks, with THREADS threads in each rank."""
     grid = meshes()[-1]
     checks.check_fft(MPI, grid, UNEVEN, True)
     checks.check_transposes(MPI, grid, UNEVEN, True, ["zx", "yz"])
@@ -53,7 +53,7 @@ def threads() -> None:
 
 
 def tuned() -> None:
-    """Every rank gets the same decomposition, of all meshes and backends that work here."""
+    """`autotune` tries all meshes and working backends, and returns the same decomposition on every rank."""
     trials = []
     dec = dops.autotune((8, 6, 4), pad=True, repeats=1, on_trial=trials.append)
     assert {type(trial.decomposition.backend) for trial in trials} == {dops.XLA, dops.MPI}
@@ -64,7 +64,7 @@ def tuned() -> None:
 
 
 def order() -> None:
-    """Many independent operators in one program, each after a delay of its own on each rank, again and again."""
+    """Run many independent operators in one program, many times. Each starts after a random delay on each rank."""
     n, rounds = jax.device_count(), int(os.environ.get("ROUNDS", "100"))
     mesh, rng = make_mesh((n // 2, 2)), np.random.default_rng(jax.process_index())
     sizes = [(8, 8, 8), (16, 8, 24), (9, 10, 11), (24, 12, 7)]
@@ -97,7 +97,7 @@ def order() -> None:
         results = []
         for i, ((operator, _, _), field) in enumerate(zip(made, fields)):
             results.append(operator(delayed(field, turns[:, i : i + 1])))
-        # A collective of XLA's own in between, independent of all of them.
+        # XLA may run this collective between the operators, which do not depend on it.
         return results, sum(jnp.sum(field) for field in fields)
 
     for _ in range(rounds):
@@ -107,7 +107,7 @@ def order() -> None:
         for found, (_, _, expected) in zip(results, made):
             assert_block(found, expected)
 
-    # A factor for each mode in between: without it, two wrong transforms could be one right result.
+    # Modes are multiplied between the transforms. Otherwise, the errors of a forward and an inverse could cancel.
     fft, u = made[0][0], made[0][1]
     turned = np.exp(1j * np.arange(u.shape[0]))[:, None, None]
     forth_and_back = np.fft.ifftn(turned * np.fft.fftn(u))
@@ -121,13 +121,13 @@ def order() -> None:
         expected = np.fft.ifftn(turned * np.fft.fftn(expected)) - forth_and_back + u
     assert_block(scanned(fields[0] + 0j)[0], expected)
     several = [jax.jit(lambda v, s=s: filtered(v, s)) for s in range(1, 9)]
-    pending = [f(fields[0]) for f in several]  # nothing waits for these before the next starts
+    pending = [f(fields[0]) for f in several]  # Each program starts without waiting for the previous one.
     for s, result in enumerate(pending, 1):
         assert_block(result, s * forth_and_back)
 
 
 def tree() -> None:
-    """Each rank announces every call to those ranks that the model of `decompops scaling` has it announce calls to."""
+    """Each rank announces every call to as many ranks as the model of `decompops scaling` predicts."""
 
     def announcements() -> int:
         count = ctypes.c_int64()
@@ -148,9 +148,9 @@ TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, t
 
 def main() -> None:
     dops.MPI.initialize(share_memory=os.environ.get("SHARE_MEMORY", "1") == "1")
-    dops.MPI.initialize()  # does nothing
+    dops.MPI.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
     for task in sys.argv[1].split(","):
         start = time.perf_counter()
         TASKS[task]()

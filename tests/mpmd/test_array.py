@@ -1,4 +1,4 @@
-"""MpmdArray in one process, where several groups are at hand."""
+"""MpmdArray in one process that has several groups."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def test_in_one_group(mpmd, groups):
 
 
 def test_in_several_groups(mpmd, groups):
-    # Which group comes first does not depend on the order of the arguments.
+    # The order of the arguments does not change which group comes first.
     array = mpmd.MpmdArray([on(groups, 1), on(groups, 0)], mpmd.MpmdSharding(groups, [0, 1], P("x", "y")))
     assert array.is_mpmd_replicated
     first, second = array.to_mpmd_local_array
@@ -57,7 +57,7 @@ def test_in_several_groups(mpmd, groups):
         jax.jit(jnp.sum)(array)
 
 
-def test_operators_take_it_where_it_is(plain, mpmd, groups):
+def test_operators_accept_the_array_in_its_group(plain, mpmd, groups):
     u = random_field((4, 4, 4))
     array = mpmd.MpmdArray([on(groups, 1, P("x", "y"), u)], mpmd.MpmdSharding(groups, [1], P("x", "y")))
     other, here = (plain.FFT3D(group, shape=(4, 4, 4)) for group in groups.groups)
@@ -66,7 +66,7 @@ def test_operators_take_it_where_it_is(plain, mpmd, groups):
         other(array)
 
 
-def test_jax_takes_it_for_its_local_array(mpmd, groups):
+def test_jax_uses_the_local_array(mpmd, groups):
     array = mpmd.MpmdArray([on(groups, 1)], mpmd.MpmdSharding(groups, [1], P("x", "y")))
     doubled = jax.jit(lambda x: 2 * x)(array)
     np.testing.assert_array_equal(doubled, 2 * U)
@@ -79,9 +79,9 @@ def test_jax_takes_it_for_its_local_array(mpmd, groups):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("idxs", [[], [1], [0, 1]])
 def test_abstract_value(mpmd, kind, idxs, monkeypatch):
-    """Of an array in other groups, in one and in two of this process: JAX traces it, with types on Explicit axes."""
+    """JAX traces an array of no local group, of one and of two. Its type has the sharding on Explicit axes."""
     groups = mpmd.MpmdMesh(make_mesh((2, 2, 2), kind, names=("g", "x", "y")), "g")
-    if not idxs:  # what another process sees
+    if not idxs:  # Simulate another process.
         monkeypatch.setitem(vars(groups), "local_mpmd_idxs", ())
     place = mpmd.MpmdSharding(groups, idxs or [1], PENCILS)
     array = mpmd.MpmdArray([on(groups, idx) for idx in idxs], place, (4, 6), float)
@@ -109,14 +109,14 @@ def test_numbers(mpmd, groups):
     assert f"{step}" == repr(step)
 
 
-def test_a_spec_that_divides_alike_will_do(mpmd):
-    """Axes of one device divide nothing, and JAX leaves them out of what it computes."""
+def test_equivalent_specs_are_accepted(mpmd):
+    """Mesh axes of size 1 shard nothing, and JAX leaves them out of the specs of its results."""
     groups = mpmd.MpmdMesh(make_mesh((2, 1, 2), names=("g", "x", "y")), "g")
     array = mpmd.MpmdArray([on(groups, 0, P(None, "y"))], mpmd.MpmdSharding(groups, [0], P("x", "y")))
     assert array.spec == P("x", "y")
 
 
-def test_deleted(mpmd, groups):
+def test_deleted_arrays_cannot_be_used(mpmd, groups):
     array = mpmd.MpmdArray([on(groups, 0)], mpmd.MpmdSharding(groups, [0], P("x", "y")))
     assert not array.is_deleted()
     array.delete()
@@ -139,17 +139,17 @@ def test_refused(mpmd, groups):
     place = mpmd.MpmdSharding(groups, [0], P("x", "y"))
     both = mpmd.MpmdSharding(groups, [0, 1], P("x", "y"))
     u = on(groups, 0)
-    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie on the mesh of a group of MpmdMesh"):
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must be on the mesh of a group of MpmdMesh"):
         mpmd.MpmdArray([jax.device_put(U, NamedSharding(groups.mesh, P("x", "y")))], place)
-    with pytest.raises(ValueError, match=r"`arrays\[0\]` must lie in one of the groups \(0,\); got group 1"):
+    with pytest.raises(ValueError, match=r"`arrays\[0\]` must be in one of the groups \(0,\); got group 1"):
         mpmd.MpmdArray([on(groups, 1)], place)
-    with pytest.raises(ValueError, match="one array for a group; got two for group 0"):
+    with pytest.raises(ValueError, match="one array for each group; got two for group 0"):
         mpmd.MpmdArray([u, u], both)
-    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0, 1\); got none for \[1\]"):
+    with pytest.raises(ValueError, match=r"an array for each local group \(0, 1\); got none for \[1\]"):
         mpmd.MpmdArray([u], both)
-    with pytest.raises(ValueError, match=r"this process's arrays of the groups \(0,\); got none for \[0\]"):
+    with pytest.raises(ValueError, match=r"an array for each local group \(0,\); got none for \[0\]"):
         mpmd.MpmdArray([], place, (4, 6), float)
-    with pytest.raises(ValueError, match=r"divided as `sharding` says, by P\('x', 'y'\); got P\('y',"):
+    with pytest.raises(ValueError, match=r"sharded with the spec of `sharding`, P\('x', 'y'\); got P\('y',"):
         mpmd.MpmdArray([on(groups, 0, P("y"))], place)
     with pytest.raises(ValueError, match=r"must have the shape \(4, 6\) and dtype float64; got \(4, 4\) and float64"):
         mpmd.MpmdArray([u, on(groups, 1, array=U[:, :4])], both)

@@ -1,4 +1,4 @@
-"""Derivatives of programs that compute on two groups, with a move between."""
+"""Derivatives of programs that compute on two groups, with a reshard between them."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from helpers import TYPES, assert_close, random_field
 @pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
 @pytest.mark.parametrize("kinds", list(itertools.product(TYPES, TYPES)), ids="-".join)
 def test_derivatives(kinds, wrap):
-    """Both groups compute: pencils on four devices, then slabs on two others. In all modes, and of second order."""
+    """Derivatives in all modes, and of second order, of pencils on four devices followed by slabs on two others."""
     source = NamedSharding(make_groups((2, 2, 2), kinds[0]).groups[0], P("x", "y"))
     slabs = NamedSharding(Mesh(jax.devices()[4:6], ("s",), axis_types=(TYPES[kinds[1]],)), P("s"))
     home = NamedSharding(Mesh(jax.devices()[:1], ("d",)), P())
@@ -55,7 +55,8 @@ def test_derivatives_through_operators_of_two_groups():
 
     k2 = sum(k**2 for k in np.meshgrid(*[np.fft.fftfreq(4, 1 / 4)] * 3))
     spectrum = np.fft.fftn(u)
-    # Parseval: what stands once in the half spectrum, as k = 0 and k = 2 along z do, counts half of the others.
+    # The half spectrum holds the modes k = 0 and k = 2 along z, and one of each pair of other modes. By Parseval's
+    # theorem, the sum over the half spectrum counts the others half.
     counted = np.where(np.isin(np.arange(4), (0, 2)), 1, 0.5)
     expected = 2 * 64 * np.fft.ifftn(counted * k2**2 * spectrum).real
     assert_close(jax.grad(energy)(x), expected)

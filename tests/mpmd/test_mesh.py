@@ -1,4 +1,4 @@
-"""MpmdMesh and MpmdSharding: which devices, and how an array is divided among them."""
+"""MpmdMesh and MpmdSharding: the devices of groups, and the shardings of arrays on them."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def test_groups(kind):
     assert mpmd_mesh.mpmd_idx(mpmd_mesh.groups[1]) == 1
 
 
-def test_the_axis_may_be_any():
+def test_any_mesh_axis_can_be_the_group_axis():
     mesh = make_mesh((2, 4))
     by_column = make_groups((2, 4), axis="x")
     assert [ids(group) for group in by_column.groups] == [[0, 4], [1, 5], [2, 6], [3, 7]]
@@ -35,7 +35,7 @@ def test_the_axis_may_be_any():
 def test_one_process_has_all_groups():
     mpmd_mesh = make_groups((4, 2))
     assert mpmd_mesh.local_mpmd_idxs == (0, 1, 2, 3)
-    with pytest.raises(ValueError, match=r"one group to have `my_mpmd_idx`; .* \(0, 1, 2, 3\)"):
+    with pytest.raises(ValueError, match=r"`my_mpmd_idx` needs a process that .* exactly one group; .* \(0, 1, 2, 3\)"):
         mpmd_mesh.my_mpmd_idx  # noqa: B018
     assert make_groups((1, 4)).my_mpmd_idx == 0
 
@@ -56,7 +56,7 @@ def test_meshes_and_shardings_are_values(plain):
     assert "g=2, x=2, y=2" in repr(one)
 
 
-def test_what_nothing_uses_goes_to_group_0(plain):
+def test_arrays_without_groups_go_to_group_0(plain):
     assert plain.mpmd.MpmdSharding(mpmd_mesh_of(plain), (), P()).mesh_ids == (0,)
 
 
@@ -69,21 +69,21 @@ def test_refused(plain):
     mesh = make_mesh((2, 4))
     with pytest.raises(ValueError, match=r"`axis` must be one of the mesh axes \('x', 'y'\); got 'g'"):
         mpmd.MpmdMesh(mesh, "g")
-    with pytest.raises(ValueError, match=r"`mesh` must have axes beside `axis`.*got \('x',\)"):
+    with pytest.raises(ValueError, match=r"`mesh` must have axes besides `axis`.*got \('x',\)"):
         mpmd.MpmdMesh(make_mesh((8,)), "x")
     with pytest.raises(TypeError, match=r"`mesh` must be a jax.sharding.Mesh; got list"):
         mpmd.MpmdMesh(jax.devices(), "x")
     mpmd_mesh = mpmd.MpmdMesh(mesh, "x")
     for found in ([2], [-1], [0.5], ["x"], [True], [[0]]):
-        with pytest.raises(ValueError, match=r"`mesh_ids` must be numbers of groups from 0 to 1; got"):
+        with pytest.raises(ValueError, match=r"`mesh_ids` must be indices of groups from 0 to 1; got"):
             mpmd_mesh.submesh(found)
-        with pytest.raises(ValueError, match=r"`mesh_ids` must be numbers of groups from 0 to 1; got"):
+        with pytest.raises(ValueError, match=r"`mesh_ids` must be indices of groups from 0 to 1; got"):
             mpmd.MpmdSharding(mpmd_mesh, found, P())
     for found in (0, None):
-        with pytest.raises(TypeError, match=rf"`mesh_ids` must be numbers of groups from 0 to 1; got {found}"):
+        with pytest.raises(TypeError, match=rf"`mesh_ids` must be indices of groups from 0 to 1; got {found}"):
             mpmd_mesh.submesh(found)
     for spec in (P("x", "x"), P(("y", "y")), P(P.UNCONSTRAINED), P("y", unreduced={"x"})):
-        with pytest.raises(ValueError, match="`spec` must name each mesh axis once at most, and nothing else"):
+        with pytest.raises(ValueError, match="`spec` must contain only mesh axes, each at most once"):
             mpmd.MpmdSharding(mpmd_mesh, [0], spec)
     with pytest.raises(ValueError, match=r"`mpmd_idx` must be one of the groups \(0,\); got 1"):
         mpmd.MpmdSharding(mpmd_mesh, [0], P()).group_sharding(1)

@@ -1,4 +1,4 @@
-"""Equinox modules that move between groups: whole, and in parts."""
+"""Equinox modules that move between groups, whole or in parts."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from groups import make_groups
 
 
 class Network(eqx.Module):
-    """With all that people keep in modules beside arrays."""
+    """A module with arrays and with other objects that users keep in modules."""
 
     inner: eqx.nn.Sequential
     table: np.ndarray
@@ -33,8 +33,8 @@ def run(model, x):
     return model(x)
 
 
-def test_modules_move_as_they_are():
-    """Into a group, from group to group and back all but arrays stays, and the module computes what it did."""
+def test_whole_modules_move():
+    """Moving into a group, between groups and back changes only the arrays, and the module computes the same."""
     groups = make_groups((2, 2, 2))
     place, last = mpmd.MpmdSharding(groups, [0], P()), NamedSharding(groups.groups[1], P())
     linear, dropout = eqx.nn.Linear(2, 3, key=jax.random.key(0)), eqx.nn.Dropout(0.5, inference=True)
@@ -64,7 +64,7 @@ def test_modules_move_as_they_are():
 
 
 def test_only_the_arrays_of_a_module_may_move():
-    """A part that has been moved is put into what was left behind, in this order."""
+    """`eqx.combine(static, moved)` puts the moved arrays back into the module, in this order of arguments."""
     groups = make_groups((2, 4))
     model = eqx.nn.MLP(2, 2, 3, 1, activation=jax.nn.gelu, key=jax.random.key(0))
     expected = model(np.ones(2))
@@ -73,11 +73,11 @@ def test_only_the_arrays_of_a_module_may_move():
     whole = eqx.combine(static, moved)
     at = jax.device_put(np.ones(2), NamedSharding(groups.groups[1], P()))
     np.testing.assert_allclose(run(whole, at), expected, rtol=1e-12)
-    local = jax.tree.map(lambda array: array, moved)  # jax.Arrays, which fit in any order
+    local = jax.tree.map(lambda array: array, moved)  # `jax.Array`s can be combined in any order.
     np.testing.assert_allclose(eqx.combine(local, static)(at), expected, rtol=1e-12)
 
 
-def test_arrays_of_other_libraries_are_refused_not_left_behind(plain):
+def test_arrays_of_other_libraries_are_refused(plain):
     mpmd = plain.mpmd
     groups = mpmd.MpmdMesh(make_groups((2, 4)).mesh, "g")
     place = mpmd.MpmdSharding(groups, [0], P())

@@ -1,4 +1,4 @@
-"""Moving trees of arrays, in one process with eight devices. Several processes: tests/multiprocess."""
+"""Moving trees of arrays in one process with eight devices. tests/multiprocess tests several processes."""
 
 import itertools
 import math
@@ -77,19 +77,20 @@ def test_any_route(route, donate):
 
 
 def test_every_cell_is_sent_once():
-    """What stays on its device costs nothing, and of several copies the nearest is taken."""
+    """Cells that stay on their device are not sent, and the nearest of several copies is used."""
     mesh, f32 = make_mesh((2, 4)), np.dtype(np.float32)
     pencils, slabs, whole = (NamedSharding(mesh, spec) for spec in (P("x", "y"), P(("x", "y")), P()))
     line = NamedSharding(Mesh(mesh.devices[1], ("s",)), P("s"))
     assert Route((8, 8), f32, pencils, pencils).sent_bytes == 0
     assert Route((8, 8), f32, whole, pencils).sent_bytes == 0
-    assert Route((8, 8), f32, pencils, line).sent_bytes == 4 * 64 * (1 - 1 / 8)  # of each block a quarter is there
+    # Two of the four devices of `line` already have a quarter of their blocks.
+    assert Route((8, 8), f32, pencils, line).sent_bytes == 4 * 64 * (1 - 1 / 8)
     assert Route((8, 8), f32, slabs, whole).sent_bytes == 4 * 8 * 56
     assert Route((8, 8), f32, pencils, slabs).sent_bytes == 4 * 8 * (8 - 2)
 
 
 def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
-    """Counted in live arrays, in the middle of each batch: when boxes are cut, have arrived, and are joined."""
+    """The test counts live arrays within each batch, after regions are cut, after they arrive, and when they join."""
     groups = make_groups((2, 2, 2))
     values, specs, places = mixed_tree(groups)
     tree = {name: placed(values[name], specs[name]) for name in values}
@@ -121,9 +122,9 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
     assert 1 < len(sizes) < len(values)
     assert all(total <= 2500 or size == 1 for total, size in zip(allowed, sizes))
     assert all(peak <= total for peak, total in zip(most, allowed))
-    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # so much is really needed
+    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The bound is tight.
     del tree
-    # All that is left is in the groups.
+    # Only the arrays of the groups are left.
     after = bytes_by_device()
     wanted = dict.fromkeys(after, 0)
     for part in parts.values():
@@ -133,7 +134,7 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
 
 
 def test_joining_takes_no_more_memory_than_its_result():
-    """What `working_bytes` relies on."""
+    """`working_bytes` assumes this."""
     ends = tuple(itertools.product((0, 8), repeat=3))
     boxes = (jax.ShapeDtypeStruct((8, 8, 8), np.float32),) * 8
     memory = _transfer._joined.lower((16, 16, 16), ends, boxes).compile().memory_analysis()
@@ -141,7 +142,7 @@ def test_joining_takes_no_more_memory_than_its_result():
 
 
 def bytes_by_device() -> dict[jax.Device, int]:
-    """Of blocks, each counted once, however many arrays share it."""
+    """Return the bytes of live blocks on each device. A block that several arrays share counts once."""
     blocks = {
         (shard.device, shard.data.unsafe_buffer_pointer()): shard.data.nbytes
         for array in jax.live_arrays()
@@ -156,15 +157,15 @@ def bytes_by_device() -> dict[jax.Device, int]:
 
 
 def test_batches():
-    # Group 0 has 0 (size 5), 1 (9), 3 (1), group 1 has 2 (7): in turns, the largest first.
+    # Group 0 has entries 0 (size 5), 1 (9) and 3 (1). Group 1 has entry 2 (7). Groups take turns, largest entry first.
     assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 100)) == [[1, 2, 0, 3]]
     assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 12)) == [[1], [2, 0], [3]]
     assert list(batches([5, 9, 7, 1], [0, 0, 1, 0], 1)) == [[1], [2], [0], [3]]
     assert list(batches([], [], 1)) == []
 
 
-def test_what_has_no_place_yet():
-    """NumPy arrays and arrays of one device."""
+def test_uncommitted_arrays_move():
+    """NumPy arrays, and JAX arrays that are not committed to a device."""
     groups = make_groups((2, 2, 2))
     tree = {"lr": np.float32(0.5), "w": np.arange(4.0), "b": [jnp.ones(2), None]}
     parts = mpmd.spmd_to_mpmd_reshard(groups, tree, mpmd.MpmdSharding(groups, [1], P()))
@@ -197,8 +198,8 @@ def test_an_array_that_comes_twice(threshold):
 
 
 @pytest.mark.parametrize("donate", [False, True])
-def test_a_tree_in_one_go(donate):
-    """Some of it stays where it is, one array comes twice, and what is not donated is not touched."""
+def test_reshard_of_a_tree(donate):
+    """One array of the tree keeps its sharding, one occurs twice, and arrays that are not donated stay valid."""
     groups = make_groups((2, 4))
     u, v = random_field((8, 4)), random_field((16,), np.complex64)
     first = NamedSharding(groups.groups[0], P("x"))
@@ -213,7 +214,7 @@ def test_a_tree_in_one_go(donate):
 
 
 @pytest.mark.parametrize("threshold", [1, None])
-def test_one_array_in_two_wrappings(threshold):
+def test_one_array_in_two_mpmd_arrays(threshold):
     groups = make_groups((2, 4))
     u = random_field((8, 4))
     array = jax.jit(jnp.negative)(placed(-u, NamedSharding(groups.groups[0], P("x"))))
@@ -230,8 +231,8 @@ def test_one_array_in_two_wrappings(threshold):
         assert_bits(again, u)
 
 
-def test_beside_what_is_traced():
-    """In a loss, of arrays that are not differentiated; and where the caller has switched off `jax.jit`."""
+def test_reshard_inside_a_loss_or_without_jit():
+    """A loss may move arrays that are not differentiated, and callers may disable `jax.jit`."""
     groups = make_groups((2, 4))
     u = random_field((8, 4))
     array = placed(u, NamedSharding(groups.groups[0], P("x")))
@@ -241,17 +242,17 @@ def test_beside_what_is_traced():
     np.testing.assert_array_equal(slope, u)
     with jax.set_mesh(groups.groups[1]), pytest.raises(ValueError, match="not traced can be moved only without"):
         jax.grad(lambda w: jnp.sum(w * mpmd.reshard(array, target)))(weights)
-    with pytest.raises(TypeError, match=r"outside of `jax.jit` and its like only"):
+    with pytest.raises(TypeError, match=r"must be called outside of `jax.jit` and other"):
         jax.jit(lambda w: w * mpmd.reshard(array, target))(weights)
     with jax.disable_jit():
         part = mpmd.spmd_to_mpmd_reshard(groups, array, mpmd.MpmdSharding(groups, [0], P("x")))
     assert_bits(part.to_mpmd_local_array, u)
 
 
-def test_what_stays_keeps_its_memory():
-    """A consumed block that is already where it belongs is not copied."""
+def test_blocks_that_stay_are_not_copied():
+    """A consumed block that stays on its device keeps its memory."""
     groups = make_groups((2, 4))
-    # Computed: of what NumPy has, JAX may not dispose.
+    # The array is computed, because JAX may not donate memory that NumPy owns.
     array = jax.jit(jnp.negative)(placed(random_field((8, 4)), NamedSharding(groups.mesh, P("x"))))
     before = {shard.device: shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
     part = mpmd.spmd_to_mpmd_reshard(groups, array, mpmd.MpmdSharding(groups, [0, 1], P("x")))
@@ -260,7 +261,7 @@ def test_what_stays_keeps_its_memory():
     assert after == before
 
 
-def test_refused_and_nothing_lost(plain):
+def test_refused_arrays_are_not_consumed(plain):
     mpmd = plain.mpmd
     mesh = make_mesh((2, 2, 2), names=("g", "x", "y"))
     groups, others = mpmd.MpmdMesh(mesh, "g"), mpmd.MpmdMesh(mesh, "x")
@@ -275,14 +276,14 @@ def test_refused_and_nothing_lost(plain):
 
     cases = [
         (ValueError, r"`shardings` must be on MpmdMesh.*axis='g'\); got .*axis='x'", there, u, at(P(), others)),
-        (ValueError, r"`shardings` must have the structure of `tree`", there, {"u": u}, [place]),
+        (ValueError, r"`shardings` must have the tree structure of `tree`", there, {"u": u}, [place]),
         (TypeError, r"`shardings` must hold MpmdShardings; got NamedSharding", there, u, everywhere),
         (TypeError, r"`tree` must hold arrays; got 'u'", there, "u", place),
         (TypeError, r"`tree` must hold arrays; got 2.5", back, 2.5, everywhere),
         (TypeError, r"`tree` must hold arrays of JAX and NumPy; got MpmdArray", there, part, place),
-        (ValueError, r"`shardings` must divide .* \(6, 8\); got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
-        (ValueError, r"must divide an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
-        (TypeError, r"`tree` must not hold key.*moved; take `jax.random.key_data`", there, jax.random.key(0), at(P())),
+        (ValueError, r"`shardings` must divide .* \(6, 8\) evenly; got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
+        (ValueError, r"must divide the axes of an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
+        (TypeError, r"`tree` must not hold key.*moved; use `jax.random.key_data`", there, jax.random.key(0), at(P())),
         (TypeError, r"`tree` must hold MpmdArrays; got ArrayImpl", back, u, everywhere),
         (TypeError, r"`shardings` must hold NamedShardings; got P\(\)", back, part, P()),
     ]
@@ -291,7 +292,7 @@ def test_refused_and_nothing_lost(plain):
             function(groups, *arguments)
     with pytest.raises(ValueError, match=r"`tree` must hold arrays on MpmdMesh.*axis='x'.*got .*axis='g'"):
         back(others, part, everywhere)
-    with pytest.raises(ValueError, match=r"`tree` must lie on devices of MpmdMesh.*got an array on .*4"):
+    with pytest.raises(ValueError, match=r"`tree` must be on devices of MpmdMesh.*got an array on .*4"):
         there(half, u, at(P(), half))
     for array, target, message in (
         (jnp.ones(3), everywhere, r"`tree` must hold arrays with a NamedSharding; got SingleDeviceSharding"),
@@ -317,11 +318,11 @@ def test_refused_and_nothing_lost(plain):
         with pytest.raises(TypeError, match=rf"`threshold` must be a whole number of bytes; got {threshold!r}"):
             there(groups, u, place, threshold)
     for threshold in (0, -5):
-        with pytest.raises(ValueError, match=rf"`threshold` must be positive, in bytes; got {threshold}"):
+        with pytest.raises(ValueError, match=rf"`threshold` must be a positive number of bytes .*; got {threshold}"):
             there(groups, u, place, threshold)
     with pytest.raises(TypeError, match="outside of JAX's transformations"):
         jax.jit(lambda x: there(groups, x, place))(u)
-    with pytest.raises(TypeError, match=r"`target` must be a jax.sharding.NamedSharding in JAX's transformations"):
+    with pytest.raises(TypeError, match=r"`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`"):
         jax.grad(lambda x: move(x, place))(u)
     assert not u.is_deleted()
     assert not part.is_deleted()
@@ -337,11 +338,11 @@ def test_stacks_that_are_refused(plain):
         (TypeError, r"`array_axis` must be a whole number; got 0.5", arrays, mesh, "g", 0.5),
         (TypeError, r"`mesh` must be a jax.sharding.Mesh; got MpmdMesh", arrays, groups, "g"),
         (TypeError, r"`array` must be a jax.Array with values, .*; got None", None, mesh, "g"),
-        (ValueError, r"one array for each group; got two on device 4", [*arrays, arrays[1]], mesh, "g"),
+        (ValueError, r"one array for each group; got two arrays on device 4", [*arrays, arrays[1]], mesh, "g"),
         (ValueError, r"`array_axis` must be from -3 to 2 .*; got 3", arrays, mesh, "g", 3),
         (ValueError, r"must cover all devices .* devices \[4, 5, 6, 7\]", arrays[:1], mesh, "g"),
-        (ValueError, r"must lie on a group of `mesh`, divided alike", arrays, mesh, "x"),
-        (ValueError, r"of one shape and dtype", [arrays[0], arrays[1].astype(int)], mesh, "g"),
+        (ValueError, r"must be on groups of `mesh`, with the same sharding in each", arrays, mesh, "x"),
+        (ValueError, r"must hold arrays of the same shape and dtype", [arrays[0], arrays[1].astype(int)], mesh, "g"),
         (ValueError, r"must have a part in this process; got none", [], mesh, "g"),
     ]
     for error, message, *arguments in cases:
@@ -350,7 +351,7 @@ def test_stacks_that_are_refused(plain):
     divided = placed(random_field((8, 4)), NamedSharding(groups.submesh([0]), P("x", "g")))
     other = placed(random_field((8, 4)), NamedSharding(groups.submesh([1]), P("x")))
     assert stacked([divided, other], mesh, "g").shape == (2, 8, 4)
-    with pytest.raises(ValueError, match=r"must not be divided along 'g'; got P\('x', 'g'\)"):
+    with pytest.raises(ValueError, match=r"must not be sharded over 'g' with `strict=True`; got P\('x', 'g'\)"):
         stacked([divided, other], mesh, "g", strict=True)
     part = plain.mpmd.reshard(arrays[0], plain.mpmd.MpmdSharding(groups, [0, 1], P("x")))
     np.testing.assert_array_equal(stacked(part, mesh, "g", -1), np.stack([arrays[0]] * 2, -1))

@@ -1,4 +1,4 @@
-"""Several processes under `jax.distributed`, with Gloo collectives on loopback. What each of them runs: worker.py."""
+"""Several processes under `jax.distributed`, with Gloo collectives on loopback. Each process runs worker.py."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from processes import Rank, free_port, report, start, wait, worker
 
 WORKER = Path(__file__).with_name("worker.py")
 DOCS = Path(__file__).parents[2] / "docs" / "multiprocess.md"
-TIMEOUT = 4  # of heartbeats, in seconds: what bounds the wait for a dead rank
+TIMEOUT = 4  # JAX's heartbeat timeout in seconds, which limits the wait for a dead rank.
 
 
 def time_of_death(victim: Rank) -> float | None:
@@ -39,7 +39,7 @@ def test_groups(tmp_path, processes, devices):
 @pytest.mark.parametrize("victim", [0, 1], ids=["coordinator", "other"])
 @pytest.mark.parametrize("death", ["exit", "stop"])
 def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
-    """`exit` closes the connections of the dead rank; after `stop` they stay open and only heartbeats are missing."""
+    """`exit` closes the connections of the dead rank. After `stop` they stay open, and only heartbeats are missing."""
     with start(
         tmp_path, worker(WORKER, "loop", 2, 1, "--timeout", TIMEOUT, "--death", death, "--victim", victim)
     ) as ranks:
@@ -53,7 +53,7 @@ def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
 
 
 def test_rank_that_is_alive_but_stuck(tmp_path):
-    """Its heartbeats go on, so that only the time limit of the collectives helps."""
+    """The heartbeats of the stuck rank go on, so that only the time limit of the collectives ends the wait."""
     limit = 2 * TIMEOUT
     commands = worker(WORKER, "loop", 2, 1, "--death", "stuck", "--victim", 1)
     with start(tmp_path, commands, f"--xla_cpu_collective_timeout_seconds={limit}") as ranks:

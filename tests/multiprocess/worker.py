@@ -1,4 +1,4 @@
-"""One rank of a multi-process run. test_multiprocess.py starts several of them and reads what they print.
+"""One rank of a multi-process run. test_multiprocess.py starts several ranks and reads their output.
 
     python worker.py TASK --rank R --processes N --devices D --port P [--death HOW --victim V --timeout SECONDS]
 
@@ -50,7 +50,7 @@ def check_shard_and_gather(mesh: Mesh) -> None:
 
 
 def check_other_shape_on_one_rank(mesh: Mesh) -> None:
-    """All ranks get the error, and go on."""
+    """All ranks raise an error if one rank has another shape, and can go on."""
     n = 8 * (1 + jax.process_index())
     for dec in (dops.Decomposition(mesh), dops.Decomposition(mesh, shape=(n, 8, 8))):
         with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
@@ -69,7 +69,7 @@ def check_fft(mesh: Mesh) -> None:
         back = fft.inverse(k)
         assert spec_of(back) == fft.in_spec
         assert_blocks(back, u)
-    # A NumPy array, the same on all ranks, may also be passed as it is.
+    # Operators also accept a NumPy array that is the same on all ranks.
     assert_blocks(fft(u), expected)
 
 
@@ -142,7 +142,7 @@ def check_stencil(mesh: Mesh) -> None:
     differences = (np.roll(u, 1, axis) - 2 * u + np.roll(u, -1, axis) for axis in range(3))
     expected = sum(weight * difference for weight, difference in zip((1, 2, 3), differences))
     assert_blocks(jax.jit(stencil)(field), expected)
-    assert_blocks(jax.jit(stencil.T)(field), expected)  # the stencil is symmetric
+    assert_blocks(jax.jit(stencil.T)(field), expected)  # The stencil is symmetric.
 
 
 def check_plot(mesh: Mesh) -> None:
@@ -177,7 +177,7 @@ def check_groups(mesh: Mesh) -> None:
 
 
 def check_sub_mesh(mesh: Mesh) -> None:
-    """A process that owns no device of the mesh takes no part, and is not waited for."""
+    """A process without a device of the mesh takes no part, and other processes do not wait for it."""
     if jax.process_index() in {device.process_index for device in mesh.devices.flat}:
         fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True)
         u = random_field(UNEVEN, np.complex128)
@@ -187,14 +187,14 @@ def check_sub_mesh(mesh: Mesh) -> None:
 
 
 def check_autotune() -> None:
-    """Process 0 reads and writes the cache for all. What fails on one process has failed on all: nobody waits."""
+    """Process 0 reads and writes the cache for all processes. A failure on one process is a failure on all of them."""
 
     def operator(dec: dops.Decomposition):
         if dec.sizes[0] == 1 and jax.process_index() == 1:
             raise MemoryError("too much")
         return dops.Transpose(dec, "z", "y")
 
-    with tempfile.TemporaryDirectory() as folder:  # another one on each process
+    with tempfile.TemporaryDirectory() as folder:  # Each process has another folder.
         path = Path(folder) / "choices.json"
         if jax.process_index() == 0:
             path.write_text("[]")
@@ -241,7 +241,7 @@ def timed(check, mesh: Mesh) -> None:
 
 
 def abort(*error: object) -> None:
-    """End at once after an uncaught exception. Python's own exit would wait for the other ranks, which wait for us."""
+    """End at once after an uncaught exception. Python's own exit would wait for ranks that wait for this one."""
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)
@@ -252,7 +252,7 @@ def abort(*error: object) -> None:
 
 def loop(arguments: argparse.Namespace) -> None:
     if arguments.death == "stuck":
-        sys.excepthook = abort  # or the survivor, too, would be stuck: at its exit, waiting for the other
+        sys.excepthook = abort  # Otherwise, the survivor would wait for the stuck rank at its own exit.
     mesh = make_mesh((len(jax.devices()),))
     fft = dops.FFT3D(mesh)
     step = jax.jit(lambda u: fft.inverse(fft(u)))
@@ -266,8 +266,8 @@ def loop(arguments: argparse.Namespace) -> None:
 
 DEATHS = {
     "exit": lambda: os._exit(3),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # its sockets stay open
-    "stuck": lambda: time.sleep(1000),  # alive, heartbeats and all
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # The sockets stay open.
+    "stuck": lambda: time.sleep(1000),  # The rank is alive and sends heartbeats.
 }
 
 
@@ -290,13 +290,13 @@ def groups(arguments: argparse.Namespace) -> None:
     check_elsewhere(mpmd_mesh)
     if arguments.devices > 1:
         transposed = Mesh(mpmd_mesh.mesh.devices.T, ("g", "x"))
-        with pytest.raises(ValueError, match=r"leave the devices of each process in one group; got .*{0: \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"keep all devices of a process in one group; got .*{0: \[0, 1\]"):
             mpmd.MpmdMesh(transposed, "g")
     print("all checks passed", flush=True)
 
 
 def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """Everyone gets the error, nobody waits, and nothing is consumed."""
+    """All processes raise the error without waiting, and no array is consumed."""
     rank = jax.process_index()
     u = jax.make_array_from_callback((8, 8), NamedSharding(mpmd_mesh.mesh, P()), lambda index: np.ones((8, 8))[index])
     with pytest.raises(ValueError, match="All processes must move arrays of the same shapes"):
@@ -307,10 +307,10 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     place = mpmd.MpmdSharding(mpmd_mesh, [0], P())
     with pytest.raises(ValueError, match="NumPy arrays: the same values"):
         mpmd.spmd_to_mpmd_reshard(mpmd_mesh, {"a": np.full(4, rank)}, place)
-    # What is no number is the same everywhere, too, though it equals nothing.
+    # An array with NaN counts as the same in all processes, although NaN differs from itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
-    # It is consumed where it is not, too: else that process would wait for others that know better.
+    # The array is also consumed in processes without data. Otherwise, their next call would wait for the others.
     mpmd.reshard(part, NamedSharding(mpmd_mesh.mesh, P()), donate=True)
     assert part.is_deleted()
     with pytest.raises(RuntimeError, match="has been deleted"):
@@ -318,7 +318,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
 
 
 def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """An array of another process's group has all but data."""
+    """An array in the group of another process has all properties, but no data."""
     rank = jax.process_index()
     place = mpmd.MpmdSharding(mpmd_mesh, [1], P())
     mine = [jax.device_put(np.arange(3.0), place.group_sharding(1))] if rank == 1 else []
@@ -362,7 +362,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", arguments.devices)
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
     address = f"127.0.0.1:{arguments.port}"
     jax.distributed.initialize(
         address,

@@ -1,4 +1,4 @@
-"""The compiled kernels in one process: all devices of a mesh, against NumPy, SciPy and the XLA backend."""
+"""The compiled kernels on all devices of one process, compared with NumPy, SciPy and the XLA backend."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from transforms import check_some
 NATIVE = dops.Native(planning="estimate", threads=2)
 
 
-def test_kernels_are_there():
+def test_kernels_work():
     assert library.NATIVE.problem() is None
     assert dops.Native().problem() is None
 
@@ -39,8 +39,8 @@ def test_narrow_exchanges():
     checks.check_wire(NATIVE, make_mesh((2, 4)))
 
 
-def test_many_programs_under_way():
-    # With more than 32 XLA itself runs out of threads on several CPU devices of one process: see docs/caveats.md.
+def test_many_programs_in_flight():
+    # With more than 32 programs, XLA itself runs out of threads on several CPU devices: see docs/caveats.md.
     checks.stress(NATIVE, at_once=8)
 
 
@@ -97,7 +97,7 @@ class TestDefault:
 
 
 def test_groups_exchange_inside_only():
-    """Each group of a batched transform is by itself: fewer bytes move than if all devices took part."""
+    """In a batched transform, each group exchanges only within itself, so that fewer bytes move."""
     mesh = make_mesh((2, 2, 2))
     u = random_field((2, 8, 8, 8), np.complex128)
     fft = dops.FFT3D(mesh, axes=("x", "y"), backend=NATIVE)
@@ -106,13 +106,13 @@ def test_groups_exchange_inside_only():
     before = NATIVE.counters()
     assert_block(program(field), np.fft.fftn(u, axes=(1, 2, 3)))
     after = NATIVE.counters()
-    # Two exchanges in groups of four: each device hands half of its block to one other, each time.
+    # There are two exchanges in groups of four. In each exchange, a device sends half of its block to one other device.
     assert after.messages - before.messages == 2 * 8
     assert after.sent_bytes - before.sent_bytes == 2 * u.nbytes // 2
 
 
 def test_independent_operators_in_any_order():
-    """Many operators in one program, which XLA may run side by side, and each device in another order."""
+    """XLA may run many operators of one program at the same time, and in a different order on each device."""
     mesh = make_mesh((2, 4))
     ffts = [dops.FFT3D(mesh, shape=shape, pad=True, backend=NATIVE) for shape in ((8, 8, 8), (9, 10, 11), (4, 6, 30))]
     fields = [random_field(ffts[i % 3].decomposition.shape, np.complex128, seed=i) for i in range(24)]
@@ -132,7 +132,7 @@ def test_loops_of_many_steps():
 
     @jax.jit
     def program(v):
-        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # norms are collectives of XLA
+        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # A norm is a collective of XLA.
         return lax.scan(step, v, length=2000)
 
     result, norms = program(fft.decomposition.shard(u))
@@ -141,7 +141,7 @@ def test_loops_of_many_steps():
 
 
 def test_threads_of_python():
-    """Two of them run programs on the same devices at the same time."""
+    """Two Python threads run programs on the same devices at the same time."""
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=(9, 10, 11), pad=True, backend=NATIVE)
     failures = []
@@ -193,8 +193,8 @@ except Exception as error:
 """
 
 
-def test_a_device_that_stays_away():
-    """The others say so after a while, and raise an error that names operator and device. None waits for ever."""
+def test_a_device_that_never_comes():
+    """The other devices print a message, and later raise an error that names the operator and the device."""
     done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=120, check=False)
     assert "has waited 1 s for device 1" in done.stderr, done.stderr
     (error,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
@@ -219,7 +219,7 @@ class TestBadInput:
 
 
 class TestLibraries:
-    """What transforms lines: FFTW where it is installed, MKL, or what is compiled in."""
+    """The FFT libraries: FFTW or MKL if they are installed, and DUCC, which is compiled in."""
 
     @pytest.mark.parametrize("wanted", ["fftw", "mkl", "ducc"])
     def test_each_one(self, wanted):
@@ -241,7 +241,7 @@ class TestLibraries:
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False, env=environment
         )
         expected = {"fftw": "passed with fftw-3", "mkl": "passed with MKL", "ducc": "passed with DUCC"}[wanted]
-        missing = f"`DECOMPOPS_FFT={wanted}`, but that library was not found"
+        missing = f"the library of `DECOMPOPS_FFT={wanted}` was not found"
         assert expected in done.stdout or (wanted != "ducc" and missing in done.stdout), done.stdout + done.stderr
 
     def test_of_an_unknown_name(self, monkeypatch):

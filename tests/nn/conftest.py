@@ -1,4 +1,4 @@
-"""What the tests of the layers share."""
+"""Common fixtures of the tests of layers."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from helpers import put
 
 @pytest.fixture
 def spoilt():
-    """Distributes fields `(channels, nx, ny, nz)` with padding that must not be read."""
+    """Distribute fields `(channels, nx, ny, nz)` with garbage in the padding, which no layer may read."""
 
     def shard(dec, x: np.ndarray) -> jax.Array:
         widths = [(0, padded - n) for n, padded in zip(x.shape, (len(x), *dec.padded_shape("z")))]

@@ -1,4 +1,4 @@
-"""`FNO3D`: its formula on one device, the same on every mesh, and as part of models."""
+"""`FNO3D`: its formula on one device, equal results on every mesh, and its use in models."""
 
 import contextlib
 
@@ -25,7 +25,7 @@ def transform(sizes, kind="auto", shape=SHAPE):
 
 
 def formula(model, x):
-    """The operator as Li et al. write it, for fields on one device."""
+    """The operator by the formula of Li et al., for fields on one device."""
 
     def affine(linear, v):
         return jnp.moveaxis(jnp.vectorize(linear, signature="(i)->(o)")(jnp.moveaxis(v, 0, -1)), -1, 0)
@@ -38,7 +38,7 @@ def formula(model, x):
 
 @eqx.filter_jit
 def run(function, model, u):
-    """The result, and the gradients by the weights and the input."""
+    """Return the result, and the gradients with respect to the weights and the input."""
     loss = lambda both: (jnp.sum(jnp.sin(v := function(*both))), v)
     (_, v), gradients = eqx.filter_value_and_grad(loss, has_aux=True)((model, u))
     return v, *gradients
@@ -50,7 +50,7 @@ def call(model, u):
 
 @pytest.fixture(scope="module")
 def expected():
-    """The model and the input; what the formula makes of them."""
+    """Return the model and its input, and the result and gradients of the formula."""
     model = FNO3D(transform((1, 1)), 1, 2, **OPTIONS, key=jax.random.key(0))
     x = random_field((1, *SHAPE))
     return x, *run(formula, model, jnp.asarray(x))
@@ -63,7 +63,7 @@ def test_it_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, spoilt)
     model, dec = FNO3D(fft, 1, 2, **OPTIONS, checkpoint=checkpoint, key=jax.random.key(0)), fft.decomposition
     with jax.set_mesh(dec.mesh) if kind == "explicit" else contextlib.nullcontext():
         got, for_model, for_input = run(call, model, spoilt(dec, x))
-    assert_close(got, dec.shard(np.asarray(v)))  # padding is zero
+    assert_close(got, dec.shard(np.asarray(v)))  # Padding is zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     back = for_model.on(transform((1, 1)))
     for mine, theirs in zip(*[jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (back, for_weights)], strict=True):
@@ -74,7 +74,7 @@ ADAM = optax.adam(1e-2)
 
 
 def train(weights, state, rest, u, target, steps):
-    """Some steps of Adam, and the losses."""
+    """Run some steps of Adam, and return the losses."""
     loss = lambda weights: jnp.mean((eqx.combine(weights, rest)(u) - target) ** 2)
 
     def step(carry, _):
@@ -83,18 +83,18 @@ def train(weights, state, rest, u, target, steps):
         updates, state = ADAM.update(gradient, state, weights)
         return (optax.apply_updates(weights, updates), state), value
 
-    with jax.numpy_dtype_promotion("standard"):  # Adam needs it
+    with jax.numpy_dtype_promotion("standard"):  # Adam needs this promotion.
         return jax.jit(lambda *carry: jax.lax.scan(step, carry, length=steps))(weights, state)
 
 
 def a_derivative(fft, u):
-    """A field on the devices of `fft`, and its derivative along x."""
+    """Return a field on the devices of `fft`, and its derivative along x."""
     u = fft.decomposition.shard(u)
     return u, dops.spectral.Derivative(fft, (1, 0, 0))(u)
 
 
 def test_it_learns():
-    """A first derivative, from one field, in a few steps of Adam."""
+    """The model learns a first derivative from one field in a few steps of Adam."""
     fft = transform((2, 4), shape=(8, 8, 8))
     model = FNO3D(fft, 1, 1, width=4, modes=4, depth=1, key=jax.random.key(0))
     weights, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -106,7 +106,7 @@ def test_it_learns():
 
 
 def test_training_goes_on_on_another_mesh():
-    """With the optimizer's state, between meshes that store the weights in different ways."""
+    """A model and the optimizer's state move between meshes with different shardings of the weights."""
     here, there = transform((2, 2, 2), shape=(8, 8, 8)), transform((1, 4), shape=(8, 8, 8))
     u = random_field((1, 8, 8, 8))
     weights, rest = eqx.partition(FNO3D(here, 1, 1, **OPTIONS, key=jax.random.key(0)), eqx.is_inexact_array)

@@ -1,4 +1,4 @@
-"""`HaloConv3D` against `eqx.nn.Conv3d` on the whole grid."""
+"""`HaloConv3D` compared with `eqx.nn.Conv3d` on the whole grid."""
 
 import contextlib
 from collections import Counter
@@ -25,7 +25,7 @@ def loss(v):
 
 @jax.jit
 def run(layer, u):
-    """The result, and the gradients by the weights and the input."""
+    """Return the result, and the gradients with respect to the weights and the input."""
     (_, v), gradients = jax.value_and_grad(lambda layer, u: loss(layer(u)), argnums=(0, 1), has_aux=True)(layer, u)
     return v, gradients
 
@@ -52,7 +52,7 @@ def test_values_and_gradients_are_those_of_equinox(sizes, kind, shape, kernel, o
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
         got, (for_layer, for_input) = run(layer, spoilt(dec, x))
     expected, (for_whole, for_x) = run(whole, jnp.asarray(x))
-    assert_close(got, dec.shard(np.asarray(expected)))  # padding is zero
+    assert_close(got, dec.shard(np.asarray(expected)))  # Padding is zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     for mine, theirs in zip(jax.tree.leaves(for_layer), jax.tree.leaves(for_whole), strict=True):
         assert_close(mine, theirs)
@@ -71,7 +71,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
     batch = jax.ShapeDtypeStruct((5, 2, 8, 8, 8), np.float64, sharding=NamedSharding(mesh, P(None, None, "x", "y")))
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        # Along x both neighbours are one device, which sends both layers at once.
+        # Along x, both neighbors are the same device, which sends both layers in one message.
         forward, found = communicated(lambda layer, u: jax.vmap(layer)(u), layer, batch)
         assert forward == {"collective-permute": 3}
         along_x, along_y = 5 * 2 * 2 * 2 * 8 * 8, 5 * 2 * 6 * 1 * 8 * 8
@@ -81,7 +81,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
-def test_groups_of_devices_convolve_batches_by_themselves(kind):
+def test_groups_of_devices_convolve_batches_independently(kind):
     mesh = make_mesh((2, 2, 2), kind)
     layer = HaloConv3D(mesh, 2, 3, 2, key=jax.random.key(0))
     x = random_field((4, 2, 4, 6, 3))
@@ -100,7 +100,7 @@ def test_groups_of_devices_convolve_batches_by_themselves(kind):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
-    """Over a batch axis only, checked by JAX, which then sums the gradients of weights that do not vary over it."""
+    """With a `shard_map` over the batch axis and `check_vma`, JAX sums the gradients of replicated weights."""
     mesh = make_mesh((2, 2, 2), kind)
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
     x = random_field((4, 2, 4, 6, 3))

@@ -1,4 +1,4 @@
-"""The layers on grids of one, two and four axes, against the same on the whole grid."""
+"""The layers on grids of one, two and four axes, compared with the same layers on the whole grid."""
 
 import decompops as dops
 import equinox as eqx
@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_close, make_mesh, random_field
 
 
-# The shape, how many wavenumbers are kept along each axis, the mesh.
+# The shape, the number of kept wavenumbers along each axis, and the mesh.
 CASES = [((10,), 3, (1,), ()), ((9, 10), (3, 4), (2, 2), (("x", "y"),)), ((4, 5, 3, 6), (2, 2, 1, 3), (2, 2), "x")]
 
 
@@ -41,7 +41,7 @@ def test_a_convolution_with_a_small_kernel(shape, sizes):
 
 
 def test_the_fourier_neural_operator_in_two_dimensions():
-    """The same with its gradients on a compound mesh axis and on one device; called by its name."""
+    """Results and gradients are equal on a compound mesh axis and on one device."""
     results = []
     for sizes, axes in (((1,), "x"), ((2, 4), (("x", "y"),))):
         fft = dops.FFT2D(make_mesh(sizes), shape=(9, 10), axes=axes, pad=True, real=True)

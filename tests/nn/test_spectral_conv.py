@@ -1,4 +1,4 @@
-"""`SpectralConv3D` against the same convolution with `jnp.fft` on one device."""
+"""`SpectralConv3D` compared with the same convolution by `jnp.fft` on one device."""
 
 import contextlib
 import functools
@@ -38,7 +38,7 @@ def dense(weight, x):
 
 @functools.partial(jax.jit, static_argnums=0)
 def run(function, weights, x):
-    """The result, and the gradients by the weights and the input."""
+    """Return the result, and the gradients with respect to the weights and the input."""
     loss = lambda weights, x: (jnp.sum(jnp.sin(v := function(weights, x))), v)
     (_, v), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(weights, x)
     return v, gradients
@@ -51,14 +51,14 @@ def call(layer, u):
 @pytest.mark.parametrize(
     ("sizes", "kind", "shape", "modes", "channels", "stored"),
     [
-        ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # 4 devices divide nothing: replicated
+        ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # 4 devices divide no other axis.
         ((2, 4), "explicit", (8, 8, 8), 3, (2, 4), ["y", "x", None, None]),
         ((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"]),
         ((2, 4), "explicit", SHAPE, MODES, (1, 8), [("y", "x"), None, None, None]),
-        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # as in the spectrum
+        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # the spectrum's own sharding
         ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # all modes
         ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
-        ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z, whole in the spectrum
+        ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is whole in the spectrum.
         ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
     ],
 )
@@ -70,7 +70,7 @@ def test_values_and_gradients_are_those_of_the_dense_convolution(sizes, kind, sh
         got, (for_layer, for_input) = run(call, layer, spoilt(dec, x))
 
     expected, (for_weight, for_x) = run(dense, jnp.asarray(np.asarray(layer.weight)), jnp.asarray(x))
-    assert_close(got, dec.shard(np.asarray(expected)))  # padding is zero
+    assert_close(got, dec.shard(np.asarray(expected)))  # Padding is zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     assert_close(for_layer.weight, for_weight)
     assert spec_of(for_layer.weight) == spec_of(layer.weight) == P(None, *stored, None)
@@ -104,7 +104,7 @@ def test_each_device_draws_its_own_weights():
 
 
 def test_on_another_grid_it_is_the_same_convolution():
-    """A field of few modes, on a grid and on one twice as fine, on another mesh."""
+    """A field of few modes gives the same result on a grid twice as fine on another mesh."""
     coarse, fine = transform(make_mesh((2, 4)), (6, 8, 7)), transform(make_mesh((4, 2)), (12, 16, 14), modes=5)
     layer = SpectralConv3D(coarse, 1, 2, (3, 2, 2), key=jax.random.key(2))
     there = layer.on(fine)
@@ -122,7 +122,7 @@ def test_on_another_grid_it_is_the_same_convolution():
 
 
 def communicated(sizes, kind, channels, modes):
-    """What the layer communicates, what its derivatives do, what its transforms alone do; the bytes of its weights."""
+    """Return the communication of the layer, of its derivatives and of its transforms alone, and its weights' bytes."""
     fft = transform(make_mesh(sizes, kind), (24, 24, 24), backend=dops.XLA())
     layer = SpectralConv3D(fft, channels, channels, modes, key=jax.random.key(0))
     kept, mesh = layer.transform, fft.decomposition.mesh
@@ -138,7 +138,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
     forward, backward, transforms, _ = communicated((3, 2), "auto", 2, (3, 5, 4))
     assert [c.kind for c in forward] == [c.kind for c in transforms] == ["all-to-all"] * 4
     assert [c.bytes for c in forward] == [c.bytes for c in transforms]
-    # Not even the gradients of weights are summed over devices: each has its own.
+    # Gradients of weights are not summed over devices, because each device has its own weights.
     assert [c.kind for c in backward] == ["all-to-all"] * 6
 
 
@@ -146,7 +146,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
 @pytest.mark.parametrize(("modes", "partners"), [((3, 5, 4), 2), ((3, 4, 3), 8)])
 def test_where_it_does_not_devices_exchange_their_weights_once(kind, modes, partners):
     forward, backward, transforms, size = communicated((2, 4), kind, 8, modes)
-    # Blocks are padded: nine modes to ten, of seven and three modes to eight and four.
+    # Blocks are padded: nine modes to ten, seven to eight, and three to four.
     padded = {2: 10 / 9, 8: 8 / 7 * 4 / 3}[partners]
     one = ("all-to-all", round(size / 8 * padded) * (partners - 1) // partners, partners)
     listed = lambda found: Counter((c.kind, c.bytes, c.group_size) for c in found)
@@ -158,11 +158,11 @@ def test_where_it_does_not_devices_exchange_their_weights_once(kind, modes, part
 
 @pytest.mark.parametrize(("channels", "exchanges"), [(3, 0), (2, 1)])
 def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
-    """Over both mesh axes, and over one of them, while the other one divides the channels."""
+    """Weights are replicated over both mesh axes, or over one while the other axis shards the channels."""
     forward, backward, transforms, size = communicated((2, 4), "auto", channels, 3)
     extra = Counter(c.bytes for c in forward) - Counter(c.bytes for c in transforms)
     padded = 6 / 5 * 4 / 3
-    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # of a device's own part alone
+    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # each device's own part only
     kinds = Counter(c.kind for c in backward)
     assert set(kinds) == {"all-to-all", "all-gather"}
     assert kinds["all-to-all"] == 6 + 2 * exchanges

@@ -1,4 +1,4 @@
-"""The passes of the lowering, each by itself: what they return, and that what the steps compute is kept."""
+"""The passes of the lowering, one by one: their results, and that the steps still compute the same."""
 
 import functools
 import re
@@ -49,7 +49,7 @@ def moves(stages):
 
 
 def transforms_with_their_moves(stages):
-    """As cuFFTMp would: from one transform to the next."""
+    """Take stages as cuFFTMp would: from one transform to the next."""
     kinds = tuple(type(stage) for stage in stages[:3])
     return 3 if kinds == (LocalTransform, Move, LocalTransform) else 0
 
@@ -59,7 +59,7 @@ def steps(*stages, kernel=None):
 
 
 def product(steps, scale=1.0):
-    """What the steps compute, of a random input."""
+    """Run the steps on a random input."""
     u = random_field(Z.shape, np.complex128)
     return scale * functools.reduce(lambda u, step: apply_stage(step.stage, u), steps, u)
 
@@ -95,7 +95,7 @@ def test_computed():
     assert computed((), "cpu") == ((), 1.0)
 
 
-def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
+def test_computed_cleans_the_modes_that_gpu_libraries_may_read():
     half = replace(Z, lengths=(4, 3, 3))
     one = LocalTransform(half, Z, (2,), DFT("c2r", 1))
     two = LocalTransform(half, Z, (1, 2), DFT("c2r", 1))
@@ -103,7 +103,7 @@ def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
         ((step,), factor) = computed(steps(stage), "gpu")
         assert step.stage.transform == DFT("c2r", 1, normalised=True, clean=clean)
         assert factor == np.prod(stage.points)
-    # Clean or not, on CPUs it is the same, of an odd and of an even number of points.
+    # On CPUs, cleaning changes nothing, for odd and even numbers of points.
     for points in (4, 5):
         block = jnp.asarray(random_field((2, points // 2 + 1), np.complex128))
         values = [DFT("c2r", 1, clean=clean).apply(block, (-1,), (points,)) for clean in (False, True)]
@@ -116,13 +116,13 @@ def test_computed_cleans_the_modes_that_libraries_for_gpus_may_read():
     ("cosines", "axes", "half"),
     [
         (((0, 0), 1), (0, 2), True),
-        (((1, -1), 2), (0, 1), True),  # the halved axis is not the last one
+        (((1, -1), 2), (0, 1), True),  # The axis with the half spectrum is not the last one.
         (((-1, 1), 2), (1,), True),
         (((0, 2), 2), (0, 1), False),
     ],
 )
 def test_joined(n, kind, cosines, axes, half):
-    """Cosines and Fourier modes by one FFT, there and back and transposed; matrices do one after the other."""
+    """One FFT computes cosines and Fourier modes, forward, inverse and transposed. NumPy's matrices do so in turn."""
     weights, wall = cosines
     blocks = Blocks((3, n, 6), (1, 1, 1), (None, None, None))
     short = replace(
@@ -166,7 +166,7 @@ def test_not_joined():
     ):
         assert joined(apart) == apart
     four = Blocks((2, 3, 2, 2), (1,) * 4, (None,) * 4)
-    for walls, others in (((1, 2), (0,)), ((3,), (0, 1, 2))):  # one wall axis, and three axes in an FFT, at most
+    for walls, others in (((1, 2), (0,)), ((3,), (0, 1, 2))):  # An FFT has at most one wall axis and three axes.
         apart = steps(LocalTransform(four, four, walls, one.transform), LocalTransform(four, four, others, waves))
         assert joined(apart) == apart
 
@@ -177,17 +177,17 @@ def test_fused():
     assert fused(steps(*STAGES), "gpu") == steps(*STAGES[:-1], copied)
     assert fused(steps(MOVE, CUT), "gpu") == steps(MOVE, replace(copied, arrived=0))
     assert fused(steps(CUT), "gpu") == steps(copied)
-    assert fused(steps(MOVE, ADD), "gpu") == steps(MOVE, ADD)  # sums are no copies
+    assert fused(steps(MOVE, ADD), "gpu") == steps(MOVE, ADD)  # A sum is not a copy.
     assert fused(steps(MOVE, CUT, kernel=0), "gpu") == steps(MOVE, CUT, kernel=0)
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("after_a_move", [False, True])
-def test_what_is_fused_is_the_same(mirrored, after_a_move):
+def test_fused_copies_give_the_same_result(mirrored, after_a_move):
     stages = (MOVE.transpose(), MOVE, CUT) if after_a_move else (CUT,)
     plan = Plan("Cut", Y, stages)
     plan = plan.transpose() if mirrored else plan
-    # A `Resize` that runs in any order of its targets.
+    # The runs of a `Resize` may be in any order of their targets.
     plan = replace(plan, stages=tuple(backwards(s) if isinstance(s, Resize) else s for s in plan.stages))
     lowered = Plan("Cut", plan.source, tuple(s.stage for s in fused(steps(*plan.stages), "gpu")))
     u = random_field(plan.source.shape, np.complex128)
@@ -200,7 +200,7 @@ def backwards(stage):
 
 
 def test_scaled():
-    """One multiplication in all: in a transform, a weighted one if there is any, or else at the end."""
+    """One transform multiplies by the scale: a weighted one if possible. Without a transform, the last step does."""
     assert scaled(steps(*STAGES), 1.0, SHORT) == steps(*STAGES)
     assert scaled(steps(*STAGES), 3 * (1 / 3) + 1e-16, SHORT) == steps(*STAGES)
     twice = replace(FORWARD, scale=2.0)
@@ -217,7 +217,7 @@ def test_scaled():
 
 def test_schedule():
     divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
-    twice = replace(FORWARD, scale=2.0)  # 0.5, and the 4 points that XLA divides by
+    twice = replace(FORWARD, scale=2.0)  # 0.5 times the 4 points that XLA divides by
 
     def segment(native, *stages):
         return Segment(Plan("Thing", stages[0].before, stages), native)
@@ -227,7 +227,7 @@ def test_schedule():
     assert schedule(PLAN, moves, "cpu") == (segment(False, CLEAR, twice), middle, segment(False, divided, CUT))
     whole = segment(True, replace(FORWARD, scale=0.5), MOVE, BACK)
     assert schedule(PLAN, transforms_with_their_moves, "cpu") == (segment(False, CLEAR), whole, segment(False, CUT))
-    # Each kernel is called by itself.
+    # Each kernel has a segment of its own.
     two = Plan("Thing", Z, (MOVE, MOVE.transpose()))
     assert schedule(two, moves, "cpu") == (segment(True, MOVE), segment(True, MOVE.transpose()))
     assert schedule(two, every, "cpu") == (segment(True, *two.stages),)
@@ -240,7 +240,7 @@ def test_schedule():
 
 @dataclass(frozen=True)
 class Kernels(AbstractBackend):
-    """Runs what a function says that it takes with XLA, and notes which plans it ran."""
+    """A backend that takes stages as a function says, runs them with XLA, and records the plans that it ran."""
 
     function: object
     ran: list = field(default_factory=list, compare=False)
@@ -277,7 +277,7 @@ def test_a_backend_runs_what_it_takes(takes):
     assert backend.ran == [(plan, PLAN) for plan in native]
 
 
-def test_a_backend_must_return_what_the_stages_say():
+def test_a_backend_must_return_the_shape_and_dtype_of_its_stages():
     u = jnp.asarray(random_field(Z.shape, np.complex128))
     text = "`Kernels.run` must return a block complex128(2, 2, 5); got float64(2, 2, 5)."
     with pytest.raises(ValueError, match=re.escape(text)):
@@ -287,7 +287,7 @@ def test_a_backend_must_return_what_the_stages_say():
 
 
 class TestWire:
-    """Exchanges in a narrower type stand by themselves."""
+    """Exchanges in a narrower dtype are separate segments."""
 
     @pytest.mark.parametrize("overlap", [1, 2])
     def test_one_segment_for_each_exchange(self, overlap):
@@ -313,7 +313,7 @@ class TestWire:
             assert all(len(segment.plan.stages) == 1 and segment.native == native for segment in narrow)
             others = [stage for segment in found if not segment.wire for stage in segment.plan.stages]
             assert not any(isinstance(stage, Move) and stage.mesh_axis is not None for stage in others)
-        # No kernel is asked for an exchange together with what is beside it.
+        # No kernel runs an exchange together with the stages beside it.
         assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
 
     def test_without_it_nothing_changes(self):

@@ -1,4 +1,4 @@
-"""Chunked overlap: which stages are split along which axis, and that pieces compute what the whole does."""
+"""Overlap in pieces: which stages are split along which axis, and that pieces compute the same as whole blocks."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ def fourier(blocks, *axes, sign=-1):
     return LocalTransform(blocks, blocks, axes, DFT("c2c", sign))
 
 
-# A pencil mesh: x is left alone by the first exchange, z by the second one, after which natural order is restored.
+# A pencil mesh. The first exchange does not touch x, the second one does not touch z. Natural order is then restored.
 Z = Blocks((5, 9, 7), (2, 4, 1), ("x", "y", None))
 Y = Blocks((5, 9, 7), (2, 1, 4), ("x", None, "y"), (0, 2, 1))
 X = Blocks((5, 9, 7), (1, 2, 4), (None, "x", "y"), (1, 2, 0))
@@ -49,7 +49,7 @@ CUT = replace(D, lengths=(3, 10, 4))
 SHORTER = Resize(D, CUT, (0,), (Fourier().truncation(6, 3, nyquist=True),))
 SLAB = Plan("Slab", R, (LocalTransform(R, C, (2,), DFT("r2c", -1)), Move(C, D), fourier(D, 0), SHORTER))
 
-# Two axes, both of which take part in the exchange.
+# A grid of two axes, both of which take part in the exchange.
 ROWS, COLUMNS = Blocks((8, 6), (2, 1), ("x", None)), Blocks((8, 6), (1, 2), (None, "x"))
 TWO = Plan("Two", ROWS, (fourier(ROWS, 1), Move(ROWS, COLUMNS), fourier(COLUMNS, 0)))
 
@@ -60,9 +60,9 @@ def pieces_of(plan, count, fields=1):
 
 def test_each_exchange_goes_with_the_transforms_beside_it():
     assert pieces_of(PENCILS, 2) == (Pieces(FIRST, 0, 2), Pieces(SECOND, 2, 2))
-    # Along axis 2 one transform goes with the first exchange, along axis 1 three.
+    # One transform can be split with the first exchange along axis 2, and three can along axis 1.
     assert pieces_of(FOUR, 2) == (Pieces(FOUR.stages[:4], 1, 2), Pieces(FOUR.stages[4:], 3, 2))
-    # A real transform of z cannot be split along z: what follows the exchange can.
+    # A real transform of z cannot be split along z, but the stages after the exchange can.
     assert pieces_of(SLAB, 3) == (SLAB.stages[0], Pieces(SLAB.stages[1:], 2, 3))
 
 
@@ -85,13 +85,14 @@ def test_a_batch_is_split_as_a_whole():
     assert pieces_of(alone, 2, 5) == alone.stages
 
 
-def test_what_cannot_be_split_stays_as_it_is():
-    assert pieces_of(TWO, 2) == TWO.stages  # each of two axes takes part in the exchange
+def test_stages_that_cannot_be_split_stay_as_they_are():
+    assert pieces_of(TWO, 2) == TWO.stages  # Both axes take part in the exchange.
     assert pieces_of(Plan("", Z, (Clear(Z),)), 2) == (Clear(Z),)
-    thin = [replace(blocks, lengths=(2, 9, 7)) for blocks in (Z, Y)]  # one cell of x on each device
+    thin = [replace(blocks, lengths=(2, 9, 7)) for blocks in (Z, Y)]  # Each device has one cell of x.
     assert pieces_of(Plan("", thin[0], (Move(*thin),)), 2) == (Move(*thin),)
     two = [replace(blocks, lengths=(4, 9, 7)) for blocks in (Z, Y)]
-    assert pieces_of(Plan("", two[0], (Move(*two),)), 8) == (Pieces((Move(*two),), 0, 2),)  # as many pieces as cells
+    # There are at most as many pieces as cells.
+    assert pieces_of(Plan("", two[0], (Move(*two),)), 8) == (Pieces((Move(*two),), 0, 2),)
 
 
 def test_lengths_of_pieces():
@@ -102,12 +103,12 @@ def test_lengths_of_pieces():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((), 0, 2), "`stages` of `Pieces` must each start where the one before ends"),
-        (((FIRST[1], FIRST[0]), 0, 2), "`stages` of `Pieces` must each start where the one before ends"),
-        ((FIRST, 1, 2), "`axis` of `Pieces` must be left alone by every stage; got 1 for Move"),
-        (((Scale(Z, 2.0),), 0, 2), "`axis` of `Pieces` must be left alone by every stage; got 0 for Scale"),
-        ((FIRST, 0, 4), "`count` of `Pieces` must be from 1 to the 3 cells of a block; got 4"),
-        ((FIRST, 0, 0), "`count` of `Pieces` must be from 1 to the 3 cells of a block; got 0"),
+        (((), 0, 2), "`stages` of `Pieces` must be one or more stages"),
+        (((FIRST[1], FIRST[0]), 0, 2), "`stages` of `Pieces` must be one or more stages"),
+        ((FIRST, 1, 2), "`axis` of `Pieces` must be an axis that no stage changes; got 1, which Move"),
+        (((Scale(Z, 2.0),), 0, 2), "`axis` of `Pieces` must be an axis that no stage changes; got 0, which Scale"),
+        ((FIRST, 0, 4), "`count` of `Pieces` must be from 1 to 3, the cells of a block along its axis; got 4"),
+        ((FIRST, 0, 0), "`count` of `Pieces` must be from 1 to 3, the cells of a block along its axis; got 0"),
     ],
 )
 def test_errors(arguments, message):
@@ -122,14 +123,14 @@ def test_pieces_are_a_stage():
     real = Pieces(SLAB.stages[:1], 1, 2)
     assert real.input_dtype(np.dtype(np.int32)) == SLAB.input_dtype(np.dtype(np.int32))
     assert real.result_dtype(np.dtype(np.float32)) == np.complex64
-    # A plan may have pieces itself. Where no kernel takes them, what is in them is carried out.
+    # A plan may contain `Pieces`. If no kernel takes them, their stages are carried out.
     u = random_field(Z.shape, np.complex128)
     assert_close(apply(Call(pieced, make_mesh((2, 4)), dops.XLA()), jnp.asarray(u)), apply_plan(plan, u))
 
 
 @dataclass(frozen=True)
 class Kernels(dops.AbstractBackend):
-    """Runs what `function` takes with XLA, in pieces."""
+    """A backend that takes stages as `function` says, and runs them with XLA, in pieces."""
 
     function: object
     overlap: int = 1
@@ -170,7 +171,7 @@ TAKES = [nothing, moves, every_plain_stage, pieces_as_a_whole]
 
 
 @pytest.mark.parametrize("takes", TAKES)
-def test_kernels_take_pieces_or_what_is_in_them(takes):
+def test_kernels_take_pieces_or_their_stages(takes):
     parts = schedule(PENCILS, takes, "cpu", 2)
     if takes is pieces_as_a_whole:
         (part,) = parts

@@ -1,4 +1,4 @@
-"""Plans: what they refuse, how they compare, and random ones with all that follows from them against dense matrices."""
+"""Plans: invalid ones, comparison, and random plans with their derived plans compared with dense matrices."""
 
 import math
 import re
@@ -35,9 +35,9 @@ EXTEND = Extend(BLOCKS, WIDE, 0, True)
 @pytest.mark.parametrize(
     ("text", "stages"),
     [
-        ("`stages` of `Thing` must each start where the one before ends: stage 0 starts from", (C2R,)),
-        ("`stages` of `Thing` must each start where the one before ends: stage 1 starts from", (R2C, C2C)),
-        (f"but the field is then cut as {WIDE}.", (C2C, EXTEND, C2C)),
+        ("must each start from the blocks after the previous one; got stage 0, which starts from", (C2R,)),
+        ("must each start from the blocks after the previous one; got stage 1, which starts from", (R2C, C2C)),
+        (f"after {WIDE}.", (C2C, EXTEND, C2C)),
     ],
 )
 def test_stages_that_do_not_fit_are_refused(text, stages):
@@ -45,7 +45,7 @@ def test_stages_that_do_not_fit_are_refused(text, stages):
         Plan("Thing", BLOCKS, stages)
 
 
-def test_what_is_no_stage_is_refused(plain):
+def test_objects_that_are_not_stages_are_refused(plain):
     make, clear = plain._plan.plan.Plan, plain._plan.stage.Clear(BLOCKS)
     with pytest.raises(TypeError, match="`stages` of `Thing` must be stages; got 3 at 1"):
         make("Thing", BLOCKS, (clear, 3))
@@ -59,7 +59,7 @@ def test_the_scale_must_be_finite(scale):
         Plan("Thing", BLOCKS, (), scale)
 
 
-def test_plans_are_compared_by_all_that_they_are():
+def test_plans_are_compared_by_all_fields():
     plan = Plan("Thing", BLOCKS, (C2C,), 2.0)
     same = Plan("Thing", replace(BLOCKS), (replace(C2C),), 2.0)
     assert plan == same
@@ -74,11 +74,11 @@ def test_plans_are_compared_by_all_that_they_are():
 def test_one_plan_after_another():
     forward, back = Plan("F", BLOCKS, (R2C,), 2.0), Plan("B", HALF, (C2R,), 3.0)
     assert forward.then(back, "Both") == Plan("Both", BLOCKS, (R2C, C2R), 6.0)
-    with pytest.raises(ValueError, match="`stages` of `Twice` must each start where the one before ends: stage 1"):
+    with pytest.raises(ValueError, match=r"`stages` of `Twice` must each start from the blocks .*; got stage 1"):
         forward.then(forward, "Twice")
 
 
-def test_what_has_no_inverse():
+def test_plans_without_an_inverse():
     plan = Plan("Thing", BLOCKS, (C2C, EXTEND))
     assert not plan.is_invertible
     with pytest.raises(ValueError, match="`Thing` has no inverse, because `Extend` has none"):
@@ -90,14 +90,14 @@ def test_what_has_no_inverse():
 
 
 def test_dtypes():
-    """The input is cast to what the first stage that minds the dtype needs."""
+    """The input is cast to the dtype that the first stage with a required dtype needs."""
     complex_, real = Plan("C", BLOCKS, (Clear(BLOCKS), C2C)), Plan("R", BLOCKS, (Clear(BLOCKS), R2C, C2R))
     assert [complex_.input_dtype(np.dtype(d)) for d in ("float32", "int64", "complex128")] == [C64, C128, C128]
     assert [real.input_dtype(np.dtype(d)) for d in ("float32", "int64")] == [F32, F64]
     assert [complex_.result_dtype(C64), real.result_dtype(F32)] == [C64, F32]
     with pytest.raises(TypeError, match="`x` must be real"):
         real.input_dtype(C64)
-    # A transform that keeps numbers real leaves room for another one that needs complex numbers.
+    # A real-to-real transform may precede a transform that needs complex numbers.
     cosine = LocalTransform(BLOCKS, BLOCKS, (2,), RealToReal("dct", 2))
     mixed = Plan("Mixed", BLOCKS, (cosine, C2C))
     assert [mixed.input_dtype(np.dtype(d)) for d in ("float32", "int8", "complex64")] == [C64, C128, C64]
@@ -111,9 +111,10 @@ def test_dtypes():
 
 @pytest.mark.parametrize("dtype", [F64, C128])
 def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
-    # What was made real must not silently become complex again: its transpose would take complex numbers for real ones.
+    # A result that became real must not silently become complex again: the transpose would treat complex numbers as
+    # real ones.
     plan = Plan("Back", HALF, (C2R, C2C))
-    text = "`Back` cannot take complex128: its `LocalTransform` needs complex128, but the stages before it make float64"
+    text = "its stage `LocalTransform` needs complex128, but the stages before it return float64"
     with pytest.raises(TypeError, match=re.escape(text)):
         plan.input_dtype(dtype)
     with pytest.raises(TypeError, match="`x` must be real for a real transform"):
@@ -122,7 +123,7 @@ def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
 
 @dataclass(frozen=True)
 class Reverse(AbstractStage):
-    """Put each line of every block in reverse: a stage as another package would write it."""
+    """Reverse each line of every block: a stage as another package would define it."""
 
     before: Blocks
     result: str = "right"
@@ -140,7 +141,7 @@ class Reverse(AbstractStage):
 
 @dataclass(frozen=True)
 class Nothing(AbstractStage):
-    """A stage that nobody knows how to run."""
+    """A stage that no backend can run."""
 
     before: Blocks
 
@@ -156,11 +157,11 @@ def run(plan, x):
     return apply(Call(plan, make_mesh((2,)), dops.XLA()), jnp.asarray(x))
 
 
-def test_stages_of_others():
+def test_stages_of_other_packages():
     x = np.random.default_rng(0).standard_normal((4, 6, 6)) + 1j
     plan = Plan("Mirror", BLOCKS, (Reverse(BLOCKS), C2C), 2.0)
     np.testing.assert_allclose(run(plan, x), 2 * np.fft.fft(x[..., ::-1], axis=1), atol=1e-12)
-    with pytest.raises(TypeError, match="the stage `Nothing` is unknown to this backend, and must have a method `app"):
+    with pytest.raises(TypeError, match=r"the stage `Nothing` is unknown to this backend. Give it a method `apply"):
         run(Plan("Thing", BLOCKS, (Nothing(BLOCKS),)), x)
     for result, got in (("short", "complex128(2, 6, 5)"), ("real", "float64(2, 6, 6)")):
         text = f"the stage `Reverse` of `Mirror` must return a block complex128(2, 6, 6); got {got}."
@@ -171,7 +172,7 @@ def test_stages_of_others():
 
 
 def moves_from(blocks):
-    """The moves of one mesh axis to an undivided axis."""
+    """Return the moves of one mesh axis to a whole grid axis."""
     for giver in (axis for axis in range(blocks.ndim) if blocks.parts[axis] > 1):
         for taker in (axis for axis in range(blocks.ndim) if blocks.parts[axis] == 1):
             there = dict(zip((giver, taker), (taker, giver)))
@@ -183,7 +184,7 @@ def moves_from(blocks):
 
 
 def random_plan(draw):
-    """A chain of stages that fit, on a mesh of up to eight devices, and the dtype of its input."""
+    """Draw stages that fit together, on a mesh of up to eight devices, and the dtype of their input."""
     ndim = draw(st.sampled_from([3, 4, 2]))
     sizes = draw(st.sampled_from([(2,), (3,), (2, 2), (4, 2), (2, 2, 2)]).filter(lambda sizes: len(sizes) < ndim))
     names = ("c", "x", "y") if len(sizes) == 3 else ("x", "y")[: len(sizes)]
@@ -253,7 +254,7 @@ def test_random_plans(data):
             "itself": apply_to(plan, x),
             "transpose": apply_to(plan.transpose(), y),
             "conjugate": apply_to(plan.conjugate(), x),
-            # Linearised anywhere, the plan is itself; of a batch, each member by itself.
+            # The linearization of a plan is the plan itself, at any point. Members of a batch are independent.
             "jvp": jax.jvp(lambda x: apply_to(plan, x), (0 * x,), (x,))[1],
             "vjp": jax.vmap(lambda y: jax.vjp(lambda x: apply_to(plan, x), 0 * x[0])[1](y)[0])(y),
         }
@@ -273,14 +274,14 @@ def test_random_plans(data):
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12 * abs(matrix).max(initial=1), err_msg=name)
     if inverse is not None and not any(isinstance(stage, Resize) for stage in plan.stages):
-        # It undoes the plan on what the plan returns, which has no padding where the plan took it away.
+        # The inverse undoes the plan for results of the plan. They have no padding on axes where the plan removed it.
         np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=0, atol=1e-10 * abs(matrix).max(initial=1))
     assert plan.transpose().transpose() == plan
     assert plan.conjugate().conjugate() == plan
 
 
 def mixed_transform():
-    """Four axes in four bases, on two mesh axes that act as one and another one; at the end one of the two moves on."""
+    """A plan of four axes in four bases. Two mesh axes act as one, beside a third; at the end, one of the two moves."""
     shape = (4, 4, 4, 2)
     bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
     source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))
@@ -292,14 +293,14 @@ def mixed_transform():
 
 
 def test_all_derivatives_of_a_mixed_transform():
-    """The forms and the derivatives of second order, from one dense matrix."""
+    """Compare the derived plans, and derivatives up to second order, with one dense matrix."""
     plan, mesh = mixed_transform(), make_mesh((2, 2, 2))
     assert [stage.is_partial for stage in plan.stages if isinstance(stage, Move)].count(True) == 1
 
     def apply_to(plan, x):
         return apply(Call(plan, mesh, dops.XLA()), x)
 
-    def energy(x):  # of the transform of the square
+    def energy(x):  # the energy of the transform of the square
         return jnp.sum(jnp.abs(apply_to(plan, x * x)) ** 2) / 2
 
     @jax.jit
@@ -323,7 +324,7 @@ def test_all_derivatives_of_a_mixed_transform():
     u, v = (random_field(plan.source.shape, seed=seed) for seed in range(2))
     forms, derivatives = jax.tree.map(np.asarray, programs(x, y, u, v))
     matrix = as_matrix(apply_plan(plan, x))
-    # In real and imaginary parts, the adjoint is the transposed matrix; JAX's own pairing has no conjugation.
+    # For real and imaginary parts, the adjoint is the transposed matrix. JAX's pairing has no conjugation.
     expected = {
         "itself": matrix,
         "transpose": conjugated(matrix.T, F64, C128),
@@ -336,6 +337,7 @@ def test_all_derivatives_of_a_mixed_transform():
     expected |= dict.fromkeys(["jvp of grad", "vjp of grad", "grad of jvp"], curvature)
     expected |= {"grad": 2 * u * (normal @ u**2), "vjp of the transform": conjugated(matrix.T, F64, C128)[:, :2].T}
     found = {name: as_matrix(values) for name, values in forms.items()}
-    found["inverse"] = found["inverse"] @ matrix @ expected["inverse"]  # What the plan returns is inverted.
+    # The inverse is tested on results of the plan.
+    found["inverse"] = found["inverse"] @ matrix @ expected["inverse"]
     for name, values in (found | derivatives).items():
         assert_close(values.reshape(expected[name].shape), expected[name], 1e-11)

@@ -1,4 +1,4 @@
-"""Routes between exchanges: searched from either end, and plans of whole arrays."""
+"""Routes between exchanges, found from either end, and plans of whole arrays."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ SIZES = {"x": 2, "y": 4}
 
 
 def sent(legs, lengths, stored, is_complex) -> float:
-    """What each device sends on a route, exchange by exchange."""
+    """Return the amount that each device sends in each exchange of a route."""
     current, per_cell, total = list(lengths), 2 if is_complex else 1, 0.0
     blocks = lambda division: [math.prod(size for _, size in units) for units in division]
     cells = lambda division: per_cell * math.prod(-(-n // p) for n, p in zip(current, blocks(division)))
@@ -76,11 +76,12 @@ def test_axes_are_fitted_while_they_are_whole():
         "test", (FULL, POINTS), ((8, 4),) * 3, (("x", None), None), SIZES, scale=1.0, is_complex=True
     )
     assert [type(stage) for stage in crossed.stages] == [Move, LocalTransform, Move]
-    assert [stage.gathered for stage in crossed.stages[::2]] == [0, None]  # the second one reorders what is there
+    # The second move only changes the storage order.
+    assert [stage.gathered for stage in crossed.stages[::2]] == [0, None]
     assert crossed.target.names == (None, "x")
 
 
-def test_where_arrays_are_taken_to_lie():
+def test_default_shardings_of_arrays():
     assert default_entries((8, 8, 8), SIZES) == ("x", "y", None)
     assert default_entries((8, 8), SIZES) == ("x", "y")
     assert default_entries((3, 8, 8, 8), SIZES) == (None, "x", "y", None)
@@ -91,7 +92,7 @@ def test_where_arrays_are_taken_to_lie():
     assert undivided_axis((8, 6), (("x", "y"), None), SIZES) is None
 
 
-def test_a_route_has_an_end():
+def test_a_route_needs_a_start_or_an_end():
     with pytest.raises(ValueError, match=r"`start` or `end`"):
         find_route((8, 8), None, None, (FULL, FULL), (8, 8))
     with pytest.raises(NoRouteError, match="'x'"):

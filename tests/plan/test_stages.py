@@ -1,4 +1,4 @@
-"""Every stage alone, its transpose, conjugate and inverse, against matrices made with NumPy (`tests/dense.py`)."""
+"""Each stage with its transpose, conjugate and inverse, compared with matrices from NumPy (`tests/dense.py`)."""
 
 import functools
 import re
@@ -25,14 +25,14 @@ C128, F64 = np.dtype(np.complex128), np.dtype(np.float64)
 
 
 def cut(lengths, names, sizes, order=(), halo=()):
-    """`Blocks` of mesh axes `names` ("-" for none) in a mesh of `sizes`."""
+    """Return `Blocks` that mesh axes `names` ("-" for none) shard, on a mesh of `sizes`."""
     parts = {"-": 1, **dict(zip("cxy" if len(sizes) == 3 else "xy", sizes))}  # as `make_mesh` names them
     mesh_axes = tuple(None if name == "-" else name for name in names)
     return Blocks(lengths, tuple(parts[name] for name in names), mesh_axes, order, halo)
 
 
 def resize(blocks, lengths, half=(), nyquist=False):
-    """The `Resize` from a spectrum for `lengths` points to shorter ones, along the axes where these differ."""
+    """Return the `Resize` from a spectrum for `lengths` points to fewer points, along the axes that change."""
     axes = tuple(axis for axis, n in enumerate(lengths) if n != blocks.lengths[axis])
     bases = [Fourier(axis in half) for axis in range(blocks.ndim)]
     before, after = (
@@ -137,7 +137,7 @@ def four_axes():
 
 
 def moves_of_several_mesh_axes():
-    """Of two mesh axes that divide a grid axis as one: both go over, or the minor one, also to a divided axis."""
+    """Two mesh axes shard one grid axis. Both move, or only the minor one, to a whole axis or to a sharded one."""
     both = Blocks((4, 4, 2), (4, 2, 1), (("c", "x"), "y", None))
     part = replace(both, parts=(2, 4, 1), names=("c", ("y", "x"), None))
     long = replace(part, lengths=(2, 8, 1))
@@ -154,7 +154,7 @@ CASES = [(group, name) for group, (_, stages) in GROUPS.items() for name in stag
 
 
 def kinds_of(stage: AbstractStage):
-    """The dtypes of inputs and results: complex, unless the stage takes or makes real numbers."""
+    """Return the dtypes of input and result: complex, unless the stage takes or returns real numbers."""
     real = isinstance(stage, LocalTransform) and stage.transform.kind == "r2c"
     dtype = stage.input_dtype(F64 if real else C128)
     return dtype, stage.result_dtype(dtype)
@@ -167,7 +167,7 @@ def inverse_of(stage: AbstractStage):
 
 @functools.cache
 def results(group: str):
-    """What the stages of a group, and what follows from them, make of unit vectors: one compiled program."""
+    """Apply the stages of a group, and their derived stages, to unit vectors in one compiled program."""
     sizes, stages = GROUPS[group]
     mesh, programs, inputs = make_mesh(sizes), {}, {}
     for name, stage in stages.items():
@@ -205,13 +205,13 @@ def test_stage(group, name):
     inverse = found["inverse"]
     check(expected @ inverse @ expected, expected)
     check(inverse @ expected @ inverse, inverse)
-    # What the inverse undoes: Moves and Clears where there is no padding, transforms and scales everywhere.
+    # The inverse undoes transforms and scales always, and `Move` and `Clear` if there is no padding.
     if isinstance(stage, Move | Clear):
         check(inverse @ expected @ np.diag(true := true_subspace(stage.before, source)), np.diag(true))
     elif isinstance(stage, Resize):
         assert np.linalg.matrix_rank(expected) <= min(expected.shape)
     elif isinstance(stage, LocalTransform) and stage.transform.kind == "c2r":
-        check(expected @ inverse, np.eye(len(expected)))  # of a half spectrum, some imaginary parts do not count
+        check(expected @ inverse, np.eye(len(expected)))  # Some imaginary parts of a half spectrum are ignored.
     else:
         check(inverse @ expected, np.eye(len(inverse)))
 
@@ -254,22 +254,22 @@ def shorter(*runs, axis=2, length=3):
 
 
 MISFITS = {
-    "`Move` moves a field without halos": [
+    "`Move` must move a field without halos": [
         lambda: Move(BLOCKS, replace(BLOCKS, lengths=(4, 6, 6))),
         lambda: Move(WIDE, replace(WIDE, order=(2, 1, 0))),
     ],
-    "`Move` takes mesh axes from one grid axis to another": [
+    "`Move` must move mesh axes from one grid axis to another, in one exchange": [
         lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # other numbers of devices
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
-        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # two at once
+        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # two moves at once
         lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # nowhere
         lambda: Move(BLOCKS, cut((4, 6, 5), "-xy", (2, 2))),
     ],
-    "`LocalTransform` keeps how a field without halos is cut": [
+    "`LocalTransform` must keep the blocks and the storage order of a field without halos": [
         lambda: LocalTransform(BLOCKS, replace(BLOCKS, order=(2, 1, 0)), (2,), DFT("c2c", 1)),
         lambda: LocalTransform(WIDE, WIDE, (2,), DFT("c2c", 1)),
     ],
-    "`LocalTransform` maps lines along undivided axes only": [
+    "`LocalTransform` must transform whole axes only": [
         lambda: LocalTransform(BLOCKS, BLOCKS, (1, 2), DFT("c2c", 1)),
         lambda: LocalTransform(BLOCKS, replace(BLOCKS, lengths=(4, 4, 5)), (2,), DFT("c2c", 1)),
     ],
@@ -279,25 +279,25 @@ MISFITS = {
         lambda: LocalTransform(BLOCKS, BLOCKS, (3,), DFT("c2c", 1)),
         lambda: LocalTransform(BLOCKS, BLOCKS, (), DFT("c2c", 1)),
     ],
-    "`Extend` adds a halo to one axis": [
+    "`Extend` must only add a halo to one axis": [
         lambda: Extend(BLOCKS, WIDE, 1, True),
         lambda: Extend(WIDE, replace(WIDE, halo=((2, 2), (0, 0), (0, 0))), 0, True),
         lambda: Extend(WIDE, BLOCKS, 0, True),
     ],
     "`axes` of `Extend` must be different axes of the grid": [lambda: Extend(BLOCKS, BLOCKS, -1, True)],
-    "`Crop` drops halos and nothing else": [
+    "`Crop` must only remove halos": [
         lambda: Crop(WIDE, replace(BLOCKS, lengths=(4, 6, 4))),
         lambda: Crop(replace(WIDE, halo=((1, 1), (1, 1), (0, 0))), WIDE),
         lambda: Crop(BLOCKS, WIDE),
     ],
-    "`Clear` takes a field without halos": [lambda: Clear(WIDE)],
+    "`Clear` must get a field without halos": [lambda: Clear(WIDE)],
     "`factor` of `Scale` must be finite; got inf": [lambda: Scale(BLOCKS, float("inf"))],
-    "`Resize` changes the length of undivided axes only": [
+    "`Resize` must only change the lengths of whole axes": [
         lambda: shorter(RUN, axis=1, length=5),
         lambda: Resize(BLOCKS, replace(BLOCKS, lengths=(4, 6, 3)), (2,), ()),
         lambda: Resize(BLOCKS, replace(BLOCKS, lengths=(4, 5, 3)), (2,), ((RUN,),)),
     ],
-    "`runs` of `Resize` must lie within the 5 -> 3 coefficients along axis 2, overlap nowhere but as a whole": [
+    "`runs` of `Resize` must stay within the 5 -> 3 coefficients along axis 2, must not overlap in part": [
         lambda: shorter(Run(0, 0, 4)),
         lambda: shorter(Run(3, 0, 3)),
         lambda: shorter(Run(-1, 0, 3)),
@@ -310,13 +310,13 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("text", MISFITS)
-def test_a_stage_that_is_none_is_refused(text):
+def test_invalid_stages_are_refused(text):
     for make in MISFITS[text]:
         with pytest.raises(ValueError, match=re.escape(text)):
             make()
 
 
-def test_what_has_no_inverse():
+def test_stages_without_an_inverse():
     assert Scale(BLOCKS, 0.0).inverse() is None
     assert LocalTransform(BLOCKS, BLOCKS, (2,), DFT("c2c", 1), 0.0).inverse() is None
 
@@ -332,6 +332,6 @@ def test_what_has_no_inverse():
         ("`names` must have a mesh axis of its own for each axis of several parts", ((4, 6), (2, 2), ("x", "x"))),
     ],
 )
-def test_blocks_that_cannot_be_are_refused(text, fields):
+def test_invalid_blocks_are_refused(text, fields):
     with pytest.raises(ValueError, match=re.escape(text)):
         Blocks(*fields)

@@ -1,4 +1,4 @@
-"""Plans of transforms on grids of one to four axes, in mixed bases, against NumPy and SciPy."""
+"""Plans of transforms on grids of one to four axes, in mixed bases, compared with NumPy and SciPy."""
 
 import functools
 import re
@@ -36,13 +36,13 @@ def plan_for(sizes, shape, bases, kept=None, *, nyquist=False, axis_contiguous=F
 
 
 def stored_field(blocks, u, junk=0.0):
-    """A field as it is stored, with `junk` in its padding."""
+    """Return a field in storage order, with `junk` in its padding."""
     u = u.transpose(blocks.order)
     return np.pad(u, [(0, n - m) for n, m in zip(blocks.shape, u.shape)], constant_values=junk)
 
 
 def true_field(blocks, u):
-    """The field without its padding, which must be zero, its axes in the order of the grid."""
+    """Return the field without padding, in grid order. Assert that the padding is zero."""
     u = np.asarray(u)
     cells = tuple(map(slice, blocks.true_shape))
     assert np.count_nonzero(u) == np.count_nonzero(u[cells])
@@ -50,7 +50,7 @@ def true_field(blocks, u):
 
 
 def transformed(u, bases, kept):
-    """By SciPy, of one axis after the other: half spectra are parts of whole ones."""
+    """Transform one axis after the other with SciPy. Half spectra are cut from full ones."""
     for axis, (basis, k) in enumerate(zip(bases, kept)):
         n = u.shape[axis]
         if basis == P:
@@ -65,7 +65,7 @@ def transformed(u, bases, kept):
     return u
 
 
-# Sizes of the mesh, grid, bases, and for how many points coefficients are kept.
+# The sizes of the mesh and of the grid, the bases, and the numbers of points whose coefficients are kept.
 CASES = [
     ((1,), (6,), (H,), (5,)),
     ((4,), (5, 6), (F, F), None),
@@ -74,7 +74,7 @@ CASES = [
     ((2, 2), (3, 5, 4), (F, F, F), (2, 5, 3)),
     ((2, 2), (3, 5, 4), (F, F, H), None),
     ((2, 2), (3, 4, 4), (F, H, C), (3, 3, 2)),
-    ((1, 2), (3, 4, 4), (F, H, C), (2, 4, 4)),  # x and y are transformed at once
+    ((1, 2), (3, 4, 4), (F, H, C), (2, 4, 4)),  # One call transforms x and y.
     ((2, 1), (3, 4, 4), (F, C, H), None),
     ((1, 1), (3, 4, 5), (H, C, C), (3, 3, 5)),
     ((1, 4), (3, 4, 4), (C, F, C), None),
@@ -94,7 +94,7 @@ CASES = [
 def test_values(sizes, shape, bases, kept):
     plan = plan_for(sizes, shape, bases, kept, axis_contiguous=sum(shape) % 2 == 0)
     kept = kept or shape
-    if H not in bases or F not in bases[bases.index(H) :]:  # Else the axis that must come first is not the last one.
+    if H not in bases or F not in bases[bases.index(H) :]:  # Fourier axes after H need more exchanges.
         assert sum(isinstance(s, Move) and s.gathered is not None for s in plan.stages) == sum(n > 1 for n in sizes)
     dtype = np.float64 if H in bases or F not in bases else np.complex128
     assert plan.input_dtype(np.dtype(dtype)) == dtype
@@ -113,7 +113,7 @@ def test_values(sizes, shape, bases, kept):
 
 
 def test_axes_of_one_kind_are_transformed_at_once():
-    """The fewest calls of a transform, each of which ends with the axis that is halved."""
+    """Transforms need the fewest calls. The axis with the half spectrum is the last axis of its call."""
 
     def axes(sizes, bases):
         plan = plan_for(sizes, (4,) * len(bases), bases)
@@ -128,7 +128,7 @@ def test_axes_of_one_kind_are_transformed_at_once():
     assert axes((1, 1), (F, H, F)) == [((0, 2, 1), "r2c")]
     assert axes((1, 1), (C, C, C)) == [((0, 1, 2), "dct")]
     assert axes((2, 2), (F, F, F, H)) == [((2, 3), "r2c"), ((1,), "c2c"), ((0,), "c2c")]
-    for kept in (None, (4, 4, 3)):  # There is no Nyquist mode that stands for two, and so nothing to do before.
+    for kept in (None, (4, 4, 3)):  # No Nyquist mode represents two modes, so nothing must be done before.
         plans = [plan_for((1, 1), (4, 4, 4), (F, F, H), kept, nyquist=nyquist) for nyquist in (False, True)]
         assert plans[0] == plans[1]
 
@@ -157,14 +157,14 @@ def test_resampling_keeps_the_nyquist_mode(sizes, bases, old, new):
 
 @pytest.mark.parametrize("bases", [(H, H), (F, H, H), (H, C, H)])
 def test_only_one_half_spectrum(bases):
-    with pytest.raises(ValueError, match=r"`bases` must have at most one basis of real fields with complex coeff"):
+    with pytest.raises(ValueError, match=r"`bases` must have at most one basis with real fields and complex coeff"):
         plan_for((1,) * (len(bases) - 1), (4,) * len(bases), bases)
 
 
 @pytest.mark.parametrize("kept", [(4, 5), (0, 4), (-1, 2)])
-def test_what_is_kept_must_be_there(kept):
+def test_kept_must_be_within_the_points(kept):
     pencil = functools.partial(pencil_blocks, names=("x",), sizes=(2,))
-    text = f"`kept` must be from 1 to the points along each axis, (4, 4); got {kept}."
+    text = f"`kept` must be from 1 to the number of points of each axis, (4, 4); got {kept}."
     with pytest.raises(ValueError, match=re.escape(text)):
         transform_plan("Test", pencil(1, (4, 4)), pencil(0, (4, 4)), (F, F), kept)
 

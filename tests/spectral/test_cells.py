@@ -1,4 +1,4 @@
-"""Equations between walls by finite volumes: against matrices of NumPy, SciPy, and exact solutions."""
+"""Finite-volume equations between walls, compared with NumPy's matrices, SciPy, and exact solutions."""
 
 import decompops as dops
 import jax
@@ -17,7 +17,7 @@ NEUMANN, DIRICHLET, MIXED = ("neumann", "neumann"), ("dirichlet", "dirichlet"), 
 
 
 def matrix(cells: dops.Cells, walls, length: float) -> np.ndarray:
-    """The finite-volume Laplacian: the difference of the fluxes through the faces, over the width of the cell."""
+    """Return the finite-volume Laplacian: the difference of the fluxes through the faces, over the cell's width."""
     faces = length * np.array(cells.faces)
     n, centres = len(faces) - 1, (faces[1:] + faces[:-1]) / 2
     flux = np.zeros((n + 1, n))
@@ -38,7 +38,7 @@ def second_derivative(u: np.ndarray, axis: int, length: float) -> np.ndarray:
 
 
 def laplacian(u: np.ndarray, cells: dops.Cells, walls, lengths) -> np.ndarray:
-    """Of a field that is periodic along y and z."""
+    """Solve for a field that is periodic along y and z."""
     across = np.moveaxis(np.tensordot(matrix(cells, walls, lengths[0]), u, (1, -3)), 0, -3)
     along = second_derivative(u, -2, lengths[1]) + second_derivative(u, -1, lengths[2])
     return across + (along if np.iscomplexobj(u) else along.real)
@@ -54,7 +54,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "shape", "others", "walls"), CASES)
 def test_the_discrete_inverse(sizes, kind, shape, others, walls):
-    """Of a batch of random fields, with its transposes and its derivatives."""
+    """Check a batch of random fields, the transposes and the derivatives."""
     cells = dops.Cells.clustered(shape[0], 1.7)
     mesh, box = make_mesh(sizes, kind), dops.Box(LENGTHS)
     transform = dops.Transform(mesh, shape=shape, bases=(cells, *others), pad=True)
@@ -71,7 +71,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
         fields = poisson(f), helmholtz(shift)(g), poisson(v), poisson.T(v), poisson.H(v)
         return fields, jax.value_and_grad(loss, (0, 1))(shift, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # the mean of a right-hand side for which there is no solution
+    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean.
     with jax.set_mesh(mesh):
         g, *others = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_field)) = everything(shift, g, *others)
@@ -108,14 +108,14 @@ def test_only_the_transforms_communicate(kind):
 
 
 def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The functions of a basis at its points, one in each column, and their wavenumbers."""
+    """Return the functions of a basis at its points, one in each column, and their wavenumbers."""
     k = basis.wavenumbers(n)
     return {"dct": np.cos, "dst": np.sin}[basis.kind](np.outer(basis.points(n), k)), k
 
 
 @pytest.mark.parametrize("series", [(dops.Cosine(1), dops.Sine(3)), (dops.Sine(2), dops.Cosine(4))], ids=repr)
 def test_series_along_the_walls(series):
-    """Cosines and sines, some weighted at their ends; with a spectrum that is asked for in another order."""
+    """Cosines and sines, also with weighted ends and with another storage order of the spectrum."""
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
     transform = dops.Transform(make_mesh((2, 4)), **options)
@@ -134,7 +134,7 @@ def test_series_along_the_walls(series):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_scipy_solves_the_same_systems(dtype):
-    """Without modes along the other axis, in one dimension and in two, and inside a `shard_map`."""
+    """Grids of one and two axes without modes along another axis, also inside a `shard_map`."""
     cells = dops.Cells.clustered(64, 2.5)
     f = random_field((64, 6), dtype)
     for shape, bases in (((64,), (cells,)), ((64, 6), (cells, POINTS))):
@@ -156,13 +156,13 @@ def test_scipy_solves_the_same_systems(dtype):
 
 
 def exact(x, y):
-    """A function, its slope across and its Laplacian; periodic along y."""
+    """Return a function that is periodic along y, its slope across the channel and its Laplacian."""
     wave = np.cos(y)
     return np.exp(x) * wave + x**2, np.exp(x) * wave + 2 * x, 2 + 0 * x * y
 
 
 def errors(n: int) -> list[float]:
-    """Of both equations, between walls of all kinds, with values and slopes there that are not zero."""
+    """Both equations, between all kinds of walls, with nonzero values and slopes at the walls."""
     cells = dops.Cells.clustered(n, 2.0)
     transform = dops.Transform(make_mesh((2,)), shape=(n, 8), bases=(cells, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(8) / 8
@@ -255,7 +255,7 @@ def cells_of(package) -> dops.Cells:
         (
             lambda d: transform_of(d, cells_of(d), d.Fourier(), d.Fourier(), shape=(16, 8, 8)),
             ValueError,
-            r"`shape` must be 8 along the axis of Cells\(8 of widths .*\), and be given to the transform; got 16",
+            r"`shape` must be 8 along the axis of Cells\(8 of widths .*\); got 16. Pass `shape` to the transform",
         ),
         (
             lambda d: d.spectral.WallPoisson(transform_of(d, d.Fourier(), d.Fourier(), cells_of(d)), "neumann"),

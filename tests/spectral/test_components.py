@@ -1,4 +1,4 @@
-"""What a spectral operator says of its components is checked."""
+"""Operators check the components that spectral operators declare."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Derivatives and translations of fields whose exact ones are known, and the identities of vector calculus."""
+"""Derivatives and translations with known exact results, and the identities of vector calculus."""
 
 import decompops as dops
 import jax
@@ -16,12 +16,12 @@ ORDERS = [(0, 0, 0), (1, 0, 0), (0, 0, 1), (0, 2, 0), (1, 1, 0), (0, 0, 3), (1, 
 
 
 def angles(shape):
-    """The three coordinates, each from 0 to 2π across the box."""
+    """Return the three coordinates, each from 0 to 2π across the box."""
     return np.meshgrid(*[2 * np.pi * np.arange(n) / n for n in shape], indexing="ij")
 
 
 def wave(modes, shape, orders=(0, 0, 0), phases=(0.1, 0.7, -0.4), *, real=True):
-    """A product of one wave along each axis, differentiated by hand."""
+    """Return a product of one wave along each axis, differentiated by hand."""
     result = np.ones(shape)
     for m, angle, order, phase, length in zip(modes, angles(shape), orders, phases, LENGTHS):
         k = 2 * np.pi * m / length
@@ -45,7 +45,7 @@ def test_derivatives_of_any_order_are_exact(sizes, shape, real):
 
 @pytest.mark.parametrize(("axis", "real"), [(0, True), (1, False), (2, True)])
 def test_nyquist_modes_have_even_derivatives_only(axis, real):
-    """cos(n/2 x) is sampled as (-1)^i; sin(n/2 x) is sampled as zero, and so is every odd derivative of the former."""
+    """The samples of cos(n/2 x) are (-1)^i. Those of sin(n/2 x), and of odd derivatives of cos(n/2 x), are zero."""
     shape = (8, 6, 4)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     modes = [1, 1, 1]
@@ -74,7 +74,7 @@ def test_nyquist_modes_have_even_derivatives_only(axis, real):
 
 
 def test_the_identities_of_vector_calculus():
-    """For any field, Nyquist modes of even grids included; with batch axes and under `vmap`."""
+    """The identities hold for any field, also for Nyquist modes of even grids, with batch axes and under `vmap`."""
     shape = (8, 6, 5)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=True)
     dec = fft.decomposition
@@ -94,7 +94,7 @@ def test_the_identities_of_vector_calculus():
     scale = np.abs(grad_div).max()
     assert np.abs(curl_grad).max() < 1e-12 * scale
     assert np.abs(div_curl).max() < 1e-12 * scale
-    # Away from Nyquist modes ∇²v = ∇(∇·v) - ∇×(∇×v), and the Laplacian undoes Poisson's operator in all of them.
+    # ∇²v = ∇(∇·v) - ∇×(∇×v) holds except in Nyquist modes. The Laplacian inverts Poisson's operator in all modes.
     inner = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True, modes=(7, 5, 5))
     low = lambda v: np.asarray(inner.inverse(inner(v)))
     back = spectral.Laplacian(fft, BOX)
@@ -105,7 +105,7 @@ def test_the_identities_of_vector_calculus():
 
 @pytest.mark.parametrize(("shape", "real"), [((8, 6, 10), True), ((5, 9, 8), False)])
 def test_translations(shape, real):
-    """By whole cells, any symbol is right, Nyquist modes included; by part of a cell, all other modes are."""
+    """A translation by whole cells is exact in all modes, and by a part of a cell in all modes but Nyquist modes."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     u = random_field(shape, np.float64 if real else np.complex128)
     lengths, cells = (2.0, 1.0, 5.0), (1, -2, 3)

@@ -1,4 +1,4 @@
-"""Spectral operators on grids of one, two and four axes, on compound mesh axes, and with axes carried along."""
+"""Spectral operators on grids of one, two and four axes, on compound mesh axes, and with untransformed axes."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, 
 
 
 LENGTHS = (1.0, 2.0, 3.5, 0.7)
-# The shape, the mesh and its kind; options of the transform.
+# The shape, the mesh, the types of its axes, and the options of the transform.
 CASES = {
     "one": ((12,), (2,), "auto", {"axes": (), "real": True}),
     "two": ((9, 10), (8,), "auto", {"real": True, "pad": True}),
@@ -35,7 +35,7 @@ def case(name):
 
 
 def numpy_operators(fft):
-    """The operators in NumPy, of a scalar and a vector field, with full spectra."""
+    """Return the results of NumPy for a scalar and a vector field, with full spectra."""
     shape, ndim = fft.decomposition.shape, fft.decomposition.ndim
     axes = tuple(axis - ndim for axis in fft.transformed)
 
@@ -104,7 +104,7 @@ VECTORS = {"divergence", "leray", "curl"}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_operator_is_what_numpy_says(name):
+def test_every_operator_equals_numpy(name):
     with case(name) as fft:
         dec, dtype = fft.decomposition, np.float64 if fft.real else np.complex128
         u, v = random_field(dec.shape, dtype), random_field((dec.ndim, *dec.shape), dtype, seed=1)
@@ -130,7 +130,7 @@ def test_transposes_of_the_curl_in_two_dimensions():
 
 
 @pytest.mark.parametrize("name", ["one", "compound", "four", "carried"])
-def test_statistics_are_what_their_definitions_say(name):
+def test_statistics_equal_their_definitions(name):
     with case(name) as fft:
         dec = fft.decomposition
         box = dops.Box(LENGTHS[: dec.ndim])
@@ -192,7 +192,7 @@ def test_resampling_is_that_of_scipy(name, target):
         assert_close(resample.resampled.gather(jax.jit(resample)(fft.decomposition.shard(u))), expected)
 
 
-def test_what_does_not_go_with_the_grid_is_refused(plain):
+def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
     two, four = (plain.FFT(make_mesh((1,)), shape=shape, real=True) for shape in ((6, 6), (4, 4, 4, 4)))
     carried = plain.FFT3D(make_mesh((1,)), shape=(4, 6, 8), transformed=("x", "y"))
     for make, message in (
@@ -211,5 +211,5 @@ def test_what_does_not_go_with_the_grid_is_refused(plain):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             make(plain)
-    # Not of the axis that is carried along: its length makes no resonance.
+    # The length of an untransformed axis cannot cause a resonance.
     assert plain.spectral.Helmholtz(carried, -1.0, plain.Box((1.0, 1.0, 2 * np.pi))).shift == -1.0

@@ -1,4 +1,4 @@
-"""Filters against SciPy, and dealiasing against products on a grid fine enough to hold them."""
+"""Filters compared with SciPy, and dealiasing compared with products on a finer grid that resolves them."""
 
 import decompops as dops
 import equinox as eqx
@@ -13,7 +13,7 @@ from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 def test_gaussian_filter_is_that_of_scipy():
-    """Where the grid resolves the Gaussian: from 2.5 cells on its own alias is below rounding errors."""
+    """The grid resolves the Gaussian: for widths from 2.5 cells on, aliasing is below rounding errors."""
     shape, lengths, width = (24, 20, 16), (3.0, 2.0, 1.0), 0.32
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     u = random_field(shape)
@@ -26,7 +26,7 @@ def test_gaussian_filter_is_that_of_scipy():
 
 
 class PowerLaw(eqx.Module):
-    """A filter with a parameter, singular at the mean."""
+    """A filter with a parameter and a singularity at the mean."""
 
     exponent: jax.Array
 
@@ -55,15 +55,15 @@ def test_isotropic_filter_and_its_derivative_by_a_parameter():
 
 
 def coefficients(modes, seed):
-    """Random ones of the modes below `modes / 2`, by wavenumber, of a real field."""
+    """Return random coefficients of a real field, by wavenumber, for the modes below `modes / 2`."""
     rng = np.random.default_rng(seed)
     size = tuple(2 * ((m - 1) // 2) + 1 for m in modes)
     c = rng.standard_normal(size) + 1j * rng.standard_normal(size)
-    return c + np.conj(c[::-1, ::-1, ::-1])  # the mean lies in the middle
+    return c + np.conj(c[::-1, ::-1, ::-1])  # The mean is in the middle.
 
 
 def field(c, shape):
-    """The real field of these coefficients on a grid that has all their modes."""
+    """Return the real field with these coefficients on a grid that has all their modes."""
     full = np.zeros(shape, complex)
     signed = [np.arange(n) - n // 2 for n in c.shape]
     full[np.ix_(*signed)] = c
@@ -71,7 +71,7 @@ def field(c, shape):
 
 
 def exact_product(a, b, modes):
-    """The coefficients below `modes / 2` of the product, from a grid that holds all of its modes."""
+    """Return the coefficients below `modes / 2` of a product, from a grid that has all modes of the product."""
     shape = tuple(2 * n for n in a.shape)
     product = np.fft.fftn(field(a, shape) * field(b, shape), norm="forward")
     signed = [np.arange(2 * ((m - 1) // 2) + 1) - (m - 1) // 2 for m in modes]
@@ -79,7 +79,7 @@ def exact_product(a, b, modes):
 
 
 def centred(spectrum, modes):
-    """The coefficients below `modes / 2` of a half spectrum of `modes`, the mean in the middle."""
+    """Return the coefficients below `modes / 2` of a half spectrum of `modes`, with the mean in the middle."""
     full = np.fft.fftn(np.fft.irfftn(spectrum, modes, (0, 1, 2), norm="forward"), norm="forward")
     return full[np.ix_(*[np.arange(2 * ((m - 1) // 2) + 1) - (m - 1) // 2 for m in modes])]
 
@@ -88,7 +88,7 @@ def centred(spectrum, modes):
 def test_products_are_free_of_aliasing(sizes, shape):
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=True, norm="forward")
 
-    # 3/2: the modes of `fft`, on a finer grid.
+    # The 3/2 rule uses the modes of `fft` on a finer grid.
     padded = spectral.dealiased(fft, spectral.Pad(3 / 2))
     grid = padded.decomposition.shape
     assert all(3 * m <= 2 * n < 3 * m + 4 for m, n in zip(shape, grid))
@@ -99,7 +99,7 @@ def test_products_are_free_of_aliasing(sizes, shape):
     found = centred(padded.out_layout.gather(product), shape)
     assert_close(found, exact_product(a, b, shape), rtol=1e-13)
 
-    # 2/3: the grid of `fft`, and fewer modes.
+    # The 2/3 rule uses the grid of `fft` with fewer modes.
     cut = spectral.dealiased(fft)
     kept = cut.modes
     assert all(3 * ((m - 1) // 2) < n <= 3 * ((m + 1) // 2) for m, n in zip(kept, shape))

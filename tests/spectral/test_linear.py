@@ -1,4 +1,4 @@
-"""Systems solved by lineax, against the operator that inverts them mode by mode."""
+"""Systems solved by lineax, compared with the operator that inverts them mode by mode."""
 
 import builtins
 
@@ -40,7 +40,7 @@ def test_krylov_solvers_find_the_same_and_leave_it_divided(sizes, shape, solver,
 
 
 def test_on_explicit_axes_it_is_solved_inside_auto_axes():
-    """lineax does not know them: it compares types without their shardings."""
+    """lineax does not support them, because it compares types without shardings."""
     mesh, shape = make_mesh((2, 4), "explicit"), (8, 6, 10)
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
     dec = fft.decomposition
@@ -75,7 +75,7 @@ def test_structure_and_tags():
 
 
 def test_the_tags_are_true():
-    """Of the matrices themselves, on a grid small enough to write them out: odd and even, Nyquist modes included."""
+    """Check the matrices on small odd and even grids, with Nyquist modes."""
     shape, box = (2, 3, 4), dops.Box((1.0, 2.0, 3.0))
     fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True)
     some = {

@@ -1,4 +1,4 @@
-"""What all spectral operators have in common: any mesh, transposes, blocks, derivatives, communication."""
+"""Common properties of all spectral operators: meshes, transposes, blocks, derivatives and communication."""
 
 import contextlib
 import math
@@ -21,7 +21,7 @@ LENGTHS = (1.0, 2.0, 3.5)
 
 
 def waves(shape, lengths=LENGTHS, nyquist=True):
-    """The wavenumbers of the full spectrum, straight from their definition."""
+    """Return the wavenumbers of the full spectrum by their definition."""
     found = []
     for axis, (n, length) in enumerate(zip(shape, lengths)):
         modes = np.fft.fftfreq(n, 1 / n)
@@ -39,7 +39,7 @@ def smooth(k):
 
 
 def skewed(kx, ky, kz):
-    """A complex symbol of a real operator: its real part is even, its imaginary part odd."""
+    """Return a complex symbol of a real operator: its real part is even, and its imaginary part is odd."""
     return jax.lax.complex(1 + 0.01 * kx * ky + kz**2 * 0.01, 0.1 * kx - 0.2 * ky + 0 * kz)
 
 
@@ -67,7 +67,7 @@ VECTORS = ("divergence", "curl", "leray", "inverse curl")
 
 
 def references(u, v):
-    """The same operators in NumPy, with full spectra."""
+    """Return the results of the same operators in NumPy, with full spectra."""
     shape = u.shape[-3:]
     kx, ky, kz = waves(shape)
     square = kx**2 + ky**2 + kz**2
@@ -102,7 +102,7 @@ def references(u, v):
 
 
 def inputs(fft, *batch, seed=0):
-    """A scalar and a vector field, as NumPy arrays."""
+    """Return a scalar and a vector field as NumPy arrays."""
     dtype = np.float64 if fft.real else np.complex128
     shape = fft.decomposition.shape
     return random_field((*batch, *shape), dtype, seed), random_field((*batch, 3, *shape), dtype, seed + 1)
@@ -124,7 +124,7 @@ def apply_all(some, u, v):
         ((1, 1), "explicit", True, (4, 6, 5)),
     ],
 )
-def test_every_operator_is_what_numpy_says_on_every_mesh(sizes, kind, real, shape):
+def test_every_operator_equals_numpy_on_every_mesh(sizes, kind, real, shape):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
         fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real)
@@ -147,7 +147,7 @@ def test_every_operator_is_what_numpy_says_on_every_mesh(sizes, kind, real, shap
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_batches_and_vmap_over_groups_of_devices(kind):
-    """On a mesh ("c", "x", "y") nothing is communicated across "c", and results stay divided over it."""
+    """On a mesh ("c", "x", "y"), operators do not communicate along "c", and results stay sharded over "c"."""
     mesh, shape = make_mesh((2, 2, 2), kind), (4, 6, 5)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=shape, real=True)
@@ -166,7 +166,7 @@ def test_batches_and_vmap_over_groups_of_devices(kind):
 
 
 class Mixing(spectral.AbstractSpectralOperator):
-    """A user's own operator: vectors to vectors, with a matrix that is neither symmetric nor real."""
+    """A user's operator that maps vectors to vectors, with a matrix that is neither symmetric nor real."""
 
     fft: dops.FFT
     box: dops.Box = dops.Box(LENGTHS)
@@ -184,7 +184,7 @@ def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
-        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # of no symmetry
+        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # no symmetry
         cases = {
             "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
             "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
@@ -205,7 +205,7 @@ def test_transposes_by_dot_products(real, kind):
             assert operator.T.in_spec == operator.out_spec == P("x", "y", None)
 
 
-def test_blocks_inside_shard_map_are_those_of_the_global_call():
+def test_blocks_inside_shard_map_equal_those_of_the_global_call():
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
@@ -236,7 +236,7 @@ def test_blocks_inside_shard_map_are_those_of_the_global_call():
 @pytest.mark.parametrize(
     ("sizes", "axis_contiguous", "modes"), [((2, 4), True, None), ((2, 4), False, (4, 3, 7)), ((8, 1), True, None)]
 )
-def test_wavenumbers_and_multiplicity_inside_shard_map_are_those_of_the_block(sizes, axis_contiguous, modes):
+def test_wavenumbers_and_multiplicity_inside_shard_map_belong_to_the_block(sizes, axis_contiguous, modes):
     mesh = make_mesh(sizes)
     fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True, axis_contiguous=axis_contiguous, modes=modes)
     everything = lambda: (*fft.wavenumbers(box=dops.Box(LENGTHS)), fft.multiplicity())
@@ -271,7 +271,7 @@ def test_gradients_by_the_parameters_of_a_symbol():
         operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)), dops.Box(LENGTHS))
         loss = eqx.filter_jit(lambda operator, u: jnp.sum(jnp.sin(operator(u) + operator.T(2 * u))))
         g = eqx.filter_jit(eqx.filter_grad(loss))(operator, u)
-        assert len(jax.tree.leaves(g)) == 2  # the parameters, and neither wavenumbers nor lengths
+        assert len(jax.tree.leaves(g)) == 2  # Wavenumbers and lengths are not parameters.
         at = lambda w: loss(eqx.tree_at(lambda o: o.symbol, operator, Learned(jnp.array(w[:2]), jnp.array(w[2]))), u)
         for direction in np.eye(3):
             slope = finite_difference(at, np.array([0.1, 0.2, 0.3]), direction, 1e-6)
@@ -298,7 +298,7 @@ def test_gradients_by_the_lengths_of_the_box():
 
 
 def test_hessians_by_the_lengths_of_the_box():
-    """`jax.hessian` maps tangents over primal values that are not mapped."""
+    """`jax.hessian` batches tangents, but not the primal values."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
     loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)
@@ -331,7 +331,7 @@ def test_single_precision_stays_single():
     [((2, 4), 2, ("symbol", "gradient", "divergence", "leray")), ((8, 1), 1, ("symbol", "leray"))],
 )
 def test_one_batched_exchange_per_stage(sizes, count, names):
-    """As many all-to-alls as one transform forth and one back, also of three components, and nothing else."""
+    """An operator needs only the all-to-alls of a forward and an inverse transform, also for three components."""
     fft = dops.FFT3D(make_mesh(sizes), shape=(16, 16, 16), real=True)
     sent = {}
     for name in names:
@@ -346,7 +346,7 @@ def test_one_batched_exchange_per_stage(sizes, count, names):
 
 
 def test_a_field_is_transformed_once_for_many_parameters():
-    """`vmap` over the widths of a filter: what does not depend on them is not repeated."""
+    """`vmap` over the widths of a filter does not repeat work that is independent of the width."""
     fft = dops.FFT3D(make_mesh((8, 1)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
     apply = lambda width, x: spectral.GaussianFilter(fft, width)(x)

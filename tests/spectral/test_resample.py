@@ -1,4 +1,4 @@
-"""`Resample` against SciPy, its inverse and its transposes."""
+"""`Resample` compared with SciPy, its inverse and its transposes."""
 
 import contextlib
 
@@ -53,7 +53,7 @@ def test_resample_is_that_of_scipy(sizes, kind, real, old, new):
 
 
 def test_there_and_back():
-    """Through a finer grid nothing is lost, Nyquist modes included; through a coarser one, a second time nothing."""
+    """Resampling to a finer grid and back changes nothing, also in Nyquist modes. Coarsening twice equals once."""
     old = (8, 6, 9)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=old, pad=True, real=True)
     finer, coarser = spectral.Resample(fft, (10, 12, 9)), spectral.Resample(fft, (4, 5, 6))
@@ -68,10 +68,10 @@ def test_there_and_back():
 
 
 def test_it_communicates_the_fewest_modes():
-    """Of 16³ cells on 2x4 devices: each exchange as short as the grids on either side of it allow."""
+    """On 16³ cells and 2x4 devices, each exchange is as small as the two grids allow."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
-    blocks = {  # y becomes whole, x becomes whole, x is divided, y is divided
+    blocks = {  # y becomes whole, x becomes whole, x is sharded, y is sharded
         8: ((8, 4, 8), (8, 8, 2), (8, 4, 2), (4, 8, 2)),
         16: ((8, 4, 12), (8, 16, 3), (16, 8, 3), (8, 16, 3)),
         32: ((8, 4, 12), (8, 16, 3), (32, 8, 3), (16, 32, 3)),
@@ -79,7 +79,7 @@ def test_it_communicates_the_fewest_modes():
     for n, exchanged in blocks.items():
         found = collectives(jax.jit(spectral.Resample(fft, (n, n, n))).lower(x).compile().as_text())
         assert {c.kind for c in found} == {"all-to-all"}
-        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # what of a block goes to other devices
+        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # the part of a block that other devices receive
         expected = [int(8 * np.prod(block) * share) for block, share in zip(exchanged, shares)]
         assert sorted(c.bytes for c in found) == sorted(expected)
 

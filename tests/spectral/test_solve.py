@@ -1,4 +1,4 @@
-"""Solutions of Poisson's and Helmholtz' equations that are known, and the projection onto divergence-free fields."""
+"""Known solutions of Poisson's and Helmholtz' equations, and the projection onto divergence-free fields."""
 
 import decompops as dops
 import jax
@@ -25,7 +25,7 @@ def laplacian(u, lengths):
 @SETTINGS
 @given(shape=SHAPES, lengths=LENGTHS, real=st.booleans(), sizes=st.sampled_from([(2, 4), (8, 1), (3, 2)]))
 def test_manufactured_solutions(shape, lengths, real, sizes):
-    """A field, what the operator makes of it, and back."""
+    """Solving the equation for the right-hand side of a known field returns the field."""
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     dec = fft.decomposition
     u = random_field(shape, np.float64 if real else np.complex128)
@@ -41,7 +41,7 @@ def test_manufactured_solutions(shape, lengths, real, sizes):
 
 
 def test_helmholtz_equation_of_waves():
-    """`(∇² + κ²) u = -f`, whose symbol has both signs; and by its shift it differentiates as it should."""
+    """The symbol of `(∇² + κ²) u = -f` has both signs. The derivative with respect to the shift is also right."""
     shape, lengths, kappa = (9, 10, 11), (1.0, 2.0, 0.5), 10.0
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=True)
     u = random_field(shape)
@@ -69,12 +69,12 @@ def test_resonances_are_refused(plain, shift, lengths):
         plain.spectral.Helmholtz(fft, shift, plain.Box(lengths))
 
 
-def test_what_is_no_resonance_is_accepted():
+def test_shifts_without_resonance_are_accepted():
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
-    # No sum of three squares, near one, one of modes beyond the grid.
+    # 7 is not a sum of three squares, 1.001 is only close to one, and 51 is a sum only for modes beyond the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
-    assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # mode 4 is not kept
+    assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # Mode 4 is not kept.
 
 
 @pytest.mark.parametrize("shift", ["1", None, 1j, np.ones(3), jnp.ones((1, 1, 1))])
@@ -92,7 +92,7 @@ def test_a_traced_shift_is_one_number_too(plain):
 
 @pytest.mark.parametrize(("sizes", "shape", "real"), [((2, 4), (8, 6, 4), True), ((8, 1), (9, 5, 6), False)])
 def test_projection(sizes, shape, real):
-    """Random fields have Nyquist modes, where an even grid does."""
+    """Random fields on even grids have Nyquist modes."""
     box = dops.Box((1.0, 0.5, 3.0))
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     dec = fft.decomposition
@@ -111,6 +111,6 @@ def test_projection(sizes, shape, real):
     assert_close(kept, rotation, rtol=1e-12)
     np.testing.assert_allclose(p.mean((-3, -2, -1)), u.mean((-3, -2, -1)), rtol=1e-12)
     np.testing.assert_allclose(dropped, 0, atol=1e-12)
-    # What it drops is orthogonal to what it keeps, and is curl-free (a gradient).
+    # The removed part is orthogonal to the kept part, and curl-free (a gradient).
     assert abs(np.vdot(p, u - p)) < 1e-12 * np.vdot(u, u).real
     assert np.abs(u - p).max() > 0.1

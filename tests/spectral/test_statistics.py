@@ -1,4 +1,4 @@
-"""Random fields and spectra against NumPy, whatever the mesh; and what both say of many realisations."""
+"""Random fields and spectra compared with NumPy on any mesh, and statistics of many realizations."""
 
 import contextlib
 import itertools
@@ -27,7 +27,7 @@ def length_of_waves(shape, lengths):
 
 
 def histogram(u, lengths, edges):
-    """Mean k, mean power and number of modes of each shell, from the full complex spectrum."""
+    """Return the mean k, the mean power and the number of modes of each shell, from the full complex spectrum."""
     shape = u.shape[-3:]
     k = length_of_waves(shape, lengths)
     power = abs(np.fft.fftn(u, axes=AXES)) ** 2 * np.prod(lengths) / np.prod(shape) ** 2
@@ -50,7 +50,7 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
         fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, norm="ortho")
         u = random_field((2, 3, *shape), np.float64 if real else np.complex128)
         x = fft.decomposition.shard(u)
-        edges = np.array([0.5, 4.0, 7.0, 7.01, 9.5, 30.0])  # the third shell is empty
+        edges = np.array([0.5, 4.0, 7.0, 7.01, 9.5, 30.0])  # The third shell is empty.
         step = 2 * np.pi / 2
         whole = np.array([-1.0, 1e3])
 
@@ -62,7 +62,7 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
             assert_close(got, expected, rtol=1e-13)
         assert result.modes.dtype == result.k.dtype == result.power.dtype == np.float64
         assert not result.modes[2]
-        if kind == "explicit":  # batch axes stay divided as they are
+        if kind == "explicit":  # Batch axes keep their sharding.
             assert spec_of(result.power) == P("c", None, None)
             return
 
@@ -78,13 +78,13 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
         assert len(default.k) == len(centres)
         for got, expected in zip(default, histogram(u, LENGTHS, [*(centres - step / 2), centres[-1] + step / 2])):
             assert_close(got, expected, rtol=1e-13)
-        # Parseval: the integral over d³k / (2π)³, where each mode has the volume (2π)³ / V, is the mean of |u|².
+        # By Parseval's theorem, the integral over d³k / (2π)³ is the mean of |u|². Each mode has the volume (2π)³ / V.
         integral = everywhere.power * everywhere.modes / np.prod(LENGTHS)
         assert_close(integral[..., 0], np.mean(abs(u) ** 2, AXES), rtol=1e-13)
 
 
 def test_the_power_of_known_waves():
-    """`a cos(k·x)` has the power V a² / 4 in each of the modes ±k; derivatives are those of finite differences."""
+    """`a cos(k·x)` has the power V a² / 4 in each of the modes ±k. Derivatives equal finite differences."""
     shape, volume = (12, 8, 10), np.prod(LENGTHS)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     x, y, z = np.meshgrid(*[np.arange(n) * length / n for n, length in zip(shape, LENGTHS)], indexing="ij")
@@ -107,13 +107,13 @@ def test_the_power_of_known_waves():
     slope = run(noise, LENGTHS)[1]
     numeric = finite_difference(lambda u: run(u, LENGTHS)[3], noise, direction, 1e-4)
     assert float(slope) == pytest.approx(numeric, rel=1e-6)
-    at, along = np.array([1.01, 2.02, 1.53]), np.array([0.3, -0.5, 0.2])  # where no mode lies on an edge
+    at, along = np.array([1.01, 2.02, 1.53]), np.array([0.3, -0.5, 0.2])  # Here, no mode is on an edge.
     numeric = finite_difference(lambda lengths: run(noise, lengths)[3], at, along, 1e-6)
     assert np.dot(run(noise, at)[2], along) == pytest.approx(numeric, rel=1e-6)
 
 
 def test_shells_by_default():
-    """One for each multiple of the smallest wavenumber, whatever the rounding errors; axes of one cell do not count."""
+    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell do not count."""
     mesh = make_mesh((1, 1))
 
     def count(shape, lengths):
@@ -126,7 +126,7 @@ def test_shells_by_default():
 
 
 def test_noise_and_random_fields_are_the_same_on_every_mesh():
-    """Also next to a batch axis, on Explicit axes, called eagerly or not; and they are what their definition says."""
+    """Fields equal their definition, also with a batch axis, on Explicit axes, eagerly and under `jax.jit`."""
     shape = (9, 10, 11)
     key = jax.random.key(7)
     noises, fields = [], []
@@ -157,7 +157,7 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
 
 
 def test_noise_is_white():
-    """Five standard deviations of mean and variance; and no mode stands out, as it would if lines were correlated."""
+    """Mean and variance are within five standard deviations. Correlated lines would give some mode a large power."""
     shape = (16, 12, 20)
     dec = dops.Decomposition(make_mesh((2, 4)), shape=shape)
     make = jax.jit(lambda key: spectral.white_noise(dec, key))
@@ -167,7 +167,7 @@ def test_noise_is_white():
     assert abs(u.mean()) < 5 / np.sqrt(n)
     assert abs(u.var() - 1) < 5 * np.sqrt(2 / n)
     assert abs(np.mean(u * other)) < 5 / np.sqrt(n)
-    # Powers of modes are exponentially distributed: one of n exceeds log(n / p) with a probability below p.
+    # Powers of modes have an exponential distribution: one of n exceeds log(n / p) with a probability below p.
     assert (abs(np.fft.fftn(u)) ** 2 / n).max() < np.log(n / 1e-6)
     assert (
         jax.eval_shape(lambda key: spectral.white_noise(dec, key, dtype="float32"), jax.random.key(0)).dtype
@@ -176,7 +176,7 @@ def test_noise_is_white():
 
 
 class PowerLaw(eqx.Module):
-    """A power spectrum with parameters, zero beyond a cutoff."""
+    """A power spectrum with parameters, which is zero beyond a cutoff."""
 
     amplitude: jax.Array
     slope: jax.Array
@@ -186,7 +186,7 @@ class PowerLaw(eqx.Module):
 
 
 def test_the_spectrum_of_many_realisations():
-    """The mean of `power_spectrum` over R fields: in a shell of M modes, its variance is 2 mean(P²) / (M R)."""
+    """In a shell of M modes, the mean of `power_spectrum` over R fields has the variance 2 mean(P²) / (M R)."""
     shape, realisations = (8, 12, 10), 32
     mesh = make_mesh((2, 2, 2))
     with jax.set_mesh(mesh):
@@ -218,7 +218,8 @@ def test_the_spectrum_of_many_realisations():
             shell = power[(lower <= k) & (k < upper)]
             deviation = np.sqrt(2 * np.mean(shell**2) / (len(shell) * realisations))
             assert abs(np.mean(spectra.power[:, i]) - shell.mean()) < 5 * deviation
-        # The variance of the field is the integral of P; that of its estimate, by the same argument, 2 sum(P²) / R V².
+        # The variance of the field is the integral of P. By the same argument, its estimate has variance
+        # 2 sum(P²) / R V².
         volume = np.prod(LENGTHS)
         deviation = np.sqrt(2 * np.sum(power**2) / realisations) / volume
         assert abs(np.mean(squares) - power.sum() / volume) < 5 * deviation
@@ -226,7 +227,7 @@ def test_the_spectrum_of_many_realisations():
 
 
 def test_derivatives_of_random_fields():
-    """By the parameters of the spectrum, zero at the mean and beyond a cutoff, and by the lengths of the box."""
+    """Derivatives with respect to the spectrum's parameters and the box lengths, with a spectrum that has zeros."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), pad=True, real=True)
 
     def loss(law, lengths, dtype=None):
@@ -240,12 +241,12 @@ def test_derivatives_of_random_fields():
     for direction in np.eye(3):
         numeric = finite_difference(lambda p: run(p)[0], p, direction, 1e-6)
         assert np.dot(g, direction) == pytest.approx(numeric, rel=1e-6)
-    single = jax.eval_shape(lambda p: loss(*at(p), dtype="float32"), p)  # nor do traced lengths widen single precision
+    single = jax.eval_shape(lambda p: loss(*at(p), dtype="float32"), p)  # Traced lengths keep single precision.
     assert single.dtype == np.float32
 
 
 def test_mean_square():
-    """Also of some modes; those at the end of a halved axis that keeps all of its modes stand for themselves."""
+    """`mean_square` also holds for truncated spectra. Last modes of a full half spectrum represent only themselves."""
     shape, mesh = (5, 8, 6), make_mesh((2, 4))
     u = random_field((2, *shape))
     options = [
@@ -262,7 +263,7 @@ def test_mean_square():
         assert_close(results[whole][0], np.mean(u**2, AXES), rtol=1e-12)
     for got, back in results:
         assert_close(got, np.mean(abs(dec.gather(back)) ** 2, AXES), rtol=1e-12)
-    spectrum = jnp.asarray(np.fft.rfftn(u, axes=AXES))  # still to be padded
+    spectrum = jnp.asarray(np.fft.rfftn(u, axes=AXES))  # not yet padded
     assert_close(spectral.mean_square(ffts[0], spectrum), results[0][0], rtol=1e-12)
 
 

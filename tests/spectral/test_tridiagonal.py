@@ -1,4 +1,4 @@
-"""Tridiagonal systems against dense ones: values, derivatives, batches, and no communication."""
+"""Tridiagonal systems compared with dense ones: values, derivatives and batches, without communication."""
 
 import functools
 
@@ -14,7 +14,7 @@ from helpers import assert_close, make_mesh, put, random_field
 
 
 def coefficients(shape: tuple[int, ...], axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The diagonal differs everywhere, the others along the axis only."""
+    """Return coefficients: the diagonal varies along all axes, the off-diagonals only along the axis of the system."""
     line = [shape[axis] if i == axis % len(shape) else 1 for i in range(len(shape))]
     lower, upper = random_field(tuple(line), seed=1), random_field(tuple(line), seed=2)
     diagonal = 1 + np.abs(random_field(shape, seed=3)) + np.abs(lower) + np.abs(upper)
@@ -22,7 +22,7 @@ def coefficients(shape: tuple[int, ...], axis: int) -> tuple[np.ndarray, np.ndar
 
 
 def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
-    """By `numpy.linalg`, or `jax.numpy.linalg`."""
+    """Solve the system with `numpy.linalg` or `jax.numpy.linalg`."""
     n, lines = b.shape[axis], (lower, diagonal, upper)
     lines = [library.moveaxis(library.broadcast_to(values, b.shape), axis, -1)[..., None] for values in lines]
     matrix = sum(values * np.eye(n, k=k) for values, k in zip(lines, (-1, 0, 1))).astype(b.dtype)
@@ -31,7 +31,7 @@ def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
 
 
 def test_values():
-    """Real and complex, along each axis; and coefficients of fewer axes, or without the axis itself."""
+    """Real and complex systems along each axis, also with coefficients that have fewer axes or not the axis itself."""
     shape, cases = (2, 5, 3, 4), []
     for axis in (0, -3, -2, -1):
         few = (np.ones(()), 3 + np.abs(random_field((3, 4) if axis == 0 else (3, 1))), -np.ones(1))
@@ -46,7 +46,7 @@ def test_values():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_row_sums(axis):
-    """The same system in other terms. In single precision, errors do not grow with the condition number."""
+    """`row_sums` defines the same system. In single precision, errors then do not grow with the condition number."""
     widths = np.diff((1 + np.tanh(3 * np.linspace(-1, 1, 257)) / np.tanh(3)) / 2)
     own = -1 / (widths * np.roll(widths, 1)), np.zeros(256), -1 / (widths * np.roll(widths, -1))
     own[1][[0, 100]] = 1e5, 1e-3
@@ -60,7 +60,7 @@ def test_row_sums(axis):
 
 
 def test_derivatives():
-    """Of first and second order, in both modes, by the coefficients and the right-hand side; batches; transposes."""
+    """Derivatives up to second order in both modes, for coefficients and right-hand side; batches; transposes."""
     shape = (4, 3)
     arguments = (*coefficients(shape, 0), random_field(shape, np.complex128))
     directions = tuple(random_field(x.shape, x.dtype, seed=i) for i, x in enumerate(arguments, start=5))
@@ -91,7 +91,7 @@ def test_derivatives():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_nothing_is_communicated(kind):
-    """The other axes are sharded, or blocks of a `shard_map`: also in derivatives by what is sharded likewise."""
+    """The other axes may be sharded, also inside a `shard_map` and in derivatives."""
     mesh, shape = make_mesh((2, 4), kind), (2, 5, 4, 8)
     own, u = coefficients(shape[1:], 0), random_field(shape, np.complex128)
     solve = functools.partial(tridiagonal_solve, axis=-3)

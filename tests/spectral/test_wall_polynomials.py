@@ -1,4 +1,4 @@
-"""Equations between walls and derivatives in Chebyshev polynomials: `numpy.polynomial` and exact solutions."""
+"""Equations and derivatives in Chebyshev polynomials, compared with `numpy.polynomial` and exact solutions."""
 
 import itertools
 
@@ -21,7 +21,7 @@ LENGTHS = (2.0, 5.0, 3.0)
 
 
 def derivative(coefficients: np.ndarray, order: int, length: float) -> np.ndarray:
-    """Of lines of coefficients, along the first axis, with respect to x on an axis of that length."""
+    """Differentiate lines of coefficients along the first axis, with respect to x on an axis of this length."""
     found = chebyshev.chebder(coefficients, order, scl=-2 / length) if order else coefficients
     return np.pad(found, [(0, len(coefficients) - len(found)), *[(0, 0)] * (coefficients.ndim - 1)])
 
@@ -55,7 +55,7 @@ def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarra
 
 
 def exact(x, y):
-    """A function, its slope across and its Laplacian; periodic along y."""
+    """Return a function that is periodic along y, its slope across the channel and its Laplacian."""
     wave = np.cos(y)
     return (
         np.sin(6 * x + 1) * wave + np.cosh(x),
@@ -70,7 +70,7 @@ BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2
 
 @pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
 def test_known_solutions(n, dtype):
-    """All walls, with values and slopes there that are not zero; rounding errors do not grow with `n`."""
+    """All kinds of walls, with nonzero values and slopes at the walls. Rounding errors do not grow with `n`."""
     basis = dops.Chebyshev(2 if dtype == np.float32 else 1)
     transform = dops.Transform(make_mesh((1,)), shape=(n, 4), bases=(basis, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(4) / 4
@@ -89,7 +89,7 @@ def test_known_solutions(n, dtype):
 
     found, derived = jax.tree.map(np.array, everything(u.astype(dtype), f.astype(dtype)))
     weights = basis.weights(n)[:, None] / 4
-    found[-3] += np.sum(weights * (u - found[-3])).astype(dtype)  # Between Neumann walls a constant is free.
+    found[-3] += np.sum(weights * (u - found[-3])).astype(dtype)  # Neumann walls leave a constant free.
     bound = max(BOUNDS[n], 5e-6 if dtype == np.float32 else 0)
     for one in found:
         assert one.dtype == dtype
@@ -101,7 +101,7 @@ def test_known_solutions(n, dtype):
 @pytest.mark.parametrize(("basis", "n"), [(dops.Chebyshev(1), 10), (dops.Chebyshev(2), 10), (dops.Chebyshev(1), 3)])
 @pytest.mark.parametrize("walls", WALLS)
 def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
-    """In one dimension, of random fields, which polynomials do not resolve; and inside a `shard_map` in two."""
+    """Random fields, which polynomials do not resolve, in one dimension, and in two inside a `shard_map`."""
     length, given = 3.0, (0.7, -1.2)
     box = dops.Box(length)
     line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
@@ -138,7 +138,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "basis", "shape", "others", "walls"), CASES)
 def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
-    """A batch of random polynomials, with their values at the walls; and the transposes, and the derivatives."""
+    """A batch of random polynomials with their values at the walls, the transposes and the derivatives."""
     mesh, box, n, shift = make_mesh(sizes, kind), dops.Box(LENGTHS), shape[0], 0.7
     transform = dops.Transform(mesh, shape=shape, bases=(basis, *others), pad=True)
     layout = transform.in_layout
@@ -159,7 +159,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
         fields = poisson.solution(f, *given), helmholtz(shift, length).solution(g, *given), poisson(v)
         return (*fields, poisson.T(v), poisson.H(v)), jax.value_and_grad(loss, (0, 1, 2))(shift, length, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # the part of a right-hand side for which there is no solution
+    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this part.
     with jax.set_mesh(mesh):
         g, *rest = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_length, by_field)) = everything(shift, LENGTHS[0], g, *rest)
@@ -186,7 +186,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_only_the_transforms_communicate(kind):
-    """Nor does a derivative. Values at the walls are one more field to transform."""
+    """Derivatives need no more exchanges either. Values at the walls are one more field to transform."""
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
     operator = spectral.WallPoisson(transform, NEUMANN)
@@ -201,7 +201,7 @@ def test_only_the_transforms_communicate(kind):
 
 
 def test_the_part_without_solution_and_derivatives_at_zero():
-    """At a traced shift of zero the mean is zero as well, and nothing in padding is NaN."""
+    """At a traced shift of zero, the mean is zero too, and padding has no NaN."""
     transform = dops.Transform(make_mesh((2, 4)), shape=(9, 6, 7), bases=(dops.Chebyshev(2), FULL, HALF), pad=True)
     f, v = random_field((2, 9, 6, 7)), random_field((2, 9, 6, 7), seed=1)
     put, gather = transform.in_layout.shard, transform.in_layout.gather
@@ -225,7 +225,7 @@ def test_the_part_without_solution_and_derivatives_at_zero():
 
 @pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
 def test_transforms_that_keep_some_modes(basis):
-    """The solution is that on a grid of as many points as modes, for a right-hand side that has no others."""
+    """For a right-hand side without other modes, the solution equals the one on a grid with as many points as modes."""
     fine = dops.Transform(make_mesh((2,)), shape=(12, 12), bases=(basis, HALF))
     fine = spectral.dealiased(fine)
     kept = fine.modes[0]
@@ -247,7 +247,7 @@ def test_transforms_that_keep_some_modes(basis):
 
 @pytest.mark.parametrize("orders", [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 2, 1)])
 def test_derivatives(orders):
-    """Of any order, beside sines along another axis; with the transpose."""
+    """Derivatives of any order, with sines along another axis, and their transposes."""
     shape, basis = (9, 6, 7), dops.Chebyshev(1)
     bases = (basis, dops.Sine(2), FULL)
     transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=bases, pad=True)
@@ -267,7 +267,7 @@ def test_derivatives(orders):
 
 
 def test_vector_calculus():
-    """The gradient, the Laplacian, the divergence and the curl of waves with random polynomials across; transposes."""
+    """Vector calculus and its transposes, for waves times random polynomials across the channel."""
     shape, box = (9, 6, 7), dops.Box((2.0, 2 * np.pi, 2 * np.pi))
     transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=(dops.Chebyshev(2), FULL, FULL), pad=True)
     y, z = (2 * np.pi * np.arange(n) / n for n in shape[1:])
@@ -276,7 +276,7 @@ def test_vector_calculus():
     p, slope, bend = (
         np.moveaxis(values(derivative(coefficients, m, 2.0), s), -1, 0)[..., None, None] * wave for m in range(3)
     )
-    u, v, w = zip(slope, 2j * p, 3j * p)  # the derivatives of each component along x, y and z
+    u, v, w = zip(slope, 2j * p, 3j * p)  # the derivatives along x, y and z of each component
     expected = {
         spectral.Gradient: (p[0], np.stack(u)),
         spectral.Laplacian: (p[0], bend[0] - 13 * p[0]),

@@ -1,4 +1,4 @@
-"""Spectral operators between walls, against exact derivatives of cosines and sines."""
+"""Spectral operators between walls, compared with exact derivatives of cosines and sines."""
 
 import decompops as dops
 import jax
@@ -21,7 +21,7 @@ def wavenumber(basis, mode: int) -> float:
 
 
 def along(basis, mode: int, order: int, s: np.ndarray) -> np.ndarray:
-    """A derivative of one mode of a basis, at positions `s` on an axis of length one."""
+    """Return a derivative of one mode of a basis at positions `s` on an axis of length one."""
     phase = {dops.Fourier: 0.3, dops.Cosine: 0.0, dops.Sine: -np.pi / 2}[type(basis)]
     k = wavenumber(basis, mode)
     return k**order * np.cos(k * s + phase + order * np.pi / 2)
@@ -54,7 +54,7 @@ class Known:
         return sum(self.derivative(*orders) for orders in 2 * np.eye(3, dtype=int))
 
 
-# Each type of cosine and sine; along each axis; on grids that do not divide.
+# Each type of cosine and sine, along each axis, on grids that the mesh does not divide.
 CASES = [
     ((F, H, C(2)), (8, 8, 12), (2, 4), "auto"),
     ((C(1), F, H), (9, 8, 8), (2, 4), "explicit"),
@@ -96,10 +96,10 @@ def test_operators_are_exact(bases, shape, sizes, kind):
 
 @pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), CENTRED)
 def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
-    """A vector is a gradient plus a curl, whose divergence, curl and projection are known."""
+    """The divergence, curl and projection are known for the sum of a gradient and a curl."""
     fft = transform(bases, shape, sizes, kind)
     known, dec = Known(bases, shape), fft.decomposition
-    a, b = known.gradient, known.derivative(1, 1, 1)  # Of the second, slopes along all axes, the curl is a vector.
+    a, b = known.gradient, known.derivative(1, 1, 1)  # `b` has slopes along all axes, so its curl is a vector.
     solenoidal = np.stack([known.derivative(1, 2, 2), -2 * known.derivative(2, 1, 2), known.derivative(2, 2, 1)])
     assert b.shape == u_shape(a)
 
@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """For any right-hand side, where no mode is constant."""
+    """If no mode is constant, a solution exists for any right-hand side."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
@@ -159,7 +159,7 @@ def test_transposes_and_derivatives(bases):
     assert_close(dec.gather(second), dec.gather(jax.grad(energy)(dec.shard(direction))), 1e-10)
 
 
-def test_what_walls_do_not_allow_is_refused(plain):
+def test_operators_that_walls_do_not_allow_are_refused(plain):
     def fft(*bases):
         return plain.Transform(make_mesh((1, 1)), bases=bases, shape=(8, 8, 8))
 
@@ -177,4 +177,4 @@ def test_what_walls_do_not_allow_is_refused(plain):
     ):
         with pytest.raises(ValueError, match=message):
             make()
-    plain.spectral.Helmholtz(fft(f, h, plain.Sine(2)), 0.0)  # Dirichlet's walls leave no mode of zero.
+    plain.spectral.Helmholtz(fft(f, h, plain.Sine(2)), 0.0)  # Dirichlet walls leave no mode of zero.

@@ -1,4 +1,4 @@
-"""A rank ends, or is late. `mpiexec -n N python ends.py FAULT`"""
+"""Faults in which a rank ends or is late. Run `mpiexec -n N python ends.py FAULT`."""
 
 import ctypes
 import multiprocessing
@@ -119,7 +119,7 @@ def exits_at_once() -> None:
 
 
 def ends_one_of_two_meshes() -> None:
-    """A rank that ends has to leave both meshes before it waits for the others in either."""
+    """A rank that ends must leave both meshes before it waits for other ranks in one of them."""
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
     fft, field = waiting()
@@ -129,7 +129,7 @@ def ends_one_of_two_meshes() -> None:
 
 
 def does_not_initialize() -> None:
-    """Called before `initialize`."""
+    """The victim raises an exception before `initialize`, where the other ranks wait."""
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
@@ -144,7 +144,7 @@ def does_not_initialize() -> None:
 
 
 def stopped_for_a_while() -> None:
-    """Results are right, and the others have said for whom they wait."""
+    """The other ranks print which rank they wait for, and the results are right."""
     fft, field = waiting()
     expected = np.asarray(fft(field).addressable_data(0))
     if victim():
@@ -156,7 +156,7 @@ def stopped_for_a_while() -> None:
 
 
 def stopped_for_ever() -> None:
-    """By SIGSTOP, until the limit."""
+    """SIGSTOP stops the victim, and the other ranks wait until the limit."""
     fft, field = waiting()
     if victim():
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -178,7 +178,7 @@ def finalizes() -> None:
 
 
 def writes() -> None:
-    """Standard error passes everything on at once: of Python, of the system, of C, also half a line."""
+    """Standard error passes on all text at once: text of Python, of the system and of C, and also half a line."""
     library = ctypes.CDLL(None)
     stream = ctypes.c_void_p.in_dll(library, "stderr")
     texts = {
@@ -210,7 +210,7 @@ def in_child(queue=None) -> str:
 
 
 def forks() -> None:
-    """Forked children end without a word, by every way there is; what runs an operator there is an error."""
+    """Forked children end silently in every way. An operator in a forked child raises an error."""
     global MADE
     MADE = fft, field = waiting()
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -235,7 +235,7 @@ def forks() -> None:
 
 
 def ends_one_by_one() -> None:
-    """The last rank comes to the last operator when others, who do not need it, have ended."""
+    """The last rank calls the last operator when ranks that need no data from it have already ended."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())
     field = field_of(transpose)

@@ -1,6 +1,6 @@
-"""What every script of faults shares: one rank of a job, an operator, and a victim.
+"""The common part of the fault scripts: starts a rank of a job, and makes an operator.
 
-The victim is the last rank, or rank VICTIM. It prints when the fault happens.
+The victim of a fault is the last rank, or rank VICTIM. Ranks print the time at which the fault happens.
 """
 
 import os
@@ -19,10 +19,10 @@ SHAPE = (16, 16, 16)
 
 
 def run(functions: dict[str, Callable], **options) -> None:
-    """Run the function that is named on the command line; `options` are those of `MPI.initialize`."""
+    """Run the function that the command line names. `MPI.initialize` gets the `options`."""
     dops.MPI.initialize(**{"timeout": 1.0, "traces": "TRACES" in os.environ, **options})
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
     functions[sys.argv[1]]()
     print(f"{sys.argv[1]} ended", flush=True)
 
@@ -39,7 +39,7 @@ def happens() -> None:
 
 
 def field_of(operator, dtype=complex) -> jax.Array:
-    """A random field, made without XLA's collectives, which would wait for the other ranks themselves."""
+    """Make a random field without XLA's collectives, because these would wait for the other ranks."""
     layout = operator.plan(operator.decomposition.shape).source
     rng = np.random.default_rng(jax.process_index())
     block = jnp.asarray(rng.standard_normal(layout.block_shape), dtype)
@@ -54,7 +54,7 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
-    """An operator that has run before, and what to apply it to. The victim comes when the others are in it."""
+    """Return an operator that has run once, and its input. The victim returns after the other ranks wait in it."""
     fft = transform()
     field = field_of(fft)
     jax.block_until_ready(fft(field))

@@ -1,7 +1,7 @@
-"""Ranks do different things: an error on all of them, which can be caught.
+"""Faults in which ranks run different programs. All ranks raise an error, which can be caught.
 
-`mpiexec -n N python misfits.py different_programs` runs one misfit after the other, each with a communicator of its
-own, because after an error a mesh is not used any more.
+`mpiexec -n N python misfits.py different_programs` runs one misfit after the other. Each has its own communicator,
+because a mesh cannot be used after an error.
 """
 
 import time
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 def raises_everywhere(name: str, body, pattern: str) -> None:
     start = time.time()
-    for _ in range(2):  # the second time raises the same
+    for _ in range(2):  # The second call raises the same error.
         # JAX raises a `JaxRuntimeError` if the program has run before, else a `ValueError`.
         with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="(?s)" + pattern):
             jax.block_until_ready(body())
@@ -24,12 +24,12 @@ def raises_everywhere(name: str, body, pattern: str) -> None:
 
 
 def misfits(key) -> dict:
-    """What each does, and what the error says of both sides."""
+    """Return functions that make a misfit and the pattern of its error message, which describes both ranks."""
     other = victim()
     line = r"misfits\.py:\d+"
 
     def skipped():
-        """One of three identical calls is skipped by the victim."""
+        """The victim skips one of three identical calls."""
         fft = transform(key=key())
         u = field_of(fft)
 

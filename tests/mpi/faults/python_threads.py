@@ -1,4 +1,4 @@
-"""Several Python threads call operators. `mpiexec -n N python python_threads.py FAULT`"""
+"""Several Python threads call operators. Run `mpiexec -n N python python_threads.py FAULT`."""
 
 import threading
 import time
@@ -22,19 +22,19 @@ def run_in_threads(bodies: dict) -> dict:
     threads = [threading.Thread(target=run, args=item) for item in bodies.items()]
     for thread in threads if jax.process_index() % 2 else reversed(threads):
         thread.start()
-        time.sleep(0.3)  # the first calls come in another order on each rank
+        time.sleep(0.3)  # Even and odd ranks make their first calls in opposite order.
     for thread in threads:
         thread.join()
     return results
 
 
 def named_threads() -> None:
-    """A step and a diagnostic at the same time, each in a thread of its own: both are right."""
+    """A time step and a diagnostic run at the same time, each in its own thread. The results of both are right."""
     fft = transform()
     u = field_of(fft)
     step = jax.jit(lambda v: fft.inverse(fft(v) * jnp.exp(1j * jnp.arange(16.0))))
     power = jax.jit(lambda v: jnp.abs(fft(v)) ** 2)
-    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # no collective of XLA's own in between
+    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # This program has no collective of XLA.
     expected = {"step": u, "power": None, "main": None}
     for _ in range(20):
         expected["step"] = step(expected["step"])
@@ -82,7 +82,7 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """What is compiled ahead of time runs in any thread; two at a time are an error on all ranks."""
+    """JAX runs a function compiled ahead of time in any thread. Two threads at a time are an error on all ranks."""
     fft = transform()
     u = field_of(fft)
 
@@ -99,7 +99,7 @@ def threads_that_pass_for_one() -> None:
 def threads() -> None:
     named_threads()
     unnamed_threads()
-    threads_that_pass_for_one()  # the last, because after it the mesh is not used any more
+    threads_that_pass_for_one()  # This must be the last one, because the mesh cannot be used after it.
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Many calls of many operators, mixed at random: right to the end, in memory that does not grow.
+"""Many calls of several operators, mixed at random. All results are right, and the memory does not grow.
 
-`mpiexec -n N python stress.py mixed`, with CALLS (100000 by default).
+Run `mpiexec -n N python stress.py mixed`. The variable CALLS sets the number of calls (100000 by default).
 """
 
 import os
@@ -13,16 +13,13 @@ from jax import lax
 from job import field_of, run, transform
 
 
-PROGRAM = 200  # calls in one program
-
-
 def mixed() -> None:
-    """Programs of some hundred calls, in a random order that is the same on all ranks, and eager calls in between."""
+    """Run programs of up to 200 calls, mixed with eager calls, in a random order that is the same on all ranks."""
     fft = transform()
     halo = dops.HaloExchange(fft.decomposition, 1)
     rfft = fft.replace(real=True)
     u = field_of(fft)
-    # All three keep the size of a field, and mix its cells: what goes wrong once is seen at the end.
+    # All three operators keep the norm of a field and mix its cells, so that a single error stays visible to the end.
     turned = np.exp(1j * np.arange(16))
 
     def step(v):
@@ -54,7 +51,7 @@ def mixed() -> None:
 
 
 def check(u: jax.Array, results: dict) -> None:
-    """The results of every program, against the same steps in NumPy."""
+    """Compare the results of every program with the same steps in NumPy."""
     from mpi4py import MPI
 
     whole = np.concatenate(MPI.COMM_WORLD.allgather(np.asarray(u.addressable_data(0))), axis=0)
@@ -71,7 +68,7 @@ def check(u: jax.Array, results: dict) -> None:
 
 
 def copies(ranks: int) -> np.ndarray:
-    """How often each cell stands in the extended blocks: itself, and in the halos of width 1 around every block."""
+    """Return how often each cell occurs in all extended blocks, as a cell of its block or of a halo of width 1."""
     along = []
     for blocks in (ranks, 1, 1):
         count = np.ones(16)

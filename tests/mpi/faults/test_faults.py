@@ -1,4 +1,4 @@
-"""What follows when something goes wrong in a job under `mpiexec`: its output, its exit status, and the time it takes.
+"""Faults in a job under `mpiexec`: the output and the exit status of the job, and the time until it ends.
 
 `python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
+sys.path.insert(0, str(Path(__file__).parents[2]))  # Needed when this file runs as a script.
 
 import mpiexec
 
@@ -28,14 +28,18 @@ ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this 
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
 NOISE = r"fault at |\[Gloo\]|\w+ ended$"
-NAMED = r"decompops: rank \d"  # how the first line begins, but for these
-STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # as JAX prints it
+NAMED = r"decompops: rank \d"  # The first line of output begins like this, except after `NOISE`.
+STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before its stack trace.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A function of a script, and what is to be seen of it: `patterns`, not `absent`, and `first` at the beginning of
-    the output. `says`: for the table."""
+    """A fault, which function `name` of `script` causes, and the expected output.
+
+    - `what`, `says`: the fault and its effect, for the table.
+    - `patterns`, `absent`: patterns that the output must and must not contain.
+    - `first`: the pattern at the beginning of the output, if the job fails.
+    """
 
     script: str
     name: str
@@ -45,11 +49,11 @@ class Fault:
     absent: tuple[str, ...] = (STACK,)
     first: str = NAMED
     fails: bool = True
-    within: float = 60  # seconds from the fault to the end of the job: far more than on an idle machine
+    within: float = 60  # seconds from the fault to the end of the job; far more than an idle machine needs
     lines: int = 25
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
-    open_mpi: bool = False  # the patterns are those of Open MPI: MPICH kills without a word
+    open_mpi: bool = False  # The patterns are for Open MPI only, because MPICH kills ranks without output.
 
     @property
     def id(self) -> str:
@@ -133,7 +137,7 @@ FAULTS = [
     Fault("ends.py", "ends_one_of_two_meshes", "the same, by `sys.exit(3)`, with two meshes", WAITS, (WAITED, ENDED)),
     Fault(
         *("ends.py", "exits_at_once", "the same, by `os._exit(0)`", SPEAKS, (TERMINATED.format(0),)),
-        lines=30,  # of which Open MPI's banner has 24
+        lines=30,  # Open MPI's banner has 24 lines.
         open_mpi=True,
     ),
     Fault(
@@ -199,7 +203,7 @@ FAULTS = [
 
 
 def happen(fault: Fault) -> tuple[int, str, float]:
-    """Exit status, output, and seconds from the fault to the end of the job."""
+    """Return the exit status, the output, and the seconds from the fault to the end of the job."""
     start = time.time()
     limit = 60 + fault.within
     done = mpiexec.run(HERE / fault.script, fault.name, ranks=fault.ranks, limit=limit, **fault.variables)
@@ -225,7 +229,7 @@ def test_fault(fault):
 
 
 def table() -> None:
-    """What each fault leads to, and in what time, as measured here."""
+    """Print a table with the effect of each fault, and with the time and the lines of output measured here."""
     print("| what happens to a rank | what follows | seconds | lines |\n|---|---|---|---|")
     for fault in FAULTS:
         _, output, seconds = happen(fault)
