@@ -27,7 +27,8 @@ WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
 ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
-NOISE = r"fault at |\[Gloo\]|\w+ ended$"
+FAULT = r"fault at ([\d.]+)"  # printed by the victim (job.py)
+NOISE = r"$|\[Gloo\]|\w+ ended$"
 NAMED = r"decompops: rank \d"  # The first line of output begins like this, except after `NOISE`.
 STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before its stack trace.
 
