@@ -1,0 +1,19 @@
+"""The code of docs/long_runs.md."""
+
+from pages import blocks, check
+
+
+CHECK = """
+assert (flow.steps, len(flow.times)) == (100, 21)
+np.testing.assert_allclose([flow.t, flow.observed[0]], [2.0, 0.125], rtol=1e-6)
+assert (np.diff(flow.observed) < 0).all()
+for path in ("run/000020.h5", "velocity.zarr"):
+    np.testing.assert_allclose((io.read(path).arrays["velocity"] ** 2).sum(0).mean() / 2, flow.observed[-1], rtol=1e-5)
+last = io.read("decay/000002.zarr").arrays["velocity"]
+np.testing.assert_allclose(last, 0.9**3 * vortex, atol=1e-5)
+np.testing.assert_allclose(state["u"], u)
+"""
+
+
+def test_the_code(tmp_path):
+    check("".join(blocks("docs/long_runs.md")) + CHECK, folder=tmp_path)

@@ -1,0 +1,22 @@
+"""The Python code of the documentation, run as a reader would run it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(page: str) -> list[str]:
+    """The Python code blocks of a page, such as `"docs/fft.md"`, in their order."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def check(script: str, *, folder: Path | None = None) -> None:
+    """Run a script in a process of its own, where a warning is an error. `folder` is where the script runs."""
+    command = [sys.executable, "-W", "error", "-c", script + '\nprint("checked")\n']
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.endswith("checked\n")
