@@ -61,10 +61,12 @@ class Fault:
         return "-".join([self.name, *(f"{k}={v}" for k, v in self.variables.items()), f"{self.ranks}-ranks"])
 
 
-FOLLOWS = "it says why; the others say in which operator they waited, and why it is in vain; the job ends"
-SPEAKS = "the launcher ends the job; the others say in which operator they were"
-WAITS = "the others say for whom they wait, fail three seconds later, and the job ends"
-ALL = "an exception on all ranks, which names the operator, the line and what differs on both sides"
+FOLLOWS = (
+    "the rank prints its error; the others print in which operator they waited, and which rank gave up; the job ends"
+)
+SPEAKS = "the launcher ends the job; the others print in which operator they were"
+WAITS = "the others print which rank they wait for, and fail three seconds later; the job ends"
+ALL = "all ranks raise an exception that names the operator, the line and what differs on both sides"
 FAULTS = [
     Fault("ends.py", "raises", "a rank raises an exception", FOLLOWS, (OWN_ERROR, GAVE_UP)),
     Fault("ends.py", "raises", "the same, on four ranks", FOLLOWS, (OWN_ERROR, GAVE_UP), ranks=4),
@@ -88,7 +90,7 @@ FAULTS = [
     ),
     Fault(
         *("ends.py", "raises_on_all_ranks", "all ranks raise the same exception"),
-        "rank 0 prints its traceback, the others say nothing; the job ends",
+        "rank 0 prints its traceback; the others print nothing; the job ends",
         (r"^ValueError: everybody's error$",),
         absent=(STACK, r"(?s)Traceback.*Traceback"),
         lines=18,
@@ -99,7 +101,7 @@ FAULTS = [
             "ends.py",
             "is_killed",
             "rank 0, JAX's coordinator, is killed",
-            "JAX ends the others, which say where they were",
+            "JAX ends the others; they print in which operator they were",
         ),
         (BY_JAX,),
         variables={"VICTIM": "0"},
@@ -122,14 +124,14 @@ FAULTS = [
             "ends.py",
             "gets_sigterm_in_an_operator",
             "the same, inside an operator",
-            "it says in which; the launcher ends the job",
+            "the rank prints the operator; the launcher ends the job",
         ),
         (TERMINATED.format(1),),
         lines=10,
     ),
     Fault(
         *("ends.py", "crashes", "a rank crashes inside an operator"),
-        "it says in which; Open MPI prints its stack, and the launcher ends the job",
+        "the rank prints the operator; Open MPI prints its stack; the launcher ends the job",
         (rf"^decompops: rank 1 was terminated by SIGSEGV in {FFT}: compiled code has crashed; ",),
         lines=50,
     ),
@@ -142,8 +144,8 @@ FAULTS = [
         open_mpi=True,
     ),
     Fault(
-        *("ends.py", "does_not_initialize", "a rank does not come to `initialize()`"),
-        "the others say so after `timeout`, and raise after `limit` (300 s by default)",
+        *("ends.py", "does_not_initialize", "a rank does not call `initialize()`"),
+        "the others print so after `timeout`, and raise after `limit` (300 s by default)",
         (
             r"^decompops: rank 0 has waited 1 s in `initialize\(\)` for other ranks$",
             r"^decompops: rank 0: `initialize\(\)` must be called by all 2 ranks, and some have not come for 4 s; look",
@@ -154,17 +156,17 @@ FAULTS = [
     ),
     Fault(
         *("ends.py", "stopped_for_a_while", "a rank is late"),
-        "the others say for whom they wait, after `timeout` and whenever that time has doubled; results are right",
+        "the others print which rank they wait for, after `timeout` and whenever the wait has doubled; results are right",
         (WAITED, "^right$"),
         fails=False,
     ),
     Fault(
-        *("ends.py", "stopped_for_ever", "a rank is stopped for ever"),
-        "as above; after `limit` an exception on all others, and the job ends",
+        *("ends.py", "stopped_for_ever", "a rank is stopped forever"),
+        "as above; after `limit` all others raise an exception; the job ends",
         (WAITED, rf"^decompops: rank 0: {FFT}: gave up after \d+ s of waiting for rank 1; if it is only slow, pass"),
     ),
     Fault(
-        *("misfits.py", "different_programs", "ranks call different operators: shape, dtype, norm, order, mesh;"),
+        *("misfits.py", "different_programs", "ranks call different operators (shape, dtype, norm, order, mesh)"),
         ALL + " (after at most 5 s, or `timeout`)",
         tuple(f"^caught {name} after" for name in ("skipped", "reordered", "shape", "dtype", "norm", "order", "mesh")),
         fails=False,
@@ -174,22 +176,22 @@ FAULTS = [
         *(
             "python_threads.py",
             "threads",
-            "Python threads with names (`MPI.thread`); without; one program in two threads",
+            "Python threads with names (`MPI.thread`); without names; one program in two threads",
         ),
         "right results; an exception in each thread; an exception on all ranks",
         ("^right$", "^caught threads without names$", "^caught threads that pass for one$"),
         fails=False,
     ),
-    Fault("ends.py", "finalizes", "`MPI.Finalize()` at the end", "nothing", ("^finalized$",), fails=False),
+    Fault("ends.py", "finalizes", "`MPI.Finalize()` at the end", "nothing happens", ("^finalized$",), fails=False),
     Fault(
-        *("ends.py", "forks", "forked children, which end, raise, are terminated or call an operator"),
-        "nothing in the parent; the operator is an exception in the child",
+        *("ends.py", "forks", "forked children that end, raise, are terminated or call an operator"),
+        "nothing happens in the parent; the operator raises an exception in the child",
         ("^right$",),
         fails=False,
         lines=40,
     ),
     Fault(
-        *("ends.py", "ends_one_by_one", "ranks that are done end earlier than others", "they wait; results are right"),
+        *("ends.py", "ends_one_by_one", "some ranks finish earlier than others", "they wait; results are right"),
         ("^right$",),
         fails=False,
         ranks=4,
