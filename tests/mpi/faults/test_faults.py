@@ -156,7 +156,7 @@ FAULTS = [
     ),
     Fault(
         *("ends.py", "stopped_for_a_while", "a rank is late"),
-        "the others print which rank they wait for, after `timeout` and whenever the wait has doubled; results are right",
+        "the others print which rank they wait for: after `timeout`, and each time the wait doubles; results are right",
         (WAITED, "^right$"),
         fails=False,
     ),
