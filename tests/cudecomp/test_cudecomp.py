@@ -4,12 +4,11 @@ These tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import mock_kernels
 import mpiexec
 
 
@@ -21,16 +20,7 @@ pytestmark = mpiexec.MARKS
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory) -> Path:
     """Build the kernels over the mock, and return their folder."""
-    build = tmp_path_factory.mktemp("kernels")
-    options = ("-DDECOMPOPS_TESTS=ON", "-DDECOMPOPS_DUCC=OFF", f"-DPython_EXECUTABLE={sys.executable}")
-    target = "cudecomp_mock"
-    for command in (
-        ("cmake", "-S", HERE.parents[1] / "ffi", "-B", build, *options),
-        ("cmake", "--build", build, "--parallel", "2", "--target", target),
-    ):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert done.returncode == 0, done.stdout
-    return build / "mock"
+    return mock_kernels.build(tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.mark.parametrize(

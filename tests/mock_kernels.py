@@ -1,0 +1,20 @@
+"""Builds the kernels of `CuDecomp()` over a mock of cuDecomp (tests/cudecomp/mock) that moves host memory over MPI."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+SOURCES = Path(__file__).parents[1] / "ffi"
+
+
+def build(folder: Path) -> Path:
+    """Build the kernels in a folder, and return the folder of the library."""
+    options = ("-DDECOMPOPS_TESTS=ON", "-DDECOMPOPS_DUCC=OFF", f"-DPython_EXECUTABLE={sys.executable}")
+    for command in (
+        ("cmake", "-S", SOURCES, "-B", folder, *options),
+        ("cmake", "--build", folder, "--parallel", "2", "--target", "cudecomp_mock"),
+    ):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout
+    return folder / "mock"
