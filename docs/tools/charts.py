@@ -1,0 +1,194 @@
+"""Draw the charts in docs/charts from the tables of docs/benchmarks.md and docs/performance.md.
+
+python docs/tools/charts.py            # draw all charts
+python docs/tools/charts.py --check    # fail if a chart shows other numbers than its table
+
+Each chart contains its numbers as JSON, in the description of the SVG file. The check compares these numbers with the
+table, because the drawing itself changes with the version of matplotlib.
+"""
+
+import argparse
+import html
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+DOCS = Path(__file__).parents[1]
+CHARTS = DOCS / "charts"
+GREY = "#808080"  # readable on white and on black
+COLOURS = ("#4c90d0", "#e08a3c", "#4aa37c", "#c36bb0", "#b8a13a", "#d0605e")
+BELOW_1 = "time relative to the peer (below 1, decompops is faster)"
+
+Data = dict[str, dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of one table.
+
+    - `name`: the file in docs/charts, without `.svg`.
+    - `page`, `section`, `table`: the page, its heading, and the number of the table below this heading, from 0.
+    - `keys`: the number of columns, from the left, that name a row.
+    - `series`: the number of columns after them to draw; `None` for all columns.
+    - `label`: the label of the axis of numbers.
+    - `reference`: where a line is drawn; `None` for no line.
+    """
+
+    name: str
+    page: str
+    section: str
+    table: int = 0
+    keys: int = 1
+    series: int | None = None
+    label: str = BELOW_1
+    reference: float | None = 1.0
+
+
+NATIVE, XLA, MPI = (
+    "One process: `Native()`",
+    "Eight virtual devices on two CPU cores: `XLA()`",
+    "Two processes: `MPI()`",
+)
+CELLS = "Planes, batches and cosines beside mpi4py-fft"
+POISSON = "time relative to the periodic equation"
+ALL = (
+    Chart("native", "benchmarks", NATIVE, keys=2),
+    Chart("xla-256", "benchmarks", XLA, keys=3, series=3),
+    Chart("xla-192", "benchmarks", XLA, 1, keys=3, series=3),
+    Chart("xla-operators", "benchmarks", XLA, 2, label="time relative to jaxDecomp (below 1, decompops is faster)"),
+    Chart("mpi-messages", "benchmarks", MPI, keys=2, series=4),
+    Chart("mpi-shared-memory", "benchmarks", MPI, 1, keys=2),
+    Chart("mpi-dtfft", "benchmarks", MPI, 2, keys=2),
+    Chart("mpi-operators", "benchmarks", MPI, 4, keys=2),
+    Chart("mpi-alone", "benchmarks", MPI, 6, label="ms", reference=None),
+    Chart("mpi4py-fft", "benchmarks", CELLS),
+    Chart("solvers", "benchmarks", "Solvers", 1, keys=2, series=2, label="time relative to its FFTs, or to full FFTs"),
+    Chart("exponax", "benchmarks", "Solvers", 3),
+    Chart("walls", "benchmarks", "Between walls", 1, label=POISSON),
+    Chart("convection", "benchmarks", "Between walls", 2, label="time of a step relative to its transforms"),
+    Chart("dedalus", "benchmarks", "Between walls", 3, keys=2),
+    Chart("groups", "benchmarks", "Groups of devices", keys=2),
+    Chart("overlap", "performance", "Overlap", label="scratch, blocks", reference=None),
+    Chart("fft-libraries", "performance", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
+)
+
+
+def tables(text: str, section: str) -> list[list[list[str]]]:
+    """Return the tables of a section of a page: a list of rows for each table, without the line of dashes."""
+    (part,) = re.findall(rf"^#+ {re.escape(section)}\n(.*?)(?=^##? |^#+ |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"(?:^\|.*\n?)+", part, re.MULTILINE)
+    rows = [[[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()] for table in found]
+    return [[header, *body] for header, _, *body in rows]
+
+
+def numbers(cell: str) -> list[float]:
+    """Return the numbers of a cell such as `0.89 / 0.69`, `0.44, 0.45` or `0.08 to 0.1`."""
+    if not re.fullmatch(r"[\d.]+(?:(?: / |, |; | to )[\d.]+)*", cell):
+        return []  # The cell is empty or contains text.
+    return [float(number) for number in re.findall(r"[\d.]+", cell)]
+
+
+def read(chart: Chart, text: str) -> Data:
+    """Return the numbers of a chart: for each series, the numbers of each row."""
+    header, *body = tables(text, chart.section)[chart.table]
+    last = len(header) if chart.series is None else chart.keys + chart.series
+    data: Data = {_plain(name): {} for name in header[chart.keys : last]}
+    if len(data) < last - chart.keys:
+        raise ValueError(f"two columns have the same name: {header}")
+    first = ""
+    for row in body:
+        first = row[0] or first  # An empty cell repeats the cell above.
+        name = _plain(", ".join(filter(None, (first, *row[1 : chart.keys]))))
+        for series, cell in zip(data, row[chart.keys : last]):
+            if found := numbers(cell):
+                data[series][name] = found
+    return data
+
+
+def _plain(text: str) -> str:
+    return re.sub("[`¹]", "", text).strip() or "time"
+
+
+def draw(chart: Chart, data: Data) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(name for rows in data.values() for name in rows))
+    style = {"svg.hashsalt": chart.name, "svg.fonttype": "none", "font.size": 9}
+    style |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), GREY)
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(8, 1.3 + 0.1 * len(names) * (1 + len(data))), layout="constrained")
+        axes = figure.subplots()
+        for i, (series, rows) in enumerate(data.items()):
+            shift = 0.8 * ((i + 0.5) / len(data) - 0.5)
+            heights = [names.index(name) + shift for name in rows]
+            axes.plot(
+                [values[0] for values in rows.values()], heights, "o", color=COLOURS[i], markersize=4.5, label=series
+            )
+            # NaN separates the lines of the rows.
+            x = [number for values in rows.values() for number in (*values, math.nan)]
+            y = [height for values, height in zip(rows.values(), heights) for height in [height] * (len(values) + 1)]
+            axes.plot(x, y, "-|", color=COLOURS[i], linewidth=1.2, markersize=4.5)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(_few)
+        axes.set_xlabel(chart.label)
+        axes.grid(axis="x", which="both", color=GREY, alpha=0.2)
+        for y in range(1, len(names)):
+            axes.axhline(y - 0.5, color=GREY, alpha=0.2, linewidth=0.6)
+        if chart.reference is not None:
+            axes.axvline(chart.reference, color=GREY, linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        metadata = {"Date": None, "Creator": None, "Description": json.dumps(data, ensure_ascii=False)}
+        figure.savefig(_path(chart), transparent=True, metadata=metadata)
+
+
+def _few(value: float, position: int) -> str:
+    """Label only the ticks at 2 and 5 between powers of ten."""
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
+
+
+def _path(chart: Chart) -> Path:
+    return CHARTS / f"{chart.name}.svg"
+
+
+def drawn(svg: str) -> Data:
+    """Return the numbers in the description of a chart."""
+    (description,) = re.findall(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    return json.loads(html.unescape(description))
+
+
+def problems() -> list[str]:
+    """Return a line for each chart that is missing, unused, or shows other numbers than its table."""
+    names = {chart.name for chart in ALL}
+    found = [f"{path.name} belongs to no table" for path in CHARTS.glob("*.svg") if path.stem not in names]
+    for chart in ALL:
+        text = (DOCS / f"{chart.page}.md").read_text()
+        if not _path(chart).exists():
+            found.append(f"{chart.name}.svg is missing")
+        elif drawn(_path(chart).read_text()) != read(chart, text):
+            found.append(f"{chart.name}.svg shows other numbers than its table in docs/{chart.page}.md")
+        if not re.search(rf"!\[[^\]]+\]\(charts/{chart.name}\.svg\)", text):
+            found.append(f"docs/{chart.page}.md does not show {chart.name}.svg with an alternative text")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare the charts with the tables, and draw nothing")
+    if not parser.parse_args().check:
+        for chart in ALL:
+            draw(chart, read(chart, (DOCS / f"{chart.page}.md").read_text()))
+    if found := problems():
+        sys.exit("\n".join([*found, "Run `python docs/tools/charts.py`."]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The charts of docs/benchmarks.md and docs/performance.md show the numbers of their tables."""
+
+import runpy
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from pages import ROOT
+
+
+SCRIPT = ROOT / "docs/tools/charts.py"
+CHARTS = runpy.run_path(str(SCRIPT))
+PAGE = """
+## Another section
+
+| a | b |
+|---|---|
+| not | 7.0 |
+
+## One
+
+Text.
+
+| operator | mesh | `MPI()` | XLA¹ | scratch |
+|---|---|---|---|---|
+| forward¹ | 2×1 | 0.89 / 0.69 | 1.5, 1.25 | 3.0 |
+| | 1×2 | 0.08 to 0.1 | – | 4.0 |
+"""
+
+
+def test_the_charts_show_the_tables():
+    done = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_table_is_read():
+    chart = CHARTS["Chart"]("name", "page", "One", keys=2, series=2)
+    assert CHARTS["read"](chart, PAGE) == {
+        "MPI()": {"forward, 2×1": [0.89, 0.69], "forward, 1×2": [0.08, 0.1]},
+        "XLA": {"forward, 2×1": [1.5, 1.25]},
+    }
+    with pytest.raises(ValueError, match="two columns have the same name"):
+        CHARTS["read"](chart, PAGE.replace("XLA¹", "MPI()"))
+
+
+def test_a_changed_number_is_noticed(tmp_path):
+    """A copy of the pages, in which one number of a table differs."""
+    copy = tmp_path / "docs"
+    shutil.copytree(ROOT / "docs", copy)
+    page = copy / "benchmarks.md"
+    page.write_text(page.read_text().replace("| 0.89 / 0.69 |", "| 0.88 / 0.69 |"))
+    done = subprocess.run([sys.executable, copy / "tools/charts.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 1
+    message = "native.svg shows other numbers than its table in docs/benchmarks.md"
+    assert done.stderr.splitlines() == [message, "Run `python docs/tools/charts.py`."]
+
+
+def test_every_series_has_numbers():
+    for chart in CHARTS["ALL"]:
+        text = (ROOT / f"docs/{chart.page}.md").read_text()
+        assert all(CHARTS["read"](chart, text).values()), chart.name
