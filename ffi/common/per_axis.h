@@ -1,4 +1,4 @@
-// A few values, one for each axis: how many axes a grid has is known at run time.
+// Vectors of one value for each axis. The number of axes is known at run time.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace decompops {
 
-// The most axes that a grid may have. The build's record tells Python (ffi/CMakeLists.txt).
+// The largest number of axes of a grid. Python reads it from the record of the build (ffi/CMakeLists.txt).
 constexpr int kMaxAxes = 8;
 
-// A vector that lies where it is declared: the inner loops of the kernels allocate no memory. Besides the axes of a grid it
-// has room for one of batches.
+// A vector without allocated memory, for the inner loops of the kernels. It has room for the axes of a grid and for one
+// batch axis.
 template <class T>
 class PerAxis {
  public:

@@ -1,4 +1,4 @@
-// What to do with a block: the C++ side of `decompops/_plan/stage.py` and `decompops/_blocks.py`.
+// Plans: the C++ side of `decompops/_plan/stage.py` and `decompops/_blocks.py`.
 
 #pragma once
 
@@ -14,14 +14,14 @@ namespace decompops {
 
 using Index = std::int64_t;
 
-// Whatever goes wrong, in words for the user. Caught where XLA calls us; nothing is thrown beyond.
+// An error with a message for the user. The functions that XLA calls catch it.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
-// How a field is divided over devices and stored.
+// How a field is sharded over devices and stored.
 struct Blocks {
   PerAxis<Index> lengths, parts;
   PerAxis<int> mesh_axis;  // which mesh axis divides a grid axis; -1: none
@@ -35,7 +35,7 @@ struct Blocks {
   Index valid(int axis, Index part) const;
 };
 
-// What becomes of each line along an axis: a Fourier transform, unnormalised.
+// The transform of each line along an axis: a Fourier transform, unnormalised.
 struct Transform {
   enum class Kind { c2c, r2c, c2r };  // `c2r` is the last one
   Kind kind;
@@ -44,16 +44,16 @@ struct Transform {
 };
 
 struct Stage {
-  // Between `pieces` and `joined` stand moves, transforms and clears that are carried out piece by piece, the pieces
-  // independent of each other.
+  // The stages between `pieces` and `joined` are moves, transforms and clears. They are carried out piece by piece, and
+  // the pieces are independent of each other.
   enum class Kind { move, fourier, extend, crop, clear, pieces, joined };  // `joined` is the last one
   Kind kind;
   Blocks before, after;
   bool transposed, periodic;
-  int axis;               // of an extension; along which blocks are cut into pieces, -1 for batches
-  std::vector<int> axes;  // of a transform; the last is the one that is halved
+  int axis;               // of an extension; of a cut into pieces, where -1 stands for the batch
+  std::vector<int> axes;  // of a transform; a half spectrum is halved along the last one
   Transform transform;
-  Index count = 0;  // of pieces; fewer where there are not as many cells
+  Index count = 0;  // of pieces; fewer if an axis has fewer cells
 };
 
 struct Plan {
@@ -62,21 +62,21 @@ struct Plan {
   double scale;
   std::vector<Index> mesh;  // the sizes of its axes
   std::vector<int> ranks;   // in the order of the mesh
-  std::string label;        // what the user calls it, with its shape and dtype, and from where it is called
-  std::string details;      // what else tells it from other operators, in words
+  std::string label;        // the operator's name, its shape and dtype, and the line that calls it
+  std::string details;      // other properties that distinguish it, for error messages
   std::string thread;       // the name of the Python thread that runs it
 
-  // Equal on ranks that do the same, and on no others (to the strength of a 64-bit hash).
+  // Equal on ranks with the same plan, and different otherwise (with the certainty of a 64-bit hash).
   std::uint64_t fingerprint() const;
-  std::vector<std::int64_t> numbers;  // as they came from Python: what the fingerprint is of
+  std::vector<std::int64_t> numbers;  // as Python sent them; the fingerprint is their hash
 };
 
 // The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
 constexpr std::int64_t kFormat = 6;
 
-// Decodes what `decompops/_backend/encode.py` encodes: the format, the number of grid axes, how the field is cut, then
-// each stage with how the field is cut after it. Throws where a number has no meaning here. `mesh_axes` is how many axes
-// the mesh has.
+// Decodes a plan that `decompops/_backend/encode.py` encodes: the format, the number of grid axes, the layout of the
+// field, then each stage with the layout after it. Throws if a number has no meaning here. `mesh_axes` is the number of
+// axes of the mesh.
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes);
 
 std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed);

@@ -1,5 +1,5 @@
-// What Python calls through ctypes. No C++ exception leaves these functions: they return 0, or -1 after keeping the error's
-// text. A library includes this file once.
+// The functions that Python calls through ctypes. No C++ exception leaves these functions: they return 0, or they keep
+// the text of the error and return -1. A library includes this file once.
 
 #pragma once
 

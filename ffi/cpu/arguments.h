@@ -1,4 +1,4 @@
-// What the handlers of all backends get from XLA.
+// The arguments that the handlers of all backends get from XLA.
 
 #pragma once
 
@@ -34,7 +34,7 @@ inline Index element_of(const xla::ffi::AnyBuffer& buffer) {
   return buffer.element_count() == 0 ? 0 : static_cast<Index>(buffer.size_bytes() / buffer.element_count());
 }
 
-// How many grids of `ndim` axes a block has in its leading axes.
+// The number of grids of `ndim` axes in a block, from its leading axes.
 inline Index batch_of(const xla::ffi::AnyBuffer& block, int ndim) {
   Index batch = 1;
   const auto shape = block.dimensions();

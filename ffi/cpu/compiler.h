@@ -1,4 +1,4 @@
-// How plans are compiled: stage by stage, with what a block is after each.
+// The compiler of plans: it goes stage by stage, and knows the state of the block after each stage.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace decompops {
 
-// What a block is after the stages that have been compiled.
+// The state of a block after the compiled stages.
 struct State {
   Field current_;
-  PerAxis<int> order_;          // what it is mostly stored in; the same on all ranks
+  PerAxis<int> order_;          // the storage order of most pieces; the same on all ranks
   Index element_;               // the bytes of a cell
-  std::vector<Lines> pending_;  // transforms, collected until it is known where their results go
+  std::vector<Lines> pending_;  // transforms, collected until the place of their results is known
   bool scaled_ = false;
   int gathered_ = -1;
 };
@@ -35,7 +35,7 @@ class Compiler : private State {
   struct Buffers {
     Buffer send, receive, stay;
   };
-  // An exchange. Cells are written to `out` before it, and found in `in` after it.
+  // An exchange. Cells are written to `out` before it, and are in `in` after it.
   struct Handed {
     Field out, in;
     Exchange exchange;
@@ -102,15 +102,15 @@ class Compiler : private State {
   Index real_bytes_;
   int ndim_;
   Place place_;
-  std::array<Index, kBuffers> used_{};  // the bytes of buffers in which messages lie already
+  std::array<Index, kBuffers> used_{};  // the bytes of buffers that already hold messages
   Program program_;
 
   // Of the pieces that are being compiled.
   int slot_ = 0;  // 1 and 2 in turns; 0 for a whole block
   Cut cut_;
-  Buffer last_received_ = kReceive;  // where what arrives last stays until all pieces have
+  Buffer last_received_ = kReceive;  // holds the last received cells until all pieces have arrived
   Field joined_;                     // the results of all pieces
-  std::vector<Handed> handed_;       // the first exchange of each piece, if what leaves is written before
+  std::vector<Handed> handed_;       // the first exchange of each piece, if its cells are written before
 };
 
 }  // namespace decompops

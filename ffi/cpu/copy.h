@@ -10,14 +10,14 @@ namespace decompops {
 
 using Strides = PerAxis<Index>;
 
-// What sums are made of.
+// The types of numbers that sums can add.
 enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 
-// Larger results do not stay in the cache until they are read again.
+// Results of more bytes do not stay in the cache until they are read again.
 constexpr Index kStreamBytes = Index{1} << 22;
 
-// How memory is used around a copy. `stream`: what is written is not read again soon, and goes past the cache.
-// `ahead`: what follows in the source is needed next, and is fetched into the cache meanwhile.
+// How memory is used around a copy. `stream`: the result is not read again soon, so it bypasses the cache.
+// `ahead`: the next cells of the source are needed soon, so they are fetched into the cache meanwhile.
 enum class Access { plain, stream, ahead };
 
 // A factor for real or complex numbers of this precision.
@@ -29,7 +29,7 @@ struct Scale {
 // Copies `counts` cells of `element` bytes (1, 2, 4, 8 or 16). Strides are in elements.
 void copy(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,
           const Strides& counts, Index element, Access access = Access::plain, const Scale& scale = {});
-// To be called after copies with `Access::stream`, before others may read.
+// Call this after copies with `Access::stream`, before other threads or ranks read the result.
 void finish_streams();
 void zero(std::byte* to, Strides to_stride, const Strides& counts, Index element);
 void add(std::byte* to, const Strides& to_stride, const std::byte* from, const Strides& from_stride,

@@ -1,4 +1,4 @@
-// What travels between the ranks of a mesh.
+// The messages between the ranks of a mesh.
 
 #pragma once
 
@@ -12,7 +12,8 @@ struct Message {
   Piece piece;
 };
 
-// Cells travel in `order` of grid axes, the last one fastest, whatever their strides on either side. Flat pieces need none.
+// A message has its cells in `order` of grid axes, the last one fastest, whatever the strides of sender and receiver
+// are. Flat pieces need no order.
 struct Exchange {
   std::vector<Message> sends, receives;
   Index element;

@@ -28,11 +28,11 @@ struct LinesOfTile {
 class AbstractFft {
  public:
   virtual ~AbstractFft() = default;
-  // Transforms lines that are aligned as those were that it was made for. `c2r` may change its input.
+  // Transforms lines with the same alignment as the lines for which it was made. `c2r` may change its input.
   virtual void run(std::byte* from, std::byte* to) const = 0;
 };
 
-// How long FFTW looks for a fast plan.
+// How long FFTW searches for a fast plan.
 enum class Planning { estimate, measure, patient, exhaustive };
 
 // A transform from `input` to `output`, which may be overwritten while it is planned. `Real` is float or double.

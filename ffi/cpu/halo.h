@@ -1,4 +1,4 @@
-// Which layers of a block go to whom: the C++ side of the rule in docs/design.md, "Halos as a rule about cells".
+// Which layers of a block go to which rank: the C++ side of the rule in docs/design.md, "Halos as a rule about cells".
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace decompops {
 
-// The exchange for one `Extend` stage or its transpose. `arrived` has all cells that the result is made of: those that
-// were here already first, and what comes from others lies in `receiving`.
+// The exchange for one `Extend` stage or its transpose. `arrived` has all cells of the result: first the cells that
+// this rank had already. The cells from other ranks are in `receiving`.
 struct Halo {
   Field outgoing, arrived;
   Exchange exchange;

@@ -22,8 +22,8 @@ struct Lines {
 };
 
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them
-// and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `between`, if there
-// is one, is called before each tile.
+// and writes them to `to`. `real_bytes` is 4 or 8: single or double precision. `between`, if given, is
+// called before each tile.
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
                      Index real_bytes, Planning planning, const Memory& memory,
                      const std::function<void()>& between = {});

@@ -1,4 +1,4 @@
-// How messages become memory, between blocks that the same memory holds.
+// Replaces messages by memory, between blocks in the same memory.
 
 #pragma once
 
@@ -16,15 +16,16 @@ struct Sections {
   std::vector<Exchange> exchanges;
 };
 
-// Whether what a rank packs for `send` may be written to where `receive` finds it, while the receiver carries out the steps
-// `beside`: it must not read that buffer meanwhile.
+// Whether a rank may write the cells of `send` directly to the memory that `receive` reads, while the receiver carries
+// out the steps `beside`. The receiver must not read that buffer meanwhile.
 bool may_redirect(const Message& send, const Message& receive, const std::vector<Step>& beside);
 
-// Has `steps` write what they pack for `send` to the memory of `owner` (`Piece`) that `receive` describes. Several boxes may be
-// packed for a flat message, and lie in the same way where it is received. Else the message is a box itself.
+// Changes `steps` so that they write the cells of `send` to the memory of `owner` (`Piece`) that `receive` describes. A
+// flat message may consist of several boxes, which are arranged in the same way at the receiver. Another message is one
+// box.
 void redirect(std::vector<Step>& steps, const Message& send, const Message& receive, int owner, Index element);
 
-// The message in `messages` that is number `number` of those from or to `peer`.
+// Message number `number` of the messages in `messages` from or to `peer`.
 const Message& matching(const std::vector<Message>& messages, int peer, int number);
 
 inline Index bytes_of(const Message& message, Index element) { return message.piece.region.volume() * element; }

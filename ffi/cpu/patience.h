@@ -1,4 +1,4 @@
-// How long a rank waits for others before it says so, and before it gives up.
+// How long a rank waits for others before it prints a message, and before it gives up.
 
 #pragma once
 
@@ -14,14 +14,15 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// How many seconds a rank waits before it says so, and before it gives up. Set once, before the first operator.
+// The seconds after which a waiting rank prints a message, and after which it gives up. Set once, before the first
+// operator.
 struct Limits {
   double timeout = 60;
   double limit = 0;  // 0: none
 };
 Limits& limits();
 
-// One wait. It is reported after `timeout`, and again whenever it has doubled.
+// One wait. It is reported after `timeout`, and each time it has doubled.
 class Patience {
  public:
   double seconds() const { return seconds_since(start_); }

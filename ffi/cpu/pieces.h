@@ -1,4 +1,4 @@
-// Cells and where they lie: everything that the kernels do is to move cells from some pieces of memory to others.
+// Cells and their places in memory. The kernels do nothing but move cells from some pieces of memory to others.
 
 #pragma once
 
@@ -30,7 +30,7 @@ Region intersection(const Region& a, const Region& b);
 // The parts of `whole` that none of `parts` covers.
 std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts);
 
-// Calls `body(part)` for all boxes of at most `cells` cells that `region` consists of.
+// Cuts `region` into boxes of at most `cells` cells, and calls `body(part)` for each box.
 template <class Body>
 void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body, int axis = 0) {
   if (axis == region.axes()) return body(region);
@@ -39,8 +39,9 @@ void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& bo
   }
 }
 
-// Where cells are found at run time. From `kScratch` on they hold a whole block; of a block that is exchanged in pieces,
-// each of the two that are under way at a time has as many of its own, `kOwn` and twice `kOwn` further on.
+// The buffers of cells at run time. The buffers from `kScratch` on hold a whole block. If a block is exchanged in
+// pieces, two pieces are under way at a time, and each has its own buffers: the numbers are larger by `kOwn` and by
+// twice `kOwn`.
 enum Buffer : int {
   kInput,
   kResult,
@@ -63,10 +64,10 @@ struct Piece {
   int owner = -1;  // the place in the mesh of the rank whose buffer it is; -1: this rank's own
 };
 
-// Where the buffers of a rank are.
+// The addresses of the buffers of a rank.
 using Addresses = std::array<std::byte*, kBuffers>;
 
-// The memory that a rank's pieces lie in. Those of other ranks are `others`, by their place in the mesh.
+// The buffers of a rank's pieces. `others` are the buffers of other ranks, by their place in the mesh.
 struct Memory {
   Addresses own;
   const Addresses* others = nullptr;
@@ -82,18 +83,18 @@ struct Field {
   std::vector<Piece> pieces;
 };
 
-// Grid axes as they are numbered.
+// The grid axes in the order of their numbers.
 PerAxis<int> natural(int ndim);
 // A box of cells without gaps, stored in `order` of grid axes, last one fastest.
 Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int>& order);
 Piece dense(Buffer buffer, Index offset, const Region& region);
 // `cells` cells, one after the other.
 Piece flat(Buffer buffer, Index offset, Index cells);
-// A dense box with gaps where steps along an axis would otherwise stay in the same cache set; with the bytes from its first
-// cell to the end of its last gap.
+// A dense box, with gaps if steps along an axis would otherwise stay in the same cache set. Also returns the bytes from
+// its first cell to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);
-// Other cells, `region`, of the memory that a piece lies in; the part of a piece that lies in `region`.
+// The cells `region` of the memory of a piece; the part of a piece inside `region`.
 Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);

@@ -1,4 +1,4 @@
-// Which cells of a field a rank has, and which ones it hands to others.
+// Which cells of a field a rank has, and which cells it sends to others.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace decompops {
 
-// Where a rank stands in a mesh; positions are row-major.
+// The position of a rank in a mesh. Positions are row-major.
 class Place {
  public:
   Place(const std::vector<Index>& mesh, int position);
@@ -21,19 +21,19 @@ class Place {
   int position_;
 };
 
-// The block of a rank, and the cells of it that are not padding.
+// The block of a rank, and its cells that are not padding.
 Region block(const Blocks& layout, Index batch);
 Region valid(const Blocks& layout, Index batch, const Place& place);
 
-// What a move does: grid axis `gathered` becomes whole, `divided` is divided among the same ranks.
+// A move: grid axis `gathered` becomes whole, and `divided` is divided among the same ranks.
 struct Handover {
   const Stage& stage;
   int gathered, divided;
 
-  // What a rank hands to another, the same on both: cells `divided` of the receiver, `gathered` of the sender, in blocks
-  // that have `region` otherwise.
+  // The cells that a rank sends to another, computed alike on both: `divided` of the receiver, `gathered` of the
+  // sender, in blocks that have `region` otherwise.
   Region leaving(const Region& region, Index sender, Index receiver) const;
-  // Where in the receiver's block these cells, or some of them, lie.
+  // The place of these cells, or of some of them, in the receiver's block.
   Region arrived(const Region& leaving, Index sender, Index receiver) const;
 };
 

@@ -15,12 +15,12 @@ namespace decompops {
 
 class Pool {
  public:
-  // The one of so many threads, the calling one included. It is never destroyed: a forked child has its memory, but not its
-  // threads. Throws where the system has no threads for it.
+  // The pool of this number of threads, including the calling thread. It is never destroyed, because a forked child has
+  // its memory but not its threads. Throws if the system cannot start the threads.
   static Pool& of(int threads);
 
-  // Calls `body(task, thread)` for each task from 0 to `tasks` - 1; `thread` is from 0 to the number of threads - 1. What one
-  // of them throws is thrown on when all have ended.
+  // Calls `body(task, thread)` for each task from 0 to `tasks` - 1; `thread` is from 0 to the number of threads - 1. If
+  // a task throws, its exception is thrown after all tasks have ended.
   void run(int tasks, const std::function<void(int, int)>& body);
 
  private:

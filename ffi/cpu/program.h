@@ -1,4 +1,4 @@
-// A plan made ready to run on this rank: which cells go where, step by step.
+// A compiled plan for this rank: which cells go where, step by step.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace decompops {
 
-// Moves the cells of `from` to `to`; what `from` does not have becomes zero. With `sum`, pieces of `from` may overlap
-// and are added up. With `stream`, the result bypasses the cache.
+// Moves the cells of `from` to `to`. Cells that `from` does not have become zero. With `sum`, pieces of `from` may
+// overlap and are added up. With `stream`, the result bypasses the cache.
 struct Copy {
   Field from, to;
   Index element;
@@ -20,8 +20,8 @@ struct Copy {
   Number number;
 };
 
-// One-dimensional transforms, one after the other. With `planes`, all of them for one index of every other axis before the
-// next, so that what lies between stays in cache.
+// One-dimensional transforms, one after the other. With `planes`, all of them run for one index of the other axes
+// before the next index, so that intermediate results stay in cache.
 struct Sweep {
   struct Pass {
     Lines lines;
@@ -33,7 +33,7 @@ struct Sweep {
   Index real_bytes;
 };
 
-// The start of an exchange, and the end of the one that was started first of those under way.
+// The start of an exchange, and the end of the oldest exchange under way.
 struct Start {
   Exchange exchange;
 };

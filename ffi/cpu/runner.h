@@ -13,11 +13,11 @@ namespace decompops {
 class Runner {
  public:
   ~Runner() { stop(); }
-  // Starts the thread, unless it runs already. Throws where the system has no thread for it.
+  // Starts the thread, unless it runs already. Throws if the system cannot start a thread.
   void start();
   // The thread must have been started. `function` must not throw.
   void submit(std::function<void()> function);
-  // Runs what has been submitted, and ends the thread.
+  // Runs all submitted functions, and ends the thread.
   void stop();
 
  private:

@@ -9,15 +9,15 @@
 
 namespace decompops {
 
-// Part `part` of `parts` of a step, which can be carried out at the same time as the others, by a thread of that number.
+// Part `part` of `parts` of a step. Different threads can carry out the parts at the same time.
 struct Share {
   int part = 0, parts = 1, thread = 0;
 };
 
-// What all steps of a program need. `between`, if there is one, is called by the first thread before each tile of lines.
+// The context of all steps of a program. The first thread calls `between`, if given, before each tile of lines.
 struct Work {
   const Memory& memory;
-  Index plane_bytes;  // of `kPlane`, of which each thread has its own
+  Index plane_bytes;  // of `kPlane`; each thread has its own
   Planning planning;
   std::function<void()> between = {};
 };

@@ -1,4 +1,4 @@
-// Transforms of a few lines, and the memory that lines are put together in for them.
+// Transforms of a few lines, and the memory in which these lines are collected.
 
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace decompops {
 
-// FFTW is fastest by far on contiguous lines, from one array to another; transposing while a tile is loaded and stored
-// costs less than letting FFTW stride (docs/kernels.md). So a tile holds some lines, one after the other, with a gap
-// that keeps lines of a power of two from falling into the same cache set. Only where lines are so short that a tile stays in
-// the first level of the cache, FFTW is as fast on lines that lie side by side: nothing is transposed then.
+// FFTW is by far fastest on contiguous lines, from one array to another. Transposing while a tile is loaded and stored
+// costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the other. A gap
+// between lines prevents that lines of a power of two fall into the same cache set. If lines are so short that a tile
+// stays in the first level of the cache, FFTW is as fast on lines that lie side by side, and nothing is transposed.
 constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // of the first level, for lines that lie side by side
 constexpr Index kLeastTileBytes = kCacheLine;  // of it where lines are long
@@ -28,7 +28,7 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Transforms of tiles of one kind, with the tile itself. They are kept for the life of the process.
+// Transforms of tiles of one kind, with the memory of the tile. They are kept until the process ends.
 class Tile {
  public:
   using Kind = Transform::Kind;
@@ -43,7 +43,7 @@ class Tile {
     return tile;
   }
 
-  // From lines that lie as those of the tile do, aligned in the same way; they are not changed unless they are complex and
+  // Transforms lines that are arranged and aligned like the lines of the tile. They change only if they are complex and
   // become real.
   void run(std::byte* from, std::byte* to) const { fft_->run(from, to); }
 
@@ -84,7 +84,7 @@ class Tile {
   std::unique_ptr<AbstractFft> fft_;
 };
 
-// How many lines a tile has, where there are `count` of them. With `scattered`, at least as many as share a cache line.
+// The number of lines of a tile, for `count` lines in total. With `scattered`, at least as many as share a cache line.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
   const Index cell = 2 * sizeof(Real);

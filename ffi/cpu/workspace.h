@@ -1,4 +1,4 @@
-// Memory that operators work in. It grows to what the largest of them needs and is used again by all.
+// Work space of operators. It grows to the need of the largest operator, and all operators reuse it.
 
 #pragma once
 
@@ -15,8 +15,8 @@ namespace decompops {
 
 constexpr Index kHugePage = Index{1} << 21;
 
-// Asks the system for large pages: there are fewer page faults, and fewer addresses to look up. Pages that are in use already stay
-// as they are.
+// Asks the system for large pages, which cause fewer page faults and fewer address lookups. Pages that are in use
+// already do not change.
 inline void prefer_huge_pages(void* memory, Index bytes) {
 #ifdef MADV_HUGEPAGE
   const auto start = ceil_div(reinterpret_cast<std::intptr_t>(memory), kHugePage) * kHugePage;

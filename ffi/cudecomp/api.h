@@ -1,5 +1,5 @@
-// What Python calls through ctypes (decompops/_backend/grids.py). All but the names return a number, or -1 for an error whose
-// text `decompops_cudecomp_error` returns.
+// The functions that Python calls through ctypes (decompops/_backend/grids.py). All functions except those that return
+// names return a number. -1 stands for an error, whose text `decompops_cudecomp_error` returns.
 
 #pragma once
 
@@ -11,7 +11,7 @@ DECOMPOPS_EXPORT const char* decompops_cudecomp_error();
 DECOMPOPS_EXPORT const char* decompops_cudecomp_platform();
 DECOMPOPS_EXPORT void* decompops_cudecomp_transpose();
 DECOMPOPS_EXPORT void* decompops_cudecomp_halo();
-// The GPU that this process drives; a negative number chooses the `-device - 1`th of those that there are, counted round.
+// Chooses the GPU of this process. A negative number chooses GPU `-device - 1`, modulo the number of GPUs.
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_use_device(int device);
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_add_handle(int communicator);
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, const std::int32_t* division,
@@ -19,7 +19,7 @@ DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_add_grid(std::int64_t handle, c
 // Lets cuDecomp choose: writes the two parts of the process grid and the number of the backend.
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_choose(std::int64_t handle, const std::int32_t* search,
                                                         std::int64_t count, std::int32_t* choice);
-// Whether MPI says that it takes pointers to a GPU's memory.
+// Whether MPI reports that it is CUDA-aware.
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_mpi_knows_gpus();
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_elements(std::int64_t grid, std::int64_t width);
 DECOMPOPS_EXPORT std::int64_t decompops_cudecomp_reserve(std::int64_t grid, std::int64_t bytes);

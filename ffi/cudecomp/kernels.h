@@ -1,4 +1,4 @@
-// The XLA-FFI handlers; how they get their stream is bound in handlers.cc. All take any number of leading batch axes.
+// The XLA-FFI handlers. handlers.cc binds their stream. All handlers take any number of leading batch axes.
 
 #pragma once
 
@@ -19,7 +19,7 @@ xla::ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Resu
 xla::ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t grid,
                      std::int64_t width, bool periodic, std::string_view label);
 
-// What the handlers take but for the stream.
+// The arguments of the handlers, except for the stream.
 template <class Binding>
 auto bind_buffers(Binding&& binding) {
   return std::move(binding)

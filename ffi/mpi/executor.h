@@ -11,12 +11,13 @@ namespace decompops::mpi {
 
 class Executor {
  public:
-  // The program and the team must outlive the executor. It reads `input`, writes `result`, and works in memory of `workspace`.
+  // The program and the team must outlive the executor. It reads `input`, writes `result`, and uses memory of
+  // `workspace`.
   Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input, void* result,
            Workspace& workspace);
 
-  // Returns whether the program has ended. It has not where other ranks keep it waiting for longer than `longest` seconds;
-  // called again, it goes on there.
+  // Returns whether the program has ended. It returns false if it has waited for other ranks for longer than `longest`
+  // seconds. The next call continues at the same point.
   bool run(double longest);
 
  private:

@@ -1,4 +1,4 @@
-// What travels between ranks: pieces of memory, described to MPI as derived datatypes.
+// Messages between ranks: pieces of memory, described to MPI as derived datatypes.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace decompops::mpi {
 
-// A committed datatype; freed at the end of its scope.
+// A committed datatype. It is freed at the end of its scope.
 class Datatype {
  public:
   Datatype(const Piece& piece, Index element, const PerAxis<int>& order);

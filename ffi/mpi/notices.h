@@ -1,4 +1,4 @@
-// What ranks tell each other beside their messages: that one cannot go on, has ended, or has long been waiting.
+// Notices between ranks: that a rank cannot continue, has ended, or has been waiting for long.
 
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace decompops::mpi {
 
-// What one of them has told.
+// A notice from another rank.
 class Notice : public Failure {
   using Failure::Failure;
 };
 
-// What an error says of ranks that cannot meet.
+// The text of an error about ranks that wait for each other in different operators.
 std::string different_programs(const std::string& how);
 
 // The notices of one communicator, for all meshes in it. All methods may be called from any thread.
@@ -30,21 +30,26 @@ class Notices {
 
   MPI_Comm communicator() const { return communicator_; }
   int rank() const { return rank_; }
-  // Tells `ranks` (of the communicator; all of them if empty) that this one cannot go on with a mesh (0: with any), and why.
+  // Tells `ranks` (of the communicator; all of them if empty) why this rank cannot continue with a mesh (0: with any
+  // mesh).
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
-  // Whether a rank below this one has told all ranks that it gives up for this very reason.
+  // Whether a lower rank has told all ranks that it gives up for the same reason.
   bool is_repeated(const std::string& reason);
-  // Receives what has arrived; this also lets MPI send what others wait for, which it does within calls to it only.
+  // Receives the notices that have arrived. MPI sends data only during calls to it, so this also sends data to other
+  // ranks.
   void look();
-  // Throws a `Notice` if one of the ranks of a mesh has given up, or if one of `needed` has ended and what it has sent must have arrived.
+  // Throws a `Notice` if a rank of a mesh has given up, or if one of `needed` has ended and its messages must have
+  // arrived.
   void check(std::uint64_t mesh, const std::vector<int>& ranks, const std::vector<int>& needed);
   // A call on a mesh begins (+1) or ends (-1) here.
   void count(std::uint64_t mesh, int change);
-  // Tells `needed` that this rank has long been waiting for them in `label`; an empty one means no longer.
+  // Tells `needed` that this rank has been waiting for them for long in `label`. An empty `label` means that it waits
+  // no longer.
   void tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed);
-  // For a rank that has long been waiting: throws if one of `needed` itself waits for this one, on a mesh without calls here.
+  // For a rank that has been waiting for long: throws if one of `needed` waits for this rank, on a mesh without calls
+  // here.
   void check_waiting(const std::vector<int>& needed);
-  // Tells all others that this rank ends, and waits until they do, too.
+  // Tells all other ranks that this rank ends, and waits until they end, too.
   void leave();
 
  private:
@@ -62,8 +67,8 @@ class Notices {
   std::mutex mutex_;
   std::vector<GivenUp> given_up_;
   std::map<int, Clock::time_point> left_;
-  std::map<std::pair<int, std::uint64_t>, std::string> waiting_;  // what others wait in for this rank, by rank and mesh
-  std::mutex calls_mutex_;                                        // of its own: nobody who begins a call waits for MPI
+  std::map<std::pair<int, std::uint64_t>, std::string> waiting_;  // what others wait in for this rank
+  std::mutex calls_mutex_;                                        // separate, so that no call waits for MPI
   std::map<std::uint64_t, int> calls_;
 };
 

@@ -1,4 +1,5 @@
-// What a process has of MPI: communicators by key, teams by communicator and ranks. It ends before MPI is finalised.
+// The MPI objects of a process: communicators by key, teams by communicator and ranks. They end before MPI is
+// finalised.
 
 #pragma once
 
@@ -17,7 +18,7 @@
 
 namespace decompops::mpi {
 
-// The ranks of a mesh, and the memory that its operators work in.
+// The ranks of a mesh, and the work space of its operators.
 struct Mesh {
   Mesh(MPI_Comm base, std::shared_ptr<Notices> notices, const std::vector<int>& ranks, const std::vector<int>& node,
        Team::IsCompiled is_compiled)
@@ -28,31 +29,33 @@ struct Mesh {
 
 class Registry {
  public:
-  // The one of this process. It is never destroyed: a forked child has its memory, but not its threads.
+  // The registry of this process. It is never destroyed, because a forked child has its memory but not its threads.
   static Registry& get();
 
-  // Takes a duplicate of a communicator as that of `key`. With `share`, ranks of a node exchange through memory that they share.
+  // Registers a duplicate of a communicator under `key`. With `share`, the ranks of a node exchange through shared
+  // memory.
   void add_communicator(int key, MPI_Comm communicator, bool share);
-  // The mesh of these ranks, which is made if there is none yet. Throws in a forked child.
+  // The mesh of these ranks. The first call makes it. Throws in a forked child.
   std::shared_ptr<Mesh> mesh_of(int key, const std::vector<int>& ranks);
-  // How often an operator has been compiled in this process before, by its fingerprint. `thread` is the Python thread that
+  // How often this process has compiled an operator with this fingerprint before. `thread` is the Python thread that
   // compiles it.
   std::uint64_t count_occurrence(std::uint64_t fingerprint, std::uint64_t thread);
   // Whether more than one Python thread has operators.
   bool has_several_threads() const { return has_several_threads_; }
   bool is_compiled(std::uint64_t fingerprint);
-  // Notes that a program of a Python thread has come to an operator; `run` is XLA's number for the execution. Throws if
-  // another program of the same thread has come in between: then several threads pass for one.
+  // Records that a program of a Python thread has reached an operator. `run` is XLA's number for the execution. Throws
+  // if another program of the same thread has reached one in between, because several threads then have the same name.
   void enter(std::uint64_t thread, std::int64_t run);
-  // How many messages and bytes this rank has sent so far, and the bytes of work space that it holds.
+  // The messages and bytes that this rank has sent so far, and the bytes of its work space.
   std::array<Index, 3> counts();
-  // To how many ranks this one has passed on announcements of calls so far.
+  // The number of announcements of calls that this rank has passed on so far.
   Index announcements();
-  // Tells the other ranks that this one cannot go on.
+  // Tells the other ranks that this rank cannot continue.
   void give_up(const std::string& reason);
-  // Whether a rank below this one has given up for this very reason.
+  // Whether a lower rank has given up for the same reason.
   bool is_repeated(const std::string& reason);
-  // Ends the threads and frees the communicators, together with all other ranks. Does nothing the second time, or in a forked child.
+  // Ends the threads and frees the communicators, together with all other ranks. A second call does nothing, and
+  // neither does a call in a forked child.
   void leave();
   // This process' rank in the first communicator, or -1.
   int rank() const { return rank_; }
@@ -73,7 +76,7 @@ class Registry {
   int process_ = 0, rank_ = -1;
   std::map<int, Communicator> communicators_;
   std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes_;
-  std::mutex calls_mutex_;  // of its own: compiling does not wait for MPI
+  std::mutex calls_mutex_;  // separate, so that compiling does not wait for MPI
   std::map<std::uint64_t, std::uint64_t> occurrences_;
   std::map<std::uint64_t, Runs> runs_;
   std::set<std::uint64_t> threads_;

@@ -1,4 +1,4 @@
-// Memory that the ranks of a node share: each has some of its own, which the others may read and write.
+// Memory that the ranks of a node share. Each rank has its own memory, which the others may read and write.
 
 #pragma once
 
@@ -19,22 +19,22 @@ struct MemoryFile {
   int number;
 };
 
-// The memory of one rank, as this process sees it: what the rank tells the others, then bytes for data.
+// The memory of one rank, as this process maps it: the counters of the rank, then bytes for data.
 class SharedMemory {
  public:
-  // A new one, of this rank.
+  // New memory of this rank.
   SharedMemory();
-  // That of another rank. No file stays open for it: a process has only so many.
+  // The memory of another rank. No file stays open for it, because a process may open only a limited number of files.
   explicit SharedMemory(const MemoryFile& file);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
 
   const MemoryFile& file() const { return file_; }
-  // How many phases the rank has finished: what it does between two exchanges.
+  // The number of phases that the rank has finished. A phase lies between two exchanges.
   std::atomic<std::uint64_t>& finished() const { return *static_cast<std::atomic<std::uint64_t>*>(memory_); }
-  // Makes the memory of this rank hold so many bytes of data, all of them zero if it has to grow.
+  // Makes room for this number of bytes in the memory of this rank. If the memory grows, all of them are zero.
   void grow(Index bytes);
-  // Maps the first `bytes` of another rank's memory. Returns false as long as that memory is smaller.
+  // Maps the first `bytes` of another rank's memory. Returns false while that memory is smaller.
   bool find(Index bytes);
   std::byte* data() const;
 
@@ -46,8 +46,8 @@ class SharedMemory {
   Index bytes_ = 0;
 };
 
-// The ranks of a communicator that run on this node and can share memory with this one, all of which call this. None but this
-// one where the system does not let them.
+// The ranks of a communicator on this node that can share memory with this rank. All of them call this function. If the
+// system does not allow it, the result is only this rank.
 std::vector<int> ranks_that_share(MPI_Comm communicator);
 
 }  // namespace decompops::mpi

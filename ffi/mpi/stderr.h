@@ -4,9 +4,10 @@
 
 namespace decompops::mpi {
 
-// JAX ends a process that has lost its coordinator, or that hears from it that another process is gone: it prints its
-// own state and a stack trace to the C stream `stderr`, and aborts. From here on `say_end` writes one line instead.
-// All other text is passed on as it comes. Does nothing without glibc, where `stderr` cannot be replaced.
+// JAX ends a process that has lost its coordinator, or whose coordinator reports that another process is gone. It
+// prints its own state and a stack trace to the C stream `stderr`, and aborts. After a call of this function, `say_end`
+// writes one line instead. All other text is passed on unchanged. Without glibc, `stderr` cannot be replaced, and the
+// function does nothing.
 void shorten_jax_errors();
 
 }  // namespace decompops::mpi

@@ -35,12 +35,13 @@ struct Identity {
   }
 };
 
-// How many seconds somebody waits at most.
+// The longest wait in seconds.
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// One execution of an operator. `details` is what tells it from others with the same label. `run` returns whether it has
-// ended. It has not where other ranks keep it waiting for longer than the given time; called again, it goes on there. `done`
-// gets the error's text, empty for none; it must not throw. A quick call may run in the thread that submits it.
+// One execution of an operator. `details` distinguishes it from others with the same label. `run` returns whether it
+// has ended. It returns false if it has waited for other ranks for longer than the given time; the next call continues
+// at the same point. `done` gets the text of the error, empty for none, and must not throw. A quick call may run in the
+// thread that submits it.
 struct Call {
   Identity identity;
   std::string label, details;
@@ -50,14 +51,15 @@ struct Call {
   std::thread::id submitter = {};
 };
 
-// What every rank of a mesh does, in one order: the first rank decides what comes next, and a tree of ranks passes it on
-// (docs/kernels.md).
+// Runs the calls of all ranks of a mesh in one order: the first rank decides which call comes next, and a tree of ranks
+// passes the decision on (docs/kernels.md).
 class Team {
  public:
   // Whether a program of this process has a call with this fingerprint.
   using IsCompiled = std::function<bool(std::uint64_t)>;
 
-  // `ranks` are those of `base` that the mesh has, in its order; `node` are those that share memory with this one.
+  // `ranks` are the ranks of the mesh in `base`, in the order of the mesh. `node` are the ranks that share memory with
+  // this one.
   Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, const std::vector<int>& node,
        IsCompiled is_compiled);
   ~Team() { stop(); }
@@ -65,40 +67,42 @@ class Team {
   int rank() const { return rank_; }
   Index messages() const { return messages_; }
   Index sent_bytes() const { return sent_bytes_; }
-  // To how many ranks this one has passed on announcements.
+  // The number of announcements that this rank has passed on.
   Index announcements() const { return announcements_; }
   // The bytes of this rank's memory that others share.
   Index shared_bytes() const { return shared_bytes_; }
-  // Has the call run when it is its turn, in a thread of the team's own: XLA's must be free to go on to what other ranks
-  // may be waiting for, a collective of XLA's for example. A quick call whose turn it is runs here, for as long as it has not
-  // to wait. If this throws, the call will not run.
+  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must be free to continue to
+  // work for which other ranks may be waiting, such as a collective of XLA. A quick call whose turn has come runs in
+  // the calling thread until it has to wait. If this throws, the call will not run.
   void submit(std::shared_ptr<Call> call);
-  // Has this and every later call fail on all ranks, for a reason found outside of the team's thread.
+  // Makes this call and every later call fail on all ranks, for a reason found outside of the team's thread.
   void refuse(const std::string& reason);
-  // The two halves of an exchange, for others to be started and lines to be transformed in between. `finish` ends the one
-  // that was started first, and returns whether it has ended in time. If the call fails, those under way are withdrawn.
+  // The two halves of an exchange. Other exchanges and transforms can run in between. `finish` ends the exchange that
+  // was started first, and returns whether it has ended in time. If the call fails, exchanges under way are cancelled.
   void start(const Exchange& exchange, const Memory& memory);
   bool finish(double longest);
   bool is_under_way() const { return !under_way_.empty(); }
   // The places in the mesh of the other ranks that share memory with this one.
   const std::vector<int>& sharing() const { return sharing_; }
-  // The memory of this rank, and that of the one at a place as soon as it holds so many bytes of data.
+  // The memory of this rank; the memory of the rank at a place, as soon as it holds this number of bytes of data.
   SharedMemory& own_memory(Index bytes);
   SharedMemory& memory_of(int place, Index bytes);
-  // All ranks count the phases of all programs. `finish_phase` lets the others know that one has ended; `wait_for` waits for some of
-  // `neighbours`, by index, to have ended as many as this rank, and returns whether they have in time.
+  // All ranks count the phases of all programs. `finish_phase` tells the others that a phase has ended. `wait_for`
+  // waits until some of `neighbours`, by index, have ended as many phases as this rank, and returns whether they have
+  // done so in time.
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
   void count(Index messages, Index bytes);
-  // To be called often while exchanges are under way: lets MPI go on with them, and throws if another rank has failed.
+  // Call this often while exchanges are under way. It lets MPI continue with them, and throws if another rank has
+  // failed.
   void progress();
-  // Ends the threads; nothing runs after it.
+  // Ends the threads. No call runs afterwards.
   void stop();
-  // Frees the communicator, with all other ranks.
+  // Frees the communicator, together with all other ranks.
   void free();
 
  private:
-  // What the first rank has decided. Long texts are cut off.
+  // An announcement by the first rank. Long texts are cut off.
   struct Announcement {
     Identity identity;
     char label[400], details[400];
@@ -129,12 +133,12 @@ class Team {
   std::string both_sides(const Announcement& mine) const;
   void end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept;
   void end(const Call& call, const std::string& error) noexcept;
-  // From now on nothing runs any more. If the reason is this rank's own, the others are told.
+  // After this, no call runs any more. If the reason comes from this rank, the others are told.
   void fail(const std::string& reason, bool own) noexcept;
-  // Waits for a transfer, and returns whether it has ended in time. If that is in vain, fails, withdraws it and throws. If
-  // `ready`, this rank itself may not fail any more.
+  // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function fails the
+  // team, cancels the transfer and throws. If `ready`, this rank itself may not fail any more.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
-  // The same for what `has_ended` tells; `needed` are the ranks that it lacks.
+  // The same for the event that `has_ended` reports; `needed` are the ranks that it still needs.
   template <class HasEnded, class Needed>
   bool wait_until(const HasEnded& has_ended, const Needed& needed, double longest, bool ready = false);
   void check_failures();
@@ -156,11 +160,11 @@ class Team {
   std::deque<std::shared_ptr<Call>> waiting_;
   bool refused_ = false;
   std::string refusal_;
-  // XLA goes on with its program in the thread that fulfils its promise; the worker must be free for MPI.
+  // Fulfils promises: XLA continues with its program in the thread that does so, and the worker must be free for MPI.
   Runner finisher_;
 
-  bool is_led_ = false;            // by a thread, to which all that follows belongs
-  std::shared_ptr<Call> current_;  // what runs, or has begun to
+  bool is_led_ = false;            // by a thread, which alone uses the members below
+  std::shared_ptr<Call> current_;  // the call that runs, or has begun to run
   std::optional<Announcement> next_;
   Clock::time_point next_since_;
   Announcement incoming_;
@@ -170,7 +174,7 @@ class Team {
   std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
   std::uint64_t finished_ = 0;                             // phases
   Clock::time_point looked_;                               // when `progress` last looked
-  std::string here_, before_;  // the labels of what runs or is to run, and of what ran before that
+  std::string here_, before_;  // the labels of the current or next call, and of the call before it
   bool failed_ = false;
   std::string failure_;
   std::thread worker_;  // the last member: it uses all others

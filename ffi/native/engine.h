@@ -1,4 +1,4 @@
-// What all operators of a process share: memory to work in, threads, and who waits for whom.
+// The memory and the threads of all operators of a process, and the devices that wait for each other.
 
 #pragma once
 
@@ -45,17 +45,17 @@ struct Meeting {
 
 class Engine {
  public:
-  // The one of this process. It is never destroyed: a forked child has its memory, but not its threads.
+  // The engine of this process. It is never destroyed, because a forked child has its memory but not its threads.
   static Engine& get();
 
-  // Brings a device to a meeting. The last one to come calls `run` on all arrivals, and then `done` of its own; the others'
-  // are called by threads of their own, because XLA goes on with a device's program in the thread that calls it. `key` says
-  // which meeting it is. Throws if the device cannot come.
+  // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
+  // `done`. A separate thread for each of the other devices calls their `done`, because XLA continues with a device's
+  // program in the thread that calls it. Throws if the device cannot come.
   void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.
   void run(const Ensemble& ensemble, const Meeting& meeting, int threads, Planning planning);
-  // Messages and bytes that devices have handed to each other, and the bytes of work space held.
+  // The messages and bytes between devices so far, and the bytes of work space.
   std::array<Index, 3> counts();
   void set_limits(double timeout, double limit);
 
@@ -74,7 +74,7 @@ class Engine {
   std::thread watcher_;
   double timeout_ = 60, limit_ = 600;
 
-  std::mutex run_mutex_;  // one ensemble at a time: all use the same memory
+  std::mutex run_mutex_;  // one ensemble at a time, because all use the same memory
   std::vector<std::unique_ptr<Workspace>> workspaces_;
   Index messages_ = 0, sent_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// The programs of all devices of a mesh that lie in one process, made one.
+// One program, made from the programs of all devices of a mesh in one process.
 
 #pragma once
 
@@ -8,18 +8,18 @@
 
 namespace decompops::native {
 
-// What devices do between two exchanges, by their place in the mesh. Step number i of one may run beside step number i of
-// all others.
+// The steps of each device between two exchanges, by its place in the mesh. Step i of a device may run at the same time
+// as step i of all other devices.
 using Phase = std::vector<std::vector<Step>>;
 
 struct Ensemble {
   std::vector<Program> programs;  // without steps
   std::vector<Phase> phases;
-  Index messages = 0, sent_bytes = 0;  // what would be sent, if they were in different processes
+  Index messages = 0, sent_bytes = 0;  // as devices in different processes would send them
 };
 
-// Messages become memory: what one device would pack for another it writes to where the other one reads it, and what lies
-// where it is sent from is copied from there.
+// Replaces messages by memory. A device writes the cells of a message directly to the place where the other device
+// reads them. Cells that would be sent from where they are, are copied from there.
 Ensemble link(std::vector<Program> programs);
 
 }  // namespace decompops::native

@@ -1,4 +1,4 @@
-// What the unit tests share.
+// Assertions for the unit tests.
 
 #pragma once
 

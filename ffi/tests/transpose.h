@@ -1,4 +1,4 @@
-// A plan to test with: a transpose whose right result is known cell by cell.
+// A plan for tests: a transpose whose result is known for each cell.
 
 #pragma once
 
@@ -11,7 +11,7 @@ namespace decompops {
 
 constexpr Index kCells = 4, kDepth = 3;
 
-// From blocks along x to blocks along y, of blocks cut into `pieces` pieces along z; 0: not cut.
+// From blocks along x to blocks along y. Blocks are cut into `pieces` pieces along z; 0: not cut.
 inline Plan transpose(int size, Index pieces) {
   const Index n = kCells * size;
   const PerAxis<std::array<Index, 2>> halo{{0, 0}, {0, 0}, {0, 0}};
