@@ -10,7 +10,7 @@ class Reader {
   Reader(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes)
       : next_(numbers), end_(numbers + count), mesh_axes_(static_cast<Index>(mesh_axes)) {}
 
-  // The next number, which lies between `low` and `high`.
+  // The next number, which must be between `low` and `high`.
   Index number(const char* what, Index low, Index high) {
     if (next_ == end_) refuse(std::string("it ends before ") + what);
     const Index number = *next_++;
@@ -19,7 +19,7 @@ class Reader {
   }
   bool empty() const { return next_ == end_; }
 
-  // The number of grid axes, which comes before everything that has one entry for each.
+  // The number of grid axes. It comes before all values with one entry for each axis.
   void dimensions() { ndim_ = static_cast<int>(number("the number of grid axes", 1, kMaxAxes)); }
 
   Blocks blocks() {
@@ -41,7 +41,7 @@ class Reader {
     return blocks;
   }
 
-  // The next stage, which starts from a field that is cut as `before` says.
+  // The next stage, which starts from a field with the layout `before`.
   Stage stage(const Blocks& before) {
     Stage stage{};
     stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::joined)));

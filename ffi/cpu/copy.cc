@@ -25,7 +25,7 @@ struct Complex {
   }
 };
 
-// What becomes of a cell on the way.
+// The operation on each cell.
 struct Unchanged {
   template <class T>
   T operator()(T cell) const {
@@ -113,8 +113,8 @@ void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, C
   }
 }
 
-// Fetches what lies behind the next block of columns of this tile, where they all fall into a few sets of the cache,
-// which would not keep more; else the same of the next tile, for which there is more time.
+// If all columns fall into a few sets of the cache, which cannot keep more, fetches the columns after the next block of
+// this tile. Otherwise fetches the same columns of the next tile, which leaves more time.
 template <class T>
 void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
@@ -151,7 +151,7 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
   }
 }
 
-// The same past the cache: some rows at a time are put together in it.
+// The same with stores past the cache: some rows at a time are collected in the cache first.
 template <class T, class Change>
 void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
   constexpr Index kWide = 1024 / sizeof(T);
@@ -177,7 +177,7 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   }
   const Axis inner = axes[count - 1];
   if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
-    // Whole rows are left to `memcpy` in any case: it knows best when to bypass the cache.
+    // Whole rows always use `memcpy`, which knows best when to bypass the cache.
     auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
@@ -202,7 +202,7 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
 
-// Sums in single precision of the two 16-bit types. C++17 has neither, and not every compiler has one of its own.
+// Sums of the two 16-bit types in single precision. C++17 has neither type, and not every compiler has its own.
 float from_bits(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -215,7 +215,7 @@ std::uint32_t to_bits(float value) {
   return bits;
 }
 
-// Without the last `count` bits: to the nearest, of two to the even one.
+// Removes the last `count` bits. Rounds to the nearest number, and ties to even.
 std::uint32_t round_off(std::uint32_t bits, int count) {
   return (bits + (1u << (count - 1)) - 1 + ((bits >> count) & 1u)) >> count;
 }

@@ -14,7 +14,7 @@ namespace {
 
 #ifdef DECOMPOPS_DUCC
 
-// DUCC keeps the plans of the lengths that it has seen last.
+// DUCC keeps the plans of the most recent lengths.
 template <class Real>
 class DuccLines : public AbstractFft {
   using Complex = std::complex<Real>;

@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// FFTW's interface, as its manual gives it.
+// FFTW's interface, from its manual.
 template <class Real>
 struct Fftw {
   using Complex = Real[2];
@@ -18,7 +18,7 @@ struct Fftw {
   void (*run_c2c)(Plan, Complex*, Complex*);
   void (*run_r2c)(Plan, Real*, Complex*);
   void (*run_c2r)(Plan, Complex*, Real*);
-  // MKL only: the most threads that it uses in the calling thread. It would start as many as there are cores.
+  // MKL only: the largest number of threads for the calling thread. By default MKL starts one thread for each core.
   int (*set_threads)(int) = nullptr;
 };
 

@@ -3,7 +3,7 @@
 namespace decompops {
 namespace {
 
-// Some consecutive cells of an extended block, and where in which block they come from.
+// Some consecutive cells of an extended block, and the place in the block from which they come.
 struct Run {
   Index owner, source, target, count;
 };
@@ -53,7 +53,8 @@ Halo halo_of(const Stage& stage, const Place& place, const Field& current, const
   }
   for (Index part = 0; part < parts; ++part) {
     if (part == mine) continue;
-    // Extending, cells travel from their owner to who wants a copy; transposed, back to their owner.
+    // In an extension, cells move from their owner to the rank that needs a copy. In the transpose, they move back to
+    // their owner.
     std::vector<Region> sends, receives;
     for (const Run& run : own) {
       if (run.owner != part) continue;

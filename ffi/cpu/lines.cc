@@ -36,8 +36,8 @@ class Change {
 
  private:
   Change() = default;
-  // Half spectra are conjugated where FFTW's sign is the other one; modes are multiplied by (or divided by) how often they
-  // stand in the full one.
+  // Half spectra are conjugated if FFTW has the opposite sign. Modes are multiplied or divided by the number of times
+  // that they appear in the full spectrum.
   Change(const Lines& lines, int conjugate_for, Real weight)
       : length_(lines.length), conjugate_(lines.transform.sign == conjugate_for) {
     if (lines.transform.weighted) weight_ = weight;
@@ -48,8 +48,8 @@ class Change {
   Real weight_ = 1;
 };
 
-// How many cells of each axis a tile takes, and where their lines lie in it: side by side along the fastest axes, as many as
-// it has room for.
+// The number of cells of each axis in a tile, and the places of their lines in it: side by side along the fastest axes,
+// as many as fit.
 struct Box {
   Box(const Region& region, int along, Index width) : cells(PerAxis<Index>::filled(region.axes(), 1)), place(cells) {
     Index lines = 1;
@@ -65,8 +65,8 @@ struct Box {
   PerAxis<Index> cells, place;
 };
 
-// The distance in cells between the lines of such boxes of `region` in the memory that holds them, if FFTW may use them where
-// they are: in one piece, each in one row, at equal distances. Else 0.
+// The distance in cells between the lines of such boxes of `region` in their memory, if FFTW may use them in place: all
+// in one piece, each line in one row, at equal distances. Otherwise 0.
 Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
   if (field.pieces.size() != 1) return 0;
   const Piece& piece = field.pieces[0];
@@ -83,7 +83,7 @@ Index pitch_of(const Field& field, const Region& region, const Box& box, int alo
   return pitch <= 2 * cells ? pitch : 0;
 }
 
-// Whether the lines of `field` lie side by side along the axis that the boxes' lines do.
+// Whether the lines of `field` lie side by side along the same axis as the lines of the boxes.
 bool lie_side_by_side(const Field& field, const Box& box, int along) {
   int axis = field.region.axes() - 1;
   while (axis == along || (axis > 0 && box.cells[axis] == 1)) --axis;
@@ -91,13 +91,13 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
                                   [axis](const Piece& piece) { return piece.stride[axis] == 1; });
 }
 
-// About `width`, so that `count` lines side by side are no little more than a multiple of it, or it one of theirs: half spectra
-// have one line more than a power of two.
+// About `width`, so that `count` lines side by side are no little more than a multiple of it, or it one of theirs: half
+// spectra have one line more than a power of two.
 Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
-// Starts to fetch what follows these lines in memory, which is mostly the next lines, while these are transformed.
+// Starts to fetch the memory after these lines, which mostly holds the next lines, while these lines are transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
   for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }
@@ -135,7 +135,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
-  // Where FFTW may use the lines of a part; null where they must be in the tile.
+  // The place where FFTW may use the lines of a part; null if they must be in the tile.
   auto in_place = [&](const Field& field, const Region& part, Index pitch, Index element) -> std::byte* {
     if (pitch == 0 || lines_of(part) < width) return nullptr;
     const Piece piece = placed(field.pieces[0], part, element);

@@ -5,7 +5,7 @@
 namespace decompops {
 namespace {
 
-// Calls `body(field, is_written)` for what each pass of a step reads and writes.
+// Calls `body(field, is_written)` for each field that a pass of a step reads or writes.
 template <class AnyStep, class Body>
 void for_fields(AnyStep& step, const Body& body) {
   if (auto* copy = std::get_if<Copy>(&step)) {

@@ -1,4 +1,4 @@
-// How exchanges are compiled: those of transposes, and those of halos.
+// The compilation of exchanges: for transposes, and for halos.
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ bool Compiler::is_last(const Stage& stage) const {
 
 void Compiler::move(const Stage& stage) {
   const int gathered = whole_after(stage.before, stage.after), divided = whole_after(stage.after, stage.before);
-  if (gathered < 0) return;  // only the order of storage changes, and that is free until the result is written
+  if (gathered < 0) return;  // only the storage order changes, which costs nothing until the result is written
   if (pending_.empty()) {
     move_cells(stage, gathered, divided);
   } else {
@@ -37,7 +37,7 @@ void Compiler::move(const Stage& stage) {
   gathered_ = gathered;
 }
 
-// The results of transforms are written as messages, and the next transforms read what arrives.
+// Transforms write their results as messages, and the next transforms read received messages.
 void Compiler::move_transformed(const Stage& stage) {
   Buffer receive = free_of(current_, in_slot(kReceive));
   used_[in_slot(kSend)] = 0;
@@ -67,7 +67,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
     const Region leaving = cells.leaving(before, mine, part);
     const Region coming = cells.leaving(before, part, mine);
     if (part == mine) {
-      // What stays here is written where it would arrive.
+      // Cells that stay on this rank are written where they would arrive.
       if (leaving.empty()) continue;
       handed.out.pieces.push_back(next(buffers.stay, leaving, element));
       arrives(handed.out.pieces.back(), part);
@@ -105,16 +105,16 @@ void Compiler::communicate(const Exchange& exchange) {
   program_.steps.push_back(Finish{});
 }
 
-// Messages go from where cells are to where they are needed. Only where one side is stored in an order in which rows of
-// the message would be scattered they are put together there.
+// Messages go from the place where cells are to the place where they are needed. A side packs or unpacks cells only if
+// its storage order would scatter the rows of the message.
 void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // The next stage of a piece reads received cells in the receive buffer. A whole block is copied into one array. So is a
-  // piece that still has cells of an earlier exchange, because the next exchange needs a free receive buffer.
+  // The next stage of a piece reads received cells in the receive buffer. A whole block is copied into one array. So is
+  // a piece that still has cells of an earlier exchange, because the next exchange needs a free receive buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];
@@ -182,7 +182,7 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
 
 void Compiler::extend(std::size_t index) {
   const Stage& stage = plan_.stages[index];
-  // All extensions that follow each other write into one array, the last one's: the block is copied once.
+  // Consecutive extensions write into one array, the array of the last one, so the block is copied once.
   std::size_t last = index;
   while (last + 1 < plan_.stages.size() && plan_.stages[last + 1].kind == Stage::Kind::extend &&
          !plan_.stages[last + 1].transposed) {
@@ -199,7 +199,7 @@ void Compiler::extend(std::size_t index) {
   exchange_halo(stage, {inner, {piece}});
 }
 
-// The transpose of an extension: every cell of the halo is added to the cell that it is a copy of.
+// The transpose of an extension: every cell of the halo is added to the cell of which it is a copy.
 void Compiler::reduce(std::size_t index) {
   const Stage& stage = plan_.stages[index];
   Region inner = block(stage.after);

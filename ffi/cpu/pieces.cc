@@ -45,7 +45,7 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
         smaller.push_back(region);
         continue;
       }
-      // Cut off, axis by axis, what lies before and after the common box.
+      // Cut off, axis by axis, the cells before and after the common box.
       for (int axis = 0; axis < region.axes(); ++axis) {
         if (region.lo[axis] < common.lo[axis]) smaller.push_back(region.with(axis, region.lo[axis], common.lo[axis]));
         if (common.hi[axis] < region.hi[axis]) smaller.push_back(region.with(axis, common.hi[axis], region.hi[axis]));

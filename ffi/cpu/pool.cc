@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// A step of a small grid takes less time than it takes to wake a thread.
+// A step of a small grid takes less time than waking a thread.
 constexpr std::chrono::microseconds kSpin{20};
 
 template <class Condition>

@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// What of a plane of intermediate results stays in cache (a share of the second level's size on today's processors).
+// The bytes of a plane of intermediate results that stay in cache (a part of the second level of today's processors).
 constexpr Index kPlaneBytes = Index{1} << 20;
 
 }  // namespace
@@ -48,7 +48,7 @@ void Compiler::add(std::size_t index) {
     case Stage::Kind::pieces:
     case Stage::Kind::joined: break;
   }
-  throw Failure("the kernels have no such stage");  // `decode` has refused it
+  throw Failure("the kernels have no such stage");  // `decode` refuses such stages
 }
 
 void Compiler::copy(const Field& to, bool sum) {
@@ -56,15 +56,16 @@ void Compiler::copy(const Field& to, bool sum) {
   program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
 }
 
-// --- Transforms: collected until it is known where their results go.
+// --- Transforms: collected until the place of their results is known.
 
 void Compiler::transform(const Stage& stage) {
   using Kind = Transform::Kind;
   const Kind kind = stage.transform.kind;
   const int halved = stage.axes.back();
-  // A real transform begins with the halved axis, its inverse ends with it. An axis that has just become whole comes before
-  // others: its lines are put together from the pieces received while they are transformed. Of the rest, contiguous lines come
-  // first, because they are read where they are; those of an inverse real transform come last, so that the last two share planes.
+  // A real transform begins with the halved axis, and its inverse ends with it. An axis that has just become whole
+  // comes before others: its lines are collected from the received pieces while they are transformed. Of the other
+  // axes, the axis with contiguous lines comes first, because these lines are read in place. In an inverse real
+  // transform it comes last, so that the last two axes share planes.
   auto turn = [&](int axis) {
     if (kind != Kind::c2c && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
     if (axis == gathered_) return -1;
@@ -78,8 +79,8 @@ void Compiler::transform(const Stage& stage) {
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
-  // Contiguous lines come first, or last in an inverse real transform, and may be transformed without a tile. Others are scaled
-  // as they leave theirs.
+  // Contiguous lines come first, or last in an inverse real transform, and may be transformed without a tile. Other
+  // lines are scaled when they leave their tile.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }
@@ -108,14 +109,14 @@ void Compiler::flush(const Field* to) {
 
 // Memory for the results of one pass until the next pass reads them: one plane if it fits into the cache, else a block.
 Field Compiler::between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
-  // Lines are taken side by side along the last axis, those along it side by side along the one before: only planes of
-  // both hold whole tiles of both passes.
+  // Lines lie side by side along the last axis, and lines of the last axis lie side by side along the axis before it.
+  // So only planes of both axes hold whole tiles of both passes.
   Region plane = region;
   for (int axis = 0; axis < ndim_ - 1; ++axis) plane = plane.with(axis, 0, 1);
   const bool last_two = lines.axis != next.axis && std::min(lines.axis, next.axis) == ndim_ - 1;
   if (last_two && sweep.passes.empty() && plane.volume() * element_ <= kPlaneBytes) {
     sweep.planes = true;
-    // Rows begin with a cache line: where they do not, FFTW took a third longer for half spectra of 256 numbers.
+    // Rows begin with a cache line. Otherwise, FFTW took a third longer for half spectra of 256 numbers.
     const Index row = whole_cache_lines(plane.count(ndim_) * element_) / element_;
     reserve(kPlane, plane.count(ndim_ - 1) * row * element_);
     Piece piece = dense(kPlane, 0, plane);
@@ -127,7 +128,7 @@ Field Compiler::between(const Region& region, const Lines& lines, const Lines& n
   return in_scratch(region, sweep);
 }
 
-// While the second pass over planes writes, the first one still has planes to read: what it reads from is not free yet.
+// While the second pass over planes writes, the first pass still has planes to read, so its source is not free yet.
 Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
   const Field& read = sweep.passes.empty() ? current_ : sweep.passes.front().from;
   return {region, {dense(scratch(region, read), 0, region)}};
@@ -140,7 +141,7 @@ void Compiler::settle() {
   order_ = natural(ndim_);
 }
 
-// Scratch memory that `read` does not lie in.
+// Scratch memory that does not contain `read`.
 Buffer Compiler::scratch(const Region& region, const Field& read) {
   const Buffer buffer = free_of(read, in_slot(kScratch));
   reserve(buffer, region.volume() * element_);

@@ -3,8 +3,8 @@
 namespace decompops {
 namespace {
 
-// A share of `region`, cut along the first one of grid axes and batch that has enough cells, or else the one that has most;
-// not along `whole`, two axes or one twice.
+// A share of `region`. It is cut along the first axis with enough cells, among the grid axes and the batch, otherwise
+// along the axis with the most cells. It is not cut along `whole`: two axes, or one axis twice.
 Region share_of(const Region& region, const Share& share, int whole = -1, int whole_too = -1) {
   if (share.parts == 1) return region;
   int best = -1;

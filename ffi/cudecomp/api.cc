@@ -6,7 +6,7 @@
 
 #include "cudecomp/grids.h"
 
-// An extension of Open MPI, MPICH and what derives from them; null where MPI does not have it.
+// An extension of Open MPI, MPICH and MPI libraries derived from them. It is null if MPI does not have it.
 extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
 
 using namespace decompops;
@@ -21,7 +21,7 @@ int chosen_device = -1;
 template <class Body>
 std::int64_t guarded(const Body& body) {
   try {
-    // CUDA keeps a device for each thread, and Python may call from any.
+    // CUDA keeps a device for each thread, and Python may call from any thread.
     if (chosen_device >= 0) check_cuda(cudaSetDevice(chosen_device), "cudaSetDevice");
     return body();
   } catch (const std::exception& error) {

@@ -14,13 +14,13 @@ DECOMPOPS_EXPORT int decompops_mpi_runs() {
   return initialised;
 }
 
-// Takes the communicator of `key` by its Fortran handle; all of its ranks must call this. With `share`, those of a node
-// exchange through memory that they share.
+// Registers the communicator of `key` by its Fortran handle. All of its ranks must call this. With `share`, the ranks
+// of a node exchange through shared memory.
 DECOMPOPS_EXPORT int decompops_add_communicator(int key, int handle, int share) {
   return guarded([&] { Registry::get().add_communicator(key, MPI_Comm_f2c(handle), share != 0); });
 }
 
-// How many messages this rank has sent so far and how many bytes, and the bytes of work space that it holds.
+// The messages and bytes that this rank has sent so far, and the bytes of its work space.
 DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   return guarded([&] {
     const auto found = Registry::get().counts();
@@ -28,12 +28,12 @@ DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   });
 }
 
-// To how many ranks this one has passed on announcements of calls so far.
+// The number of announcements of calls that this rank has passed on so far.
 DECOMPOPS_EXPORT int decompops_count_announcements(std::int64_t* count) {
   return guarded([&] { *count = Registry::get().announcements(); });
 }
 
-// Seconds until ranks that wait are told so, and until they give up (0: never).
+// The seconds until waiting ranks print a message, and until they give up (0: never).
 DECOMPOPS_EXPORT int decompops_set_limits(double timeout, double limit) {
   return guarded([&] { limits() = {timeout, limit}; });
 }
@@ -46,7 +46,7 @@ DECOMPOPS_EXPORT int decompops_shorten_jax_errors() {
   return guarded([] { shorten_jax_errors(); });
 }
 
-// Tells the other ranks that this one cannot go on. Python tells the user.
+// Tells the other ranks that this rank cannot continue. Python tells the user.
 DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
   return guarded([&] {
     say_no_more();
@@ -54,7 +54,7 @@ DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
   });
 }
 
-// Whether a rank below this one has given up for this very reason.
+// Whether a lower rank has given up for the same reason.
 DECOMPOPS_EXPORT int decompops_is_repeated(const char* reason, int* repeated) {
   return guarded([&] { *repeated = Registry::get().is_repeated(reason); });
 }

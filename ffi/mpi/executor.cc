@@ -67,7 +67,7 @@ template <class Local>
 void Executor::carry_out_step(const Local& step) {
   const Memory memory{own_, others_.data()};
   Work work{memory, program_.bytes[kPlane], planning_};
-  // MPI sends and receives within calls to it only.
+  // MPI sends and receives only during calls to it.
   if (team_.is_under_way()) work.between = [this] { team_.progress(); };
   pool_.run(threads_, [&](int task, int thread) { carry_out(step, Share{task, threads_, thread}, work); });
 }

@@ -13,7 +13,7 @@ namespace ffi = xla::ffi;
 namespace decompops::mpi {
 namespace {
 
-// Of a block that is computed in less time than it takes to wake a thread a few times.
+// The bytes of a block whose computation takes less time than waking a thread a few times.
 constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.
@@ -105,8 +105,9 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     call->identity = site->identity;
     call->label = site->plan.label;
     call->details = site->plan.details;
-    // The first time FFTW plans the transforms, which may take seconds. Where several threads run programs, these go on in
-    // the team's one: collectives of XLA's that follow the calls are then in the same order on all ranks, too.
+    // The first time, FFTW plans the transforms, which may take seconds. If several threads run programs, the programs
+    // continue in the team's thread: collectives of XLA that follow the calls are then in the same order on all ranks,
+    // too.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
                  number = number_of(input.element_type()),

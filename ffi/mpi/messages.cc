@@ -3,7 +3,7 @@
 namespace decompops::mpi {
 namespace {
 
-// MPI counts in ints: longer rows are made of parts.
+// MPI counts in ints, so longer rows consist of parts.
 constexpr Index kLongest = Index{1} << 30;
 
 MPI_Datatype row_of(Index bytes) {
@@ -40,7 +40,7 @@ Datatype::Datatype(const Piece& piece, Index element, const PerAxis<int>& order)
   axes.push_back(0);
   Index row = 1;
   int i = 0;
-  // Axes that lie one after the other are one row.
+  // Contiguous axes are one row.
   for (; i < axes.size(); ++i) {
     const Index count = piece.region.count(axes[i]);
     if (count > 1 && piece.stride[axes[i]] != row) break;

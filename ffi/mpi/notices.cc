@@ -13,7 +13,7 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
-// A rank that has ended goes on sending what it has promised; this is time enough for it to arrive.
+// A rank that has ended still completes its sends. This time is long enough for them to arrive.
 constexpr std::chrono::seconds kLastMessages{3};
 
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
@@ -34,7 +34,7 @@ Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
 void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const std::vector<int>& ranks) {
   for (int other : ranks) {
     if (other == rank_) continue;
-    // It must outlive the message; there are few of these, and after most of them no more.
+    // It must outlive the message. Few of these messages are sent, and most of them are the last.
     auto message = new std::string(reinterpret_cast<const char*>(&mesh), sizeof(mesh));
     *message += text;
     MPI_Request request;

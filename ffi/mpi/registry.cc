@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kRuns = 16;
 
-// MPI_Finalize calls this first of all, while MPI still works.
+// MPI_Finalize calls this first, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
   try {
     Registry::get().leave();

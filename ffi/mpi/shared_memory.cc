@@ -15,7 +15,7 @@
 namespace decompops::mpi {
 namespace {
 
-constexpr Index kPage = 4096;  // for what a rank tells the others; data begin at the next one
+constexpr Index kPage = 4096;  // for the counters of a rank; data begin at the next page
 
 [[noreturn]] void fail(const char* what) {
   throw Failure(std::string("memory that ranks share: ") + what + ": " + std::strerror(errno));
@@ -23,7 +23,7 @@ constexpr Index kPage = 4096;  // for what a rank tells the others; data begin a
 
 Index whole_for(Index bytes) { return kPage + ceil_div(bytes, kPage) * kPage; }
 
-// The file of another process. It has no name: it is found among those that the process has open.
+// The file of another process. It has no name, and is found among the open files of the process.
 struct Opened {
   explicit Opened(const MemoryFile& file)
       : number(open(("/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.number)).c_str(),
@@ -115,7 +115,7 @@ std::vector<int> ranks_that_share(MPI_Comm communicator) {
   std::vector<int> ranks(size);
   std::vector<MemoryFile> files(size);
   MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node);
-  // All of them must come to all that follows, whatever fails.
+  // All of them must reach the following steps, whatever fails.
   std::unique_ptr<SharedMemory> own;
   int works = attempt([&] {
     own = std::make_unique<SharedMemory>();

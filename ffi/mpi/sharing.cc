@@ -18,7 +18,7 @@ void insert(std::vector<int>& numbers, int number) {
   if (std::find(numbers.begin(), numbers.end(), number) == numbers.end()) numbers.push_back(number);
 }
 
-// Makes the messages of one rank memory.
+// Replaces the messages of one rank by memory.
 class Sharer {
  public:
   Sharer(Program program, const std::function<Program(int)>& program_of, int place, const std::vector<int>& sharing)
@@ -53,7 +53,7 @@ class Sharer {
     Sections sections;
   };
 
-  // Null where the rank is on another node.
+  // Null if the rank is on another node.
   Peer* peer_at(int place) {
     if (std::find(sharing_.begin(), sharing_.end(), place) == sharing_.end()) return nullptr;
     auto& peer = peers_[place];
@@ -125,7 +125,7 @@ Received::Received(const Program& program) {
 SharedProgram share(Program program, const std::function<Program(int)>& program_of, int place,
                     const std::vector<int>& sharing) {
   std::size_t phases = 1;
-  bool has_pieces = false;  // whose exchanges are for messages
+  bool has_pieces = false;  // pieces are exchanged by messages
   for (const Step& step : program.steps) {
     phases += std::holds_alternative<Exchange>(step);
     has_pieces = has_pieces || std::holds_alternative<Start>(step);

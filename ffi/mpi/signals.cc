@@ -20,7 +20,7 @@ struct Watched {
 
 constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
 
-// A signal handler may do no more than read and set these, and write.
+// A signal handler may only read and set these variables, and write.
 Watched watched[] = {
     {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
     {SIGABRT, "SIGABRT", "the lines before this one say why", {}},
@@ -56,7 +56,7 @@ void say_end(const char* by, const char* advice) {
   const char* label = current;
   const char* place = label != nullptr ? " in " : " outside of operators";
   const char* const parts[] = {name, by, place, label != nullptr ? label : "", ": ", advice};
-  char line[2048];  // written in one piece, since lines of other ranks may come in between
+  char line[2048];  // written in one piece, because lines of other ranks may come in between
   std::size_t size = 0;
   for (const char* part : parts) {
     const std::size_t length = std::min(std::strlen(part), sizeof(line) - 1 - size);
@@ -65,7 +65,7 @@ void say_end(const char* by, const char* advice) {
   }
   line[size++] = '\n';
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line, size);
-  said = true;  // only now: should another thread end the process meanwhile, twice is better than not at all
+  said = true;  // only now: if another thread ends the process meanwhile, two lines are better than none
 }
 
 void say_no_more() { said = true; }
@@ -78,7 +78,7 @@ void watch_signals(int rank) {
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (Watched& one : watched) {
     sigaction(one.signal, &action, &one.previous);
-    // MPI's own handler of SIGABRT prints the stack, which says nothing of decompops.
+    // MPI's own handler of SIGABRT prints the stack, which does not name the operator.
     if (one.signal == SIGABRT) one.previous = {};
   }
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kFatal = "] Terminating process because the JAX distributed service detected fatal errors";
 constexpr std::string_view kStatus = "absl::Status: ";
 constexpr std::string_view kSilent = "(stopped sending heartbeats):\n";
-// JAX's log says these first, of the same error.
+// JAX's log prints these messages first, for the same error.
 constexpr std::string_view kPolled = "] Polled an error from coordination service";
 constexpr std::string_view kShared = "] Use error polling to propagate the following error to all tasks";
 
@@ -28,7 +28,7 @@ std::string in_one_line(std::string_view text) {
   return line;
 }
 
-// What an error of JAX's coordination service means, and what to look for.
+// The meaning of an error of JAX's coordination service, and what to look for.
 std::string advice_on(std::string_view text) {
   if (has(text, "Failed to send RPC") || has(text, "DEADLINE_EXCEEDED")) {
     return "rank 0, JAX's coordinator, has ended or does not answer; look for its last lines, or the launcher's";
@@ -59,7 +59,7 @@ void shorten_jax_errors() {
   FILE* stream = fopencookie(stderr, "w", {nullptr, pass_on, nullptr, nullptr});
   if (stream == nullptr) return;
   std::setvbuf(stream, nullptr, _IONBF, 0);
-  stream->_fileno = fileno(stderr);  // for those who ask whether it is a terminal, or reopen it
+  stream->_fileno = fileno(stderr);  // for code that asks whether it is a terminal, or reopens it
   stderr = stream;
 }
 #else

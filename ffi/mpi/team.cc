@@ -6,9 +6,10 @@
 namespace decompops::mpi {
 namespace {
 
-// A call that no program of this rank contains yet can only come from one that is still to be compiled.
+// If no program of this rank contains a call yet, only a program that is still to be compiled can contain it.
 constexpr double kUnknownSeconds = 5;
-// How long a quick call may wait for other ranks in the thread that submits it. Waking another thread takes about as long.
+// How long a quick call may wait for other ranks in the thread that submits it. Waking another thread takes about as
+// long.
 constexpr double kQuickSeconds = 1e-4;
 
 // Calls `body` without the lock, and takes it again in any case.
@@ -30,7 +31,7 @@ Team::Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ran
     : base_(base),
       notices_(std::move(notices)),
       ranks_(std::move(ranks)),
-      hash_(hash_bytes(ranks_.data(), ranks_.size() * sizeof(ranks_[0]), 1) | 1),  // 0 means every mesh
+      hash_(hash_bytes(ranks_.data(), ranks_.size() * sizeof(ranks_[0]), 1) | 1),  // 0 stands for every mesh
       size_(static_cast<int>(ranks_.size())),
       is_compiled_(std::move(is_compiled)) {
   const auto found = std::find(ranks_.begin(), ranks_.end(), notices_->rank());
@@ -70,7 +71,8 @@ void Team::submit(std::shared_ptr<Call> call) {
   call->submitter = std::this_thread::get_id();
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopping_) throw Failure("MPI has been finalised");
-  // First all that may fail. Once the call is in the queue it will run, and XLA may not have its buffers back before.
+  // Everything that may fail comes first. Once the call is in the queue it will run, and XLA must not get its buffers
+  // back before.
   try {
     finisher_.start();
     if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
@@ -97,7 +99,7 @@ void Team::refuse(const std::string& reason) {
   changed_.notify_all();
 }
 
-// The worker may not exist: the others are told from here.
+// The worker may not exist, so this thread tells the others.
 void Team::refuse_locked(const char* reason) noexcept {
   if (refused_) return;
   refused_ = true;
@@ -105,7 +107,7 @@ void Team::refuse_locked(const char* reason) noexcept {
     refusal_ = "no memory";
     refusal_ = reason;
     notices_->give_up(hash_, refusal_, ranks_);
-  } catch (const std::exception&) {  // the others learn of it when this rank ends
+  } catch (const std::exception&) {  // the others notice when this rank ends
   }
 }
 
@@ -125,7 +127,7 @@ void Team::work() {
   }
 }
 
-// Does what comes next, in this thread.
+// Runs the next call in this thread.
 void Team::lead(std::unique_lock<std::mutex>& lock, double longest) {
   is_led_ = true;
   try {
@@ -158,7 +160,7 @@ void Team::step(std::unique_lock<std::mutex>& lock, double longest) {
   }
 }
 
-// Takes the call that is to be run now; none if it has not been submitted, or not been announced in time.
+// Takes the call to run now; null if it has not been submitted, or not been announced in time.
 std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double longest) {
   auto found = waiting_.begin();
   if (rank_ == 0) {
@@ -173,7 +175,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double long
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
   if (found == waiting_.end()) {
-    // A thread that waits here compiles nothing; another one may.
+    // A thread that waits here compiles nothing, but another thread may.
     const Identity& wanted = next_->identity;
     const auto same = std::find_if(waiting_.begin(), waiting_.end(),
                                    [&](const auto& call) { return call->identity.thread == wanted.thread; });
@@ -191,7 +193,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double long
   return call;
 }
 
-// What the first rank has announced, and what this rank has instead.
+// The call that the first rank has announced, and the call of this rank.
 std::string Team::both_sides(const Announcement& mine) const {
   const std::string label = mine.label, details = mine.details;
   auto side = [](int rank, const std::string& label, const std::string& more) {
@@ -232,7 +234,7 @@ void Team::end_current(std::unique_lock<std::mutex>& lock, const std::string& er
   unlocked(lock, [&] { end(*call, error); });
 }
 
-// XLA must hear of every call, even if there is no memory left to say it well.
+// XLA must be told the end of every call, even if no memory is left for the text of the error.
 void Team::end(const Call& call, const std::string& error) noexcept {
   notices_->count(hash_, -1);
   try {
@@ -251,7 +253,7 @@ void Team::fail(const std::string& reason, bool own) noexcept {
     failure_ = "no memory";
     failure_ = reason;
     if (own) notices_->give_up(hash_, reason, ranks_);
-  } catch (const std::bad_alloc&) {  // the others learn of it when this rank ends
+  } catch (const std::bad_alloc&) {  // the others notice when this rank ends
   }
 }
 

@@ -1,4 +1,4 @@
-// What the ranks of a mesh send each other, and how they wait for it.
+// The messages between the ranks of a mesh, and the waits for them.
 
 #include <sched.h>
 #include <unistd.h>
@@ -13,9 +13,9 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kData = 1, kAnnouncement = 2, kMemory = 3;
-// After a failure, how long messages that others are receiving already may take to arrive.
+// The time after a failure for messages that other ranks are already receiving.
 constexpr double kLastMessages = 2;
-// While exchanges are under way, how often a rank that has something else to do lets MPI go on with them.
+// While exchanges are under way, a rank with other work lets MPI continue with them at this interval.
 constexpr double kLookSeconds = 1e-4;
 
 template <std::size_t N>
@@ -33,9 +33,10 @@ Team::Announcement Team::announcement_of(const Call& call) {
   return announcement;
 }
 
-// A communicator of the mesh's own, for which all of its ranks must come together. Who is in MPI_Comm_create_group learns of
-// no notices, so ranks agree before: first all say that they have come. A rank that fails until then tells the others. Then all
-// say that they are ready, and from there on no rank may fail by itself.
+// The communicator of the mesh. All ranks of the mesh must come together to make it. A rank inside
+// MPI_Comm_create_group does not receive notices, so the ranks agree before: first, all ranks report that they have
+// come. A rank that fails before this report tells the others. Then all ranks report that they are ready. After this
+// report no rank may fail by itself.
 void Team::connect() {
   const int tag = 16 + 2 * static_cast<int>(hash_ % 16000);
   meet(tag, false);
@@ -132,8 +133,8 @@ void Team::meet(int tag, bool ready) {
   wait(transfer, kForever, ready);
 }
 
-// Along a binomial tree: a rank passes an announcement on to those that differ from it in one of the bits below its own
-// lowest one.
+// Along a binomial tree: a rank passes an announcement on to the ranks that differ from it in one of the bits below its
+// own lowest set bit.
 void Team::announce(const Announcement& announcement) {
   while (!sent_.empty()) {
     int all = 0;
@@ -180,7 +181,7 @@ void Team::listen_for_announcement() {
 }
 
 void Team::start(const Exchange& exchange, const Memory& memory) {
-  // A rank that has given up may have freed what it has not sent.
+  // A rank that has given up may have freed data that it has not sent.
   notices_->check(hash_, ranks_, {});
   const std::size_t count = exchange.receives.size() + exchange.sends.size();
   Transfer& transfer = under_way_.emplace_back();
@@ -208,8 +209,8 @@ void Team::start(const Exchange& exchange, const Memory& memory) {
 bool Team::finish(double longest) {
   if (!wait(under_way_.front(), longest)) return false;
   under_way_.pop_front();
-  // A rank that has failed in the meantime does not wait for ever until what it has sent is received: this may be something
-  // else. Its notice came before.
+  // A rank that has failed meanwhile does not wait forever until its messages are received, so these data may be
+  // something else. Its notice came before.
   notices_->check(hash_, ranks_, {});
   return true;
 }
@@ -220,8 +221,8 @@ void Team::progress() {
   looked_ = Clock::now();
 }
 
-// After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank that
-// was receiving it already. Later ones look for notices first, and this rank has given one, or has had it.
+// After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank
+// that was receiving it already. Later ones look for notices first, and this rank has given one, or has had it.
 void Team::withdraw(Transfer& transfer) noexcept {
   auto& [requests, peers, receives] = transfer;
   for (std::size_t i = 0; i < receives; ++i) {
@@ -262,7 +263,7 @@ bool Team::wait_until(const HasEnded& has_ended, const Needed& needed, double lo
     for (Index spins = 1; !has_ended(); ++spins) {
       if (spins % 16 == 0 && patience.seconds() > longest) return false;
       if (spins % 256 == 0) ready ? check_failures() : watch(needed(), patience, told);
-      // Others may need this core, above all where there are more ranks than cores.
+      // Others may need this core, above all with more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
     }
@@ -285,7 +286,7 @@ void Team::check_failures() {
   }
 }
 
-// Looks after a wait that has lasted for a while. Throws where it is in vain.
+// Checks a wait that has lasted for a while. Throws if it cannot end.
 void Team::watch(const std::vector<int>& needed, Patience& patience, std::vector<int>& told) {
   if (stopping_) throw Failure("this rank ends while the operator is under way");
   {
@@ -307,7 +308,7 @@ void Team::watch(const std::vector<int>& needed, Patience& patience, std::vector
   }
 }
 
-// The ranks whose requests are not done.
+// The ranks whose requests are not complete.
 std::vector<int> Team::unfinished(const Transfer& transfer) const {
   const auto& [requests, peers, receives] = transfer;
   std::vector<int> needed;

@@ -5,7 +5,7 @@
 using namespace decompops;
 using namespace decompops::native;
 
-// How many messages devices have handed to each other so far and how many bytes, and the bytes of work space held.
+// The messages and bytes between devices so far, and the bytes of work space.
 DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   return guarded([&] {
     const auto found = Engine::get().counts();
@@ -13,7 +13,7 @@ DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   });
 }
 
-// Seconds until devices that wait are reported, and until they give up.
+// The seconds until waiting devices are reported, and until they give up.
 DECOMPOPS_EXPORT int decompops_set_limits(double timeout, double limit) {
   return guarded([&] { Engine::get().set_limits(timeout, limit); });
 }

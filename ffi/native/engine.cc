@@ -11,10 +11,10 @@
 namespace decompops::native {
 namespace {
 
-// A thread that has less to do than this takes longer to wake than to do it.
+// With less work than this, waking a thread takes longer than the work.
 constexpr Index kLeastBytes = Index{1} << 16;
 
-// How many bytes the blocks of all devices have together, at the step that writes most.
+// The bytes of the blocks of all devices together, in the step that writes most.
 Index bytes_of(const Ensemble& ensemble) {
   Index cells = 0;
   for (const Phase& phase : ensemble.phases) {
@@ -31,7 +31,7 @@ Index bytes_of(const Ensemble& ensemble) {
   return cells * static_cast<Index>(ensemble.programs.size());
 }
 
-// Into how many parts each device's steps are cut, so that all threads have as much to do.
+// The number of parts into which each device's steps are cut, so that all threads have equal work.
 int parts_of(int places, int threads) { return places % threads == 0 ? 1 : ceil_div(2 * threads, places); }
 
 }  // namespace
@@ -65,7 +65,7 @@ void Engine::arrive(const void* site, std::int64_t run_id, int group, const std:
   if (!is_last) {
     if (failure.empty()) return;
     lock.unlock();
-    return mine.done(failure);  // the others have heard already
+    return mine.done(failure);  // the others have been told already
   }
   Meeting all = std::move(meeting);
   meetings_.erase(found);
@@ -93,7 +93,7 @@ void Engine::finish(const Arrival& arrival, const std::string& error) {
   finisher->submit([done = arrival.done, error] { done(error); });
 }
 
-// Has those that have come hear of it. Called with the lock.
+// Tells the devices that have come. Called with the lock.
 void Engine::fail(Meeting& meeting, const std::string& reason) {
   if (!meeting.failure.empty()) return;
   meeting.failure = reason;
@@ -102,7 +102,7 @@ void Engine::fail(Meeting& meeting, const std::string& reason) {
   }
 }
 
-// Devices that wait for one that never comes would do so for ever.
+// Otherwise, devices would wait forever for one that never comes.
 void Engine::watch() {
   std::unique_lock<std::mutex> lock(meetings_mutex_);
   while (true) {

@@ -24,7 +24,7 @@ Ensemble link(std::vector<Program> programs) {
         const Message& receive = matching(other.exchanges[i].receives, sender, sent[send.peer]++);
         ++ensemble.messages;
         ensemble.sent_bytes += bytes_of(send, exchange.element);
-        // The receiver may still read that buffer in this phase; then the message is copied there after it.
+        // If the receiver still reads that buffer in this phase, the message is copied there after the phase.
         if (may_redirect(send, receive, other.steps[i])) {
           redirect(sections[sender].steps[i], send, receive, send.peer, exchange.element);
           continue;
