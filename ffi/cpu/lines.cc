@@ -91,8 +91,8 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
                                   [axis](const Piece& piece) { return piece.stride[axis] == 1; });
 }
 
-// About `width`, so that `count` lines side by side are no little more than a multiple of it, or it one of theirs: half
-// spectra have one line more than a power of two.
+// Returns about `width`, so that `count` lines side by side leave no small last tile: either the result divides `count`
+// nearly evenly, or it is a multiple of `count`. Half spectra have one line more than a power of two.
 Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
