@@ -7,7 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import PartitionSpec
 
+from .._layout import Layout
+from .._sharding import map_blocks
 from ._binomial import binomial_schedule
 
 
@@ -43,10 +46,54 @@ class Chain(eqx.Module):
 
 
 class Plan(NamedTuple):
-    """How a derivative uses its memory: it reverses `block` steps at a time, and has `places` for stored states."""
+    """How a derivative uses its memory: it reverses `block` steps at a time, and has `places` for stored states.
+
+    The places are in the host's memory if `host` says how states lie on the devices, which XLA must know there.
+    """
 
     block: int
     places: int
+    host: Layout | None = None
+
+    def places_for(self, state: Any) -> Any:
+        """Allocate the places for states like `state`."""
+
+        def on_device(x: Array) -> Array:
+            return lax.broadcast(x, (self.places,))
+
+        def on_host(x: Array, layout: Layout) -> Array:
+            # XLA allocates a broadcast array in the device's memory first, and an empty one where it is needed. Only
+            # inside a `shard_map` does it not allocate all states on each device.
+            spec = layout.sharding_of(x.shape).spec
+            empty = map_blocks(
+                lambda block: lax.empty((self.places, *block.shape), block.dtype),
+                layout.mesh,
+                layout.mesh.axis_names,
+                spec,
+                PartitionSpec(None, *spec),
+                check_types=False,
+            )
+            return jax.device_put(empty(x), jax.memory.Space.Host)
+
+        return jax.tree.map(lambda x: on_host(x, self.host) if self.host and x.ndim else on_device(x), state)
+
+    def write(self, stored: Any, at: Array, state: Any) -> Any:
+        """Return the stored states with `state` at one place."""
+
+        def write(x: Array, new: Array) -> Array:
+            new = jax.device_put(new, jax.memory.Space.Host) if self.host and new.ndim else new
+            return lax.dynamic_update_index_in_dim(x, new, at, 0)
+
+        return jax.tree.map(write, stored, state)
+
+    def read(self, stored: Any, at: Array) -> Any:
+        """Return the state at one place, in the device's memory."""
+
+        def read(x: Array) -> Array:
+            x = lax.dynamic_index_in_dim(x, at, keepdims=False)
+            return jax.device_put(x, jax.memory.Space.Device) if self.host and x.ndim else x
+
+        return jax.tree.map(read, stored)
 
 
 def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Plan]) -> tuple[Any, Any]:
@@ -86,7 +133,7 @@ def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
     def one(carry: Any, row: Any) -> tuple[Any, None]:
         state, stored = carry
         number, place = row
-        return (chain.advance(state, number, plan.block), _write(stored, place, state)), None
+        return (chain.advance(state, number, plan.block), plan.write(stored, place, state)), None
 
     def span(carry: Any, row: Any) -> tuple[Any, Any]:
         rows, n = row
@@ -96,7 +143,7 @@ def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
 
     rows = jnp.arange(spans * blocks, dtype=jnp.int32), jnp.asarray(places)
     rows = jax.tree.map(lambda row: row.reshape(spans, blocks), rows)
-    stored = jax.tree.map(lambda x: lax.broadcast(x, (plan.places,)), first)
+    stored = plan.places_for(first)
     (last, stored), results = lax.scan(span, (first, stored), (rows, jnp.arange(1, spans + 1, dtype=jnp.int32)))
     return last, stored, results
 
@@ -131,11 +178,11 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
 
         def move(i: Array, stored: Any) -> Any:
             block, source, target = (column[i] for column in moves)
-            return _write(stored, target, chain.advance(_read(stored, source), block, plan.block))
+            return plan.write(stored, target, chain.advance(plan.read(stored, source), block, plan.block))
 
         if schedule.blocks.size:
             stored = lax.fori_loop(start, stop, move, stored)
-        state = _read(stored, top)
+        state = plan.read(stored, top)
         own, cotangent = pull(lambda chain, state: chain.advance(state, number, plan.block), state, cotangent)
         pulled = jax.tree.map(jnp.add, total, own), cotangent
         if jax.tree.leaves(of_results):
@@ -164,14 +211,6 @@ def _index(number: Array | int) -> Array:
     """A number of a step, of one type: under `jax.set_mesh` JAX (0.10.2) takes counters of a loop for arrays on no
     mesh, and what it scans over for arrays on that mesh."""
     return jnp.arange(1, dtype=jnp.int32)[0] + number
-
-
-def _read(stored: Any, place: Array) -> Any:
-    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), stored)
-
-
-def _write(stored: Any, place: Array, state: Any) -> Any:
-    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0), stored, state)
 
 
 def _materialised(value: Any, cotangent: Any) -> Any:

@@ -21,7 +21,7 @@ from .._structure import Structure
 from ..spectral._vector import cast, times
 from ._checkpointing import Chain, checkpointed
 from ._equation import AbstractSplitEquation, Time
-from ._memory import best_plan, check_memory
+from ._memory import Budget, best_plan, check_budget
 
 
 class History(eqx.Module):
@@ -92,6 +92,7 @@ class AbstractIntegrator(eqx.Module):
         observe: Callable | None = None,
         progress: Callable | bool = False,
         keep: int | str | None = None,
+        keep_on_host: int | str | None = None,
     ) -> tuple[State, Any]:
         """Many steps in one program.
 
@@ -112,6 +113,9 @@ class AbstractIntegrator(eqx.Module):
             bytes such as "1.5 GiB". To see what a step takes, two small programs are compiled. What is kept is chosen
             in blocks of steps that divide `every`, or `steps` without `observe` and `progress`. There is no forward
             mode then, except over reverse mode. Default: `None`.
+        - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device, in states or
+            bytes. The derivative then stores states there, and on a GPU it takes the memory of one step and of two
+            states; `keep` allows it more. Default: `None`, no states on the host.
 
         **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length
         `steps / every`; `None` without it. From a `History` the last `History` is returned in place of the state: a
@@ -131,7 +135,7 @@ class AbstractIntegrator(eqx.Module):
             every = steps
         if isinstance(t, float | int):  # Equinox compiles anew for another Python number, but not for another array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
-        return self._rollout(u, steps, t, args, every, observe, report, None if keep is None else check_memory(keep))
+        return self._rollout(u, steps, t, args, every, observe, report, check_budget(keep, keep_on_host))
 
     @eqx.filter_jit
     def _rollout(
@@ -143,7 +147,7 @@ class AbstractIntegrator(eqx.Module):
         every: int,
         observe: Callable | None,
         report: Callable | None,
-        keep: int | str | None,
+        memory: Budget | None,
     ) -> tuple[Any, Any]:
         first = self.start(u)
         like = _state(first)
@@ -162,10 +166,10 @@ class AbstractIntegrator(eqx.Module):
             if report is not None:
                 jax.debug.callback(report, n * every, steps)
 
-        if keep is None:
+        if memory is None:
             last, results = _in_chunks(step, result, tell, first, steps, every)
         else:
-            plan = partial(best_plan, keep=keep, layout=self.in_structure.layout)
+            plan = partial(best_plan, memory=memory, layout=self.in_structure.layout)
             last, results = checkpointed(Chain(step, result, tell, steps, every), first, plan)
         return (last if isinstance(u, History) else _state(last)), results
 

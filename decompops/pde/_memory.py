@@ -3,7 +3,7 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,24 +19,46 @@ from ._checkpointing import Chain, Plan, gradient
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def check_memory(keep: Any) -> int | str:
-    """`keep`, after a check that it is a number of states, or of bytes with a unit."""
-    if not isinstance(keep, str):
-        return check_count("keep", keep)
-    _bytes_of_text(keep)
-    return keep
+class Budget(NamedTuple):
+    """The memory that a derivative may take on each device, and for each device on the host: states, or bytes as text.
+
+    With `keep_on_host` the stored states are in the host's memory.
+    """
+
+    keep: int | str | None
+    keep_on_host: int | str | None
 
 
-def _bytes_of_text(text: str) -> float:
+def check_budget(keep: Any, keep_on_host: Any) -> Budget | None:
+    """Return the two budgets, or `None` if both are `None`.
+
+    Raises an error for anything but a number of states, or bytes with a unit.
+    """
+    for name, value in (("keep", keep), ("keep_on_host", keep_on_host)):
+        if isinstance(value, str):
+            _bytes_of_text(name, value)
+        elif value is not None:
+            check_count(name, value)
+    return None if keep is None and keep_on_host is None else Budget(keep, keep_on_host)
+
+
+def _bytes_of(name: str, value: int | str | None, state: int) -> float | int:
+    """The bytes of a budget, for states of `state` bytes."""
+    if value is None:
+        return math.inf
+    return _bytes_of_text(name, value) if isinstance(value, str) else value * state
+
+
+def _bytes_of_text(name: str, text: str) -> float:
     match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(\w+)\s*", text)
     if match is None or match[2] not in UNITS:
         units = ", ".join(UNITS)
-        raise ValueError(f"`keep` must be a number of states, or bytes with one of the units {units}; got {text!r}.")
+        raise ValueError(f"`{name}` must be a number of states, or bytes with one of the units {units}; got {text!r}.")
     return float(match[1]) * UNITS[match[2]]
 
 
-def best_plan(chain: Chain, first: Any, perturbed: Any, keep: int | str, layout: Layout) -> Plan:
-    """The plan with the fewest moves whose compiled derivative takes at most the memory `keep` on each device.
+def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: Layout) -> Plan:
+    """Return the plan with the fewest moves whose compiled derivative keeps to `memory`.
 
     The derivative of a few blocks is compiled to see what it takes. Each further place takes one state more.
 
@@ -47,22 +69,32 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, keep: int | str, layout:
     state, *others = (
         math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in _arrays(first)
     )
-    budget, place = _bytes_of_text(keep) if isinstance(keep, str) else keep * state, state + sum(others)
+    place, on_host = state + sum(others), None if memory.keep_on_host is None else layout
+    host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
     # XLA may hold one state more where results are observed than in the few blocks that are compiled to measure.
     budget -= place if chain.every < chain.steps else 0
 
     def plan(block: int, scratch: float | int) -> Plan:
-        """The plan with as many places as fit, where that with two of them takes `scratch` bytes."""
-        return Plan(block, min(2 + math.floor((budget - scratch) / place), chain.steps // block + 1))
+        """The plan with as many places as fit, where the plan with two places takes `scratch` bytes on the device."""
+        spare = budget - scratch
+        places = (host // place if spare >= 0 else 0) if on_host else 2 + spare // place
+        return Plan(block, int(min(places, chain.steps // block + 1)), on_host)
 
     def moves(plan: Plan) -> float | int:
         return plan.block * count_moves(chain.steps // plan.block, plan.places - 1) if plan.places > 1 else math.inf
 
-    least = _scratch_of_few(chain, first, perturbed, layout, 1)
+    least = _scratch_of_few(chain, first, perturbed, layout, Plan(1, 2, on_host))
     single = plan(1, least)
-    if single.places < 2:
+    if least > budget:
         needed = f"{math.ceil(least / state)} states of {state / 1e6:.3g} MB"
-        raise ValueError(f"`keep` must be at least {needed}, which the derivative of a step takes; got {keep!r}.")
+        raise ValueError(
+            f"`keep` must be at least {needed}, which the derivative of a step takes; got {memory.keep!r}."
+        )
+    if single.places < 2:
+        needed = f"2 states of {place / 1e6:.3g} MB"
+        raise ValueError(f"`keep_on_host` must be at least {needed}; got {memory.keep_on_host!r}.")
+    if memory.keep is None:
+        return single
     residuals = _residuals_of_step(chain, first, perturbed) * state
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
@@ -71,7 +103,8 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, keep: int | str, layout:
     block = next(n for n, made in zip(divisors, expected) if made <= min(expected) + chain.steps / 8)
     if block == 1:
         return single
-    return min(single, plan(block, _scratch_of_few(chain, first, perturbed, layout, block)), key=moves)
+    scratch = _scratch_of_few(chain, first, perturbed, layout, Plan(block, 2, on_host))
+    return min(single, plan(block, scratch), key=moves)
 
 
 def scratch_bytes(compiled: Any) -> int:
@@ -84,19 +117,19 @@ def _arrays(state: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(state) if eqx.is_inexact_array(x)]
 
 
-def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, block: int) -> int:
-    """The scratch memory that the derivative of a few blocks takes on each device, with two places.
+def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
+    """The scratch memory that the derivative of a few blocks takes on each device, as `plan` has it.
 
     There are enough blocks for each loop to have several iterations: XLA takes a loop of one iteration apart.
     """
-    every = block * min(3, chain.every // block)
+    every = plan.block * min(3, chain.every // plan.block)
     steps = every * min(3, chain.steps // chain.every)
     chain, perturbed = (replace(each, steps=steps, every=every) for each in (chain, perturbed))
     arrays, rest = eqx.partition((chain, first), eqx.is_array)
 
     def derivative(arrays: Any) -> Any:
         chain, first = eqx.combine(arrays, rest)
-        return gradient(chain, first, Plan(block, 2), perturbed)
+        return gradient(chain, first, plan, perturbed)
 
     def struct(x: Any, *, placed: bool) -> jax.ShapeDtypeStruct:
         return struct_of(x, layout.sharding_of(x.shape) if placed and x.ndim else None, layout.mesh)

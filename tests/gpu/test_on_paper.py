@@ -182,3 +182,30 @@ def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
     assert overlapped >= steps.count("fft") // 3
     memory = compiled.memory_analysis()
     assert memory.temp_size_in_bytes < 1.6 * max(memory.argument_size_in_bytes, memory.output_size_in_bytes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axis_type"), [((1, 1), jax.sharding.AxisType.Auto), ((2, 2), jax.sharding.AxisType.Explicit)]
+)
+def test_a_gradient_stores_states_on_the_host(four, sizes, axis_type):
+    """The derivative takes the memory of a step on each GPU, and the given number of states on its host."""
+    mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y"), axis_types=(axis_type, axis_type))
+    fft = dops.FFT3D(mesh, shape=(32, 32, 32), real=True)
+    solver = dops.pde.ETDRK(dops.pde.NavierStokes(fft, 1e-2), 1e-2)
+    layout = solver.in_structure.layout
+    shape = (3, *layout.blocks.shape)
+    state = jax.ShapeDtypeStruct(shape, np.complex64, sharding=layout.sharding_of(shape))
+
+    def taken(**memory) -> tuple[float, float]:
+        def loss(u):
+            return jnp.sum(jnp.abs(solver.rollout(u, 50, **memory)[0]) ** 2)
+
+        with jax.set_mesh(mesh):
+            sizes = jax.jit(jax.grad(loss)).lower(state).compile().memory_analysis()
+        one = math.prod(shape) * 8 / mesh.size
+        return sizes.temp_size_in_bytes / one, sizes.host_temp_size_in_bytes / one
+
+    (device, host), (more, none) = taken(keep_on_host=30), taken(keep=60)
+    assert host == pytest.approx(30, abs=1)
+    assert none == 0
+    assert device < more - 20

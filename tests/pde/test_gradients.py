@@ -196,3 +196,16 @@ def test_gradients_are_those_of_exponax():
 
     got, expected = (eqx.filter_jit(jax.grad(loss))(u) for loss in (ours, theirs))
     assert_close(got, expected)
+
+
+def test_states_stored_on_the_host_change_no_gradient(plain):
+    solver, u = vortices()
+    expected = jax.jit(jax.grad(energy(solver, 40)))(u)
+    for options in ({"keep_on_host": 6}, {"keep_on_host": "1 MB", "keep": 60}):
+        assert_close(jax.jit(jax.grad(energy(solver, 40, **options)))(u), expected)
+    with pytest.raises(ValueError, match=r"`keep_on_host` must be at least 2 states of .* MB; got 1"):
+        jax.grad(energy(solver, 40, keep_on_host=1))(u)
+    with pytest.raises(
+        ValueError, match="`keep_on_host` must be a number of states, or bytes with one of the units kB"
+    ):
+        solver.rollout(u, 2, keep_on_host="3 apples")
