@@ -8,16 +8,12 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from jax import Array
 
-from .._blocks import axis_names
-from .._box import Box, check_box
-from .._decomposition import Decomposition
+from .._box import Box
+from .._grid import GridLike, grid_of
 from .._layout import Layout
-from .._operator.transform import AbstractTransform
 from .._structure import Space
 
 
-# What says how arrays lie on the devices.
-Grid: TypeAlias = Decomposition | AbstractTransform | Layout
 Attribute: TypeAlias = str | float | int | bool | list
 
 # Raised whenever older readers would misread newer files.
@@ -57,7 +53,7 @@ class Contents:
 
 def describe(
     arrays: Mapping[str, Any],
-    grid: Grid,
+    grid: GridLike,
     *,
     space: Space = "field",
     box: Box | None = None,
@@ -68,12 +64,11 @@ def describe(
     """What a file of these arrays says, and how the arrays lie on the devices, after a check of all arguments."""
     _check_names(arrays)
     first = next(iter(arrays.values()))
-    layout = layout_of(grid, space, np.shape(first))
-    lengths = layout.true_shape
-    names = tuple(f"k{axis}" if space == "spectrum" else axis for axis in axis_names(len(lengths)))
+    known = grid_of(grid, np.shape(first), space, Box() if box is None else box)
+    layout, lengths, names = known.layout, known.layout.true_shape, known.names
     if taken := {TIME, *names} & set(arrays):
         raise ValueError(f"`arrays` must not have the names of coordinates; got {sorted(taken)}.")
-    coordinates = {} if box is None else _coordinates(grid, space, lengths, box, names)
+    coordinates = {} if box is None else known.coordinates()
     if time is not None:
         coordinates[TIME] = np.asarray(_number(TIME, time))
     units = _check_texts("units", units, (*arrays, *coordinates))
@@ -85,26 +80,8 @@ def describe(
         variables[name] = Variable(dims, (*lead, *lengths), np.dtype(array.dtype))
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
     if box is not None:
-        facts[BOX] = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
+        facts[BOX] = list(known.lengths)
     return Contents(variables, coordinates, units, {**_check_attributes(attributes), **facts}), layout
-
-
-def layout_of(grid: Any, space: Space, shape: tuple[int, ...]) -> Layout:
-    """How fields or spectra lie on the devices, after a check of `grid`. `shape` is that of an array.
-
-    Its last axes are the lengths where the grid was built without any.
-    """
-    if space not in get_args(Space):
-        raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")
-    if isinstance(grid, AbstractTransform):
-        return grid.out_layout if space == "spectrum" else layout_of(grid.decomposition, space, shape)
-    if isinstance(grid, Decomposition) and space == "spectrum":
-        raise TypeError('`grid` must be a transform with `space="spectrum"`, such as `FFT3D`; got a `Decomposition`.')
-    if isinstance(grid, Decomposition):
-        return (grid if grid.shape else Decomposition(grid, shape=shape[-grid.ndim :])).layout()
-    if not isinstance(grid, Layout):
-        raise TypeError(f"`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got {grid!r}.")
-    return grid
 
 
 def check_contents(contents: Contents, path: Any) -> Contents:
@@ -130,23 +107,6 @@ def damaged(path: Any, reason: object) -> ValueError:
     """What to raise for a file that cannot be read."""
     line = str(reason).strip().partition("\n")[0]
     return ValueError(f"`path` must be a whole snapshot, but {path} is damaged: {line}. Read an older one.")
-
-
-def _coordinates(
-    grid: Grid, space: Space, lengths: tuple[int, ...], box: Box, names: tuple[str, ...]
-) -> dict[str, np.ndarray]:
-    """The positions of the points along each axis, or the angular wavenumbers of the modes."""
-    sizes = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
-    if isinstance(grid, AbstractTransform) and space == "spectrum":
-        kept = grid.modes or grid.decomposition.shape or ()
-        along = [basis.wavenumbers(n) / size for basis, n, size in zip(grid.bases, kept, sizes)]
-    elif isinstance(grid, AbstractTransform):
-        along = [basis.points(n) * size for basis, n, size in zip(grid.bases, lengths, sizes)]
-    elif space == "spectrum":
-        return {}  # A layout does not know its wavenumbers.
-    else:
-        along = [np.arange(n) * (size / n) for n, size in zip(lengths, sizes)]
-    return dict(zip(names, along))
 
 
 def _check_names(arrays: Any) -> None:

@@ -16,9 +16,10 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._box import Box
+from .._grid import GridLike, grid_of
 from .._layout import Layout, exchange_numbers
 from .._structure import Space
-from ._contents import BOX, RESERVED, Attribute, Grid, describe, layout_of
+from ._contents import BOX, RESERVED, Attribute, describe
 from ._format import AbstractFormat, Cells
 from ._hdf5 import HDF5
 from ._parts import chunk_shape, host_cells, part_lengths, parts_of, read_array, reversed_grid
@@ -50,7 +51,7 @@ class Snapshot:
 def write(
     path: str | os.PathLike,
     arrays: Mapping[str, Array | np.ndarray],
-    grid: Grid,
+    grid: GridLike,
     *,
     box: Box | None = None,
     time: Any = None,
@@ -107,7 +108,7 @@ class Writer:
         self._pending: Future | None = None
 
     def write(
-        self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: Grid, **options: Any
+        self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: GridLike, **options: Any
     ) -> None:
         """Start to write. Takes what `io.write` takes.
 
@@ -133,7 +134,7 @@ class Writer:
             self._thread.shutdown()
 
 
-def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -> Snapshot:
+def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = None) -> Snapshot:
     """Read a snapshot onto any mesh: each process reads its own blocks.
 
     **Arguments:**
@@ -154,7 +155,7 @@ def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -
     names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
     if unknown := [name for name in names if name not in contents.variables]:
         raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
-    layout = None if grid is None else layout_of(grid, contents.space, contents.lengths)
+    layout = None if grid is None else grid_of(grid, contents.lengths, contents.space).layout
     if layout is not None and layout.true_shape != contents.lengths:
         what = "fields" if contents.space == "field" else "spectra"
         raise ValueError(

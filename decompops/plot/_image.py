@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .._check import check_axis, check_flag
+from .._grid import Grid
 from .._layout import Field
-from ._grid import Grid, Reduction
 from ._panels import Axes, axes_for, titles_for
+from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
@@ -52,7 +53,7 @@ def draw_cuts(
     Without `normal` the grid has two axes, and the field is the only plane there is.
     """
     horizontal, vertical = _plane_axes(grid, normal, style.vertical)
-    components = 1 if np.ndim(field) == len(grid.lengths) else np.shape(field)[0]
+    components = 1 if np.ndim(field) == grid.ndim else np.shape(field)[0]
     count = components * len(cuts)
     titles = titles_for([cut.title for cut in cuts] * components if style.title is None else style.title, count)
     across, up = grid.edges(horizontal), grid.edges(vertical)
@@ -62,7 +63,7 @@ def draw_cuts(
     if normal is None:
         planes = grid.layout.gather(field)
     else:
-        planes = np.stack([grid.plane(field, normal, cut.weights, reduce) for cut in cuts], -3)
+        planes = np.stack([reduced_plane(grid, field, normal, cut.weights, reduce) for cut in cuts], -3)
     planes = planes.reshape(count, *planes.shape[-2:]).astype(float)
     if horizontal < vertical:
         planes = planes.transpose(0, 2, 1)  # Rows of an image are vertical.
@@ -91,8 +92,8 @@ def _draw(panel: Axes, plane: np.ndarray, across: np.ndarray, up: np.ndarray, co
 
 def _plane_axes(grid: Grid, normal: int | None, vertical: Any) -> tuple[int, int]:
     """The horizontal and the vertical axis of a plane across axis `normal`."""
-    first, last = (axis for axis in range(len(grid.lengths)) if axis != normal)
-    axis = last if vertical is None else check_axis("vertical", vertical, len(grid.lengths))
+    first, last = (axis for axis in range(grid.ndim) if axis != normal)
+    axis = last if vertical is None else check_axis("vertical", vertical, grid.ndim)
     if axis == normal:
         raise ValueError(f"`vertical` must be an axis of the plane that is drawn; got {vertical!r}.")
     return (last, first) if axis == first else (first, last)

@@ -7,9 +7,10 @@ import numpy as np
 
 from .._box import Box
 from .._check import check_axis
+from .._grid import GridLike
 from .._layout import Field
-from ._grid import GridLike, Reduction, grid_of
 from ._image import Cut, Limits, Style, draw_cuts
+from ._planes import Reduction, drawable_grid
 
 
 def projection(
@@ -52,9 +53,9 @@ def projection(
 
     **Raises:** as `slice`; `ValueError` for a grid of another number of axes, and where no point is `between`.
     """
-    known = grid_of(grid, field, box)
+    known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)
-    if len(known.lengths) != 3:
+    if known.ndim != 3:
         raise ValueError(f"`grid` must have three axes for a projection; got {known.layout.true_shape}.")
     if reduce not in get_args(Literal["max", "min", "mean", "sum"]):
         raise ValueError(f'`reduce` must be "max", "min", "mean" or "sum"; got {reduce!r}.')

@@ -8,9 +8,10 @@ import numpy as np
 
 from .._box import Box
 from .._check import check_axis
+from .._grid import Grid, GridLike
 from .._layout import Field
-from ._grid import Grid, GridLike, grid_of
 from ._image import Cut, Limits, Style, draw_cuts
+from ._planes import drawable_grid
 
 
 def slice(
@@ -66,24 +67,24 @@ def slice(
     **Raises:** `ImportError` without matplotlib; `TypeError` for a field that is complex or traced; `ValueError` for a
     field of another shape, a plane outside of the grid, and other arguments that do not fit.
     """
-    known = grid_of(grid, field, box)
+    known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)
-    if len(known.lengths) not in (2, 3):
+    if known.ndim not in (2, 3):
         raise ValueError(f"`grid` must have two or three axes for a slice; got {known.layout.true_shape}.")
-    if len(known.lengths) == 2:
+    if known.ndim == 2:
         if not axis is index is at is None:
             raise ValueError(
                 f"`axis`, `index` and `at` must be left out on a grid of two axes; got {axis!r}, {index!r}, {at!r}."
             )
         normal, cuts = None, [Cut("", np.ones(1))]
     else:
-        normal = check_axis("axis", -1 if axis is None else axis, len(known.lengths))
+        normal = check_axis("axis", -1 if axis is None else axis, known.ndim)
         points, numbers = known.points(normal), _numbers(known, normal, index, at)
         name, every = known.names[normal], np.arange(len(points))
         cuts = [Cut(f"{name} = {points[number]:.3g}", every == number) for number in numbers]
     axes = draw_cuts(known, field, normal, cuts, "sum", style)
     several = any(isinstance(place, Sequence | np.ndarray) for place in (index, at))
-    return axes if several or np.ndim(field) > len(known.lengths) else axes[0]
+    return axes if several or np.ndim(field) > known.ndim else axes[0]
 
 
 def _numbers(grid: Grid, axis: int, index: Any, at: Any) -> list[int]:

@@ -15,8 +15,8 @@ from .._operator.transform import AbstractTransform
 from ..spectral import power_spectrum
 from ..spectral._check import check_diagonal, check_fft
 from ._curves import DASHES, decorate
-from ._grid import grid_of
 from ._panels import Axes, axes_for
+from ._planes import drawable_grid
 
 
 def spectrum(
@@ -73,7 +73,7 @@ def spectrum(
         check_number("slopes", slope)
     check_fft(fft)
     check_diagonal(fft)
-    grid_of(fft, field, box, real=not fft.takes_complex)
+    drawable_grid(fft, field, box, real=not fft.takes_complex)
     measured = power_spectrum(fft, field, box, edges=edges)
     # Summed on the devices: components may be sharded. What is left is on all of them.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from decompops import plot
 from decompops._hlo import collectives
-from decompops.plot import _grid
+from decompops.plot import _planes
 
 from helpers import make_mesh, random_field
 
@@ -54,7 +54,7 @@ def test_devices_reduce_before_anything_is_gathered(reduce):
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
     field = dec.shard(random_field((n, n, n)))
     for axis in (-3, -2, -1):
-        found = collectives(_grid.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
+        found = collectives(_planes.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
         assert {collective.kind for collective in found} <= {"all-reduce"}
         assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2
 

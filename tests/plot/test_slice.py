@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from decompops import plot
 from decompops._hlo import collectives
-from decompops.plot import _grid
+from decompops.plot import _planes
 
 from helpers import make_mesh, random_field
 
@@ -149,7 +149,7 @@ def test_only_the_plane_is_gathered(axis, monkeypatch):
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
     field = dec.shard(random_field((n, n, n)))
     weights = np.eye(n)[3]
-    program = _grid.reduce_axis.lower(field, weights, axis - 3, "sum").compile()
+    program = _planes.reduce_axis.lower(field, weights, axis - 3, "sum").compile()
     found = collectives(program.as_text())
     assert {collective.kind for collective in found} <= {"all-reduce"}
     assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2  # The field has n times as many bytes.
@@ -180,7 +180,7 @@ def test_errors(plain):
     draw = plain.plot.slice
     two = plain.plot.panels(1, 2)
     for error, message, call in (
-        (TypeError, "`grid` must be the transform", lambda: draw(make_mesh((2, 4)), u)),
+        (TypeError, "`grid` must be a transform such as `FFT3D`", lambda: draw(make_mesh((2, 4)), u)),
         (TypeError, "`field` must be real; got complex128", lambda: draw(dec, u.astype(complex))),
         (TypeError, "`field` must not be traced", lambda: jax.jit(lambda u: draw(dec, u))(u)),
         (ValueError, r"`field` must have shape .*got \(8, 8, 4\)", lambda: draw(dec, u[..., :4])),
