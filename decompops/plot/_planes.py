@@ -24,15 +24,17 @@ def drawable_grid(grid: Any, field: Any, box: Box, *, real: bool = True) -> Grid
     With `real=False`, the field may be complex.
     """
     if isinstance(field, Tracer):
-        raise TypeError("`field` must not be traced: return it from `jax.jit`, and draw it outside.")
+        raise TypeError(
+            "`field` must not be traced; got a tracer. Return the field from `jax.jit`, and draw it outside."
+        )
     if real and jnp.iscomplexobj(field):
         raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
     known = grid_of(grid, np.shape(field), box=box)
     known.layout.check(field)
     if np.ndim(field) > known.ndim + 1 or 0 in np.shape(field):
         raise ValueError(
-            f"`field` must be a scalar, or have one leading axis, of its components; got {np.shape(field)} on a grid "
-            f"of {known.ndim} axes."
+            f"`field` must be a scalar field, or have one leading axis for its components; got shape {np.shape(field)} "
+            f"on a grid of {known.ndim} axes."
         )
     return known
 
