@@ -190,7 +190,7 @@ def test_bad_input_is_refused(plain):
                 lambda f: plain.pde.KuramotoSivashinsky(f, plain.Box()),
             )
         ),
-        (lambda: plain.pde.RealSpace(fft), r"`equation` must be an `AbstractEquation`; got FFT3D"),
+        (lambda: plain.pde.RealSpace(fft), r"`equation` must be an `AbstractEquation`, .*; got FFT3D"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()
