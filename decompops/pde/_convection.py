@@ -24,15 +24,15 @@ def check_convection(components: Any, conservative: Any) -> None:
 
 
 def walls_of(components: Carried) -> Walls:
-    """The walls between which there is such a convection: none for a scalar that moves along all axes."""
+    """Return the walls that an equation with this convection may have: none for a scalar."""
     return "even" if components == "vector" else "none"
 
 
 def convection(equation: AbstractProducts, u: Array, scale: Number, components: Carried, conservative: bool) -> Array:
-    """The spectrum of `-scale` times the convection of u by itself.
+    """Return the spectrum of `-scale` times the convection of u by itself.
 
-    Of a velocity it is `(u·∇)u`, or `∇·(u u)/2` if `conservative`, which is the same in one dimension only. Of a scalar
-    it is the sum of `∂(u²/2)/∂x_i` over all axes.
+    The convection of a velocity is `(u·∇)u`, or `∇·(u u)/2` if `conservative`. The two are equal only in one dimension.
+    The convection of a scalar is the sum of `∂(u²/2)/∂x_i` over all axes.
     """
     factor, nabla = _vector.cast(scale, u), equation.nabla(u)
     nabla = nabla._replace(k=tuple(factor * component for component in nabla.k))
@@ -43,9 +43,9 @@ def convection(equation: AbstractProducts, u: Array, scale: Number, components: 
         velocity = _vector.components(equation.to_grid(u, slope_axes("vector", ndim)), ndim)
         tensor = symmetric_from_grid(equation, lambda i, j: velocity[i] * velocity[j], ndim)
         return -nabla.divergence_of_tensor(tensor) / 2
-    velocity, vorticity = velocity_and_vorticity(equation, nabla, u)  # the vorticity times `scale`
+    velocity, vorticity = velocity_and_vorticity(equation, nabla, u)  # The vorticity is multiplied by `scale`.
     half_square = _vector.total(part**2 for part in velocity) / 2
-    if not vorticity:  # in one dimension
+    if not vorticity:  # In one dimension, the velocity has no vorticity.
         return -nabla.gradient(equation.from_grid(half_square))
     products = _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim)
     products = equation.from_grid(products, ((), *slope_axes("vector", ndim)))
