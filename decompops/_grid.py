@@ -15,7 +15,7 @@ from ._operator.transform import AbstractTransform
 from ._structure import Space
 
 
-# A transform knows the bases of the axes. The points of a decomposition or a layout are equally spaced.
+# A transform has a basis for each axis. The points of a decomposition or a layout are equally spaced.
 GridLike: TypeAlias = AbstractTransform | Decomposition | Layout
 
 
@@ -52,7 +52,7 @@ class Grid:
         return self.lengths[axis] * self.bases[axis].points(self.sizes[axis])
 
     def edges(self, axis: int) -> np.ndarray:
-        """Return the bounds of the cells around the points along an axis: one more than there are points."""
+        """Return the bounds of the cells around the points along an axis: `n + 1` bounds for `n` points."""
         return self.lengths[axis] * self.bases[axis].edges(self.sizes[axis])
 
     def wavenumbers(self, axis: int) -> np.ndarray:
@@ -60,7 +60,7 @@ class Grid:
         return self.bases[axis].wavenumbers(self.sizes[axis]) / self.lengths[axis]
 
     def coordinates(self) -> dict[str, np.ndarray]:
-        """Return the points or the wavenumbers along each axis by its name; nothing if the bases are not known."""
+        """Return the points or the wavenumbers by the name of the axis; an empty dictionary without bases."""
         along = self.wavenumbers if self.space == "spectrum" else self.points
         return {name: along(axis) for axis, name in enumerate(self.names[: len(self.bases)])}
 
@@ -93,7 +93,7 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box 
             sizes = cast(tuple, grid.modes or grid.decomposition.shape)  # `out_layout` refuses unknown shapes.
     box = check_box(box, ndim)
     if box.is_traced:
-        raise TypeError(f"`box` must have lengths that are known, not traced; got {box}.")
+        raise TypeError(f"`box` must have lengths that are known, not traced; got {box}. Call this outside `jax.jit`.")
     return Grid(layout, space, bases, sizes, tuple(map(float, cast(tuple, box.lengths))))
 
 

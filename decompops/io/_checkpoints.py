@@ -157,7 +157,7 @@ class Checkpoints:
         if version > VERSION:
             raise ValueError(
                 f"`step` must be a checkpoint of format {VERSION} or older; got {where} of format {version}, which a "
-                "newer decompops wrote: pip install --upgrade decompops."
+                "newer decompops wrote. Type `pip install --upgrade decompops` to read it."
             )
         return leaves
 
@@ -184,7 +184,7 @@ class _Leaf:
 
     @property
     def data(self) -> Any:
-        """The array that is saved: the data of a random key, a NumPy array for an array that lies on no mesh."""
+        """The array to save: the data of a random key, a NumPy copy of an array without a mesh, or the leaf itself."""
         data = self.leaf
         if self.is_key:
             to_data = jax.random.key_data

@@ -67,11 +67,11 @@ class HDF5(AbstractFormat):
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         ndim, pending = len(contents.lengths), deque()
-        rooms = _rooms(path, contents.variables)
+        places = _places(path, contents.variables)
         with path.open("r+b", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
             for name, bounds, cells in parts:
-                for chunk, within, there in rooms[name].chunks(reversed_grid(bounds, ndim)):
-                    pending.append(pool.submit(rooms[name].put, file.fileno(), chunk, cells[within], there))
+                for chunk, within, there in places[name].chunks(reversed_grid(bounds, ndim)):
+                    pending.append(pool.submit(places[name].put, file.fileno(), chunk, cells[within], there))
                     if len(pending) == 2 * THREADS:
                         pending.popleft().result()
             for write in pending:
@@ -102,18 +102,18 @@ class _HDF5File(AbstractFile):
                     units[name] = str(dataset.attrs["units"])
         self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
         with _reading(path):
-            self.rooms = _rooms(path, variables)
+            self.places = _places(path, variables)
 
     def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        bounds, room = reversed_grid(bounds, len(self.contents.lengths)), self.rooms[name]
-        cells = np.empty([stop - start for start, stop in bounds], room.dtype)
+        bounds, places = reversed_grid(bounds, len(self.contents.lengths)), self.places[name]
+        cells = np.empty([stop - start for start, stop in bounds], places.dtype)
         with _reading(self.path), self.path.open("rb", buffering=0) as file:
-            for chunk, within, there in room.chunks(bounds):
-                cells[within] = room.get(file.fileno(), chunk)[there]
+            for chunk, within, there in places.chunks(bounds):
+                cells[within] = places.get(file.fileno(), chunk)[there]
         return cells
 
 
-class _Room:
+class _Places:
     """The places of the chunks of an array in a file, and of their checksums."""
 
     def __init__(self, dataset: Any, checksums: Any):
@@ -180,9 +180,9 @@ def _read_at(file: int, data: memoryview, offset: int) -> None:
         data, offset = data[read:], offset + read
 
 
-def _rooms(path: Path, names: Iterable[str]) -> dict[str, _Room]:
+def _places(path: Path, names: Iterable[str]) -> dict[str, _Places]:
     with _h5py().File(path, "r") as file:
-        return {name: _Room(file[name], file[CHECKSUMS][name]) for name in names}
+        return {name: _Places(file[name], file[CHECKSUMS][name]) for name in names}
 
 
 def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chunk: tuple[int, ...] | None) -> None:

@@ -116,7 +116,7 @@ class Writer:
     def write(
         self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: GridLike, **options: Any
     ) -> None:
-        """Start to write a snapshot. The arguments are those of `io.write`.
+        """Start to write a snapshot. This method takes the arguments of `io.write`.
 
         **Raises:** the errors of `io.write` for invalid arguments; the error of the previous snapshot, if writing it
         failed.

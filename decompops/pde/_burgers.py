@@ -12,7 +12,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Carried, check_convection, convection, walls_of
+from ._convection import Convected, check_convection, convection, walls_of
 from ._equation import AbstractEquation, Time, Walls
 
 
@@ -39,7 +39,7 @@ class Burgers(AbstractEquation):
     viscosity: Number
     box: Box = Box()
     scale: Number = eqx.field(kw_only=True, default=1.0)
-    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    components: Convected = eqx.field(kw_only=True, default="vector", static=True)
     conservative: bool = eqx.field(kw_only=True, default=False, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

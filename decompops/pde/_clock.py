@@ -83,7 +83,7 @@ class Clock:
         if left is None:
             raise ValueError(
                 f"`solver.dt` must divide the rest of the interval, from {now:g} to {end:g}; got {self.dt:g}. The "
-                "saved run has another `dt`."
+                "saved run has another `dt`: use it until the end of the interval."
             )
         return left
 

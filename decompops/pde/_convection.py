@@ -13,22 +13,22 @@ from ._products import AbstractProducts, symmetric_from_grid, velocity_and_vorti
 
 
 # A velocity with a component for each axis, or a scalar that moves along the diagonal of all axes.
-Carried = Literal["vector", "scalar"]
+Convected = Literal["vector", "scalar"]
 
 
 def check_convection(components: Any, conservative: Any) -> None:
     """Raise `ValueError` or `TypeError` unless these are the arguments of an equation with `convection`."""
-    if components not in get_args(Carried):
-        raise ValueError(f"`components` must be one of {get_args(Carried)}; got {components!r}.")
+    if components not in get_args(Convected):
+        raise ValueError(f"`components` must be one of {get_args(Convected)}; got {components!r}.")
     check_flag("conservative", conservative)
 
 
-def walls_of(components: Carried) -> Walls:
+def walls_of(components: Convected) -> Walls:
     """Return the walls that an equation with this convection may have: none for a scalar."""
     return "even" if components == "vector" else "none"
 
 
-def convection(equation: AbstractProducts, u: Array, scale: Number, components: Carried, conservative: bool) -> Array:
+def convection(equation: AbstractProducts, u: Array, scale: Number, components: Convected, conservative: bool) -> Array:
     """Return the spectrum of `-scale` times the convection of u by itself.
 
     The convection of a velocity is `(u·∇)u`, or `∇·(u u)/2` if `conservative`. The two are equal only in one dimension.

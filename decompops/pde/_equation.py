@@ -29,7 +29,7 @@ from ._products import AbstractProducts
 
 
 Time = Number
-# The walls that an equation may have: none; walls with a basis that also expands products, such as cosines; any walls.
+# The walls that an equation may have. Between "even" walls, fields and their products have the same basis: cosines.
 Walls = Literal["none", "even", "any"]
 
 

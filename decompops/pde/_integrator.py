@@ -71,7 +71,7 @@ class AbstractIntegrator(eqx.Module):
 
     @abc.abstractmethod
     def step(self, t: Time, u: Any, args: Any = None) -> Any:
-        """Return the state or history at `t + dt` for the one at `t`, `u`. `args` is passed to the equation."""
+        """Return the state or the `History` at `t + dt`, for `u` at the time `t`. `args` is passed to the equation."""
 
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
@@ -116,7 +116,7 @@ class AbstractIntegrator(eqx.Module):
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned
-        instead of the last state; a rollout that starts from it equals one longer rollout.
+        instead of the last state. Two rollouts from `History` to `History` give the result of one longer rollout.
 
         **Raises:** `TypeError` and `ValueError` for invalid arguments; `ValueError`, when a derivative is computed, if
         `keep` is too small for the derivative of one step.

@@ -12,7 +12,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Carried, check_convection, convection
+from ._convection import Convected, check_convection, convection
 from ._equation import AbstractEquation, Time
 from ._symbols import fourth_power, third_power
 
@@ -44,7 +44,7 @@ class KortewegDeVries(AbstractEquation):
     dispersivity: Number = eqx.field(kw_only=True, default=1.0)
     viscosity: Number = eqx.field(kw_only=True, default=0.0)
     hyper_viscosity: Number = eqx.field(kw_only=True, default=0.0)
-    components: Carried = eqx.field(kw_only=True, default="scalar", static=True)
+    components: Convected = eqx.field(kw_only=True, default="scalar", static=True)
     conservative: bool = eqx.field(kw_only=True, default=False, static=True)
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)

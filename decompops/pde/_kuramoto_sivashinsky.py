@@ -14,7 +14,7 @@ from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
-from ._convection import Carried, check_convection, convection
+from ._convection import Convected, check_convection, convection
 from ._equation import AbstractEquation, Time, Walls
 from ._symbols import fourth_power
 
@@ -88,7 +88,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
     second_order: Number = eqx.field(kw_only=True, default=1.0)
     fourth_order: Number = eqx.field(kw_only=True, default=1.0)
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
-    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    components: Convected = eqx.field(kw_only=True, default="vector", static=True)
     conservative: bool = eqx.field(kw_only=True, default=True, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

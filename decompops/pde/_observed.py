@@ -24,7 +24,7 @@ class Observed:
         self.times: list[float] = []
         self._leaves: list[list[np.ndarray]] = []
 
-    def look(self, t: float, u: Array) -> None:
+    def add(self, t: float, u: Array) -> None:
         """Add the observation of the state `u` at the time `t`."""
         self.times.append(t)
         if self._observe is not None:
@@ -48,7 +48,7 @@ class Observed:
     def load(self, path: Path, count: int, u: Array) -> None:
         """Read the first `count` observations of a run. `u` is a state of this run.
 
-        Raises `ValueError` if the file has fewer observations, or if their shapes are not those of `observe`.
+        Raises `ValueError` if the file has fewer observations, or if `observe` returns other shapes.
         """
         shapes = [] if self._observe is None else jax.eval_shape(self._observe, np.asarray(0.0), u)
         wanted, self._tree = jax.tree.flatten(shapes)

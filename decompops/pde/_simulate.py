@@ -36,7 +36,7 @@ class NotFinite(RuntimeError):
 
 @dataclass(frozen=True)
 class Snapshots:
-    """The snapshots that `simulate` writes in the background, as `decompops.io.write` does.
+    """The snapshots that `simulate` writes in the background, in the formats of `decompops.io.write`.
 
     **Arguments:**
 
@@ -175,15 +175,15 @@ def simulate(
         writer = stack.enter_context(Writer())
         report = stack.enter_context(show_progress(progress, clock.start, clock.end))
 
-        def look(position: Position) -> None:
+        def record(position: Position) -> None:
             state, now = state_of(position.carried), clock.begin(position.intervals)
-            observed.look(now, state)
+            observed.add(now, state)
             if write is not None:
                 write.write(writer, solver, position.intervals, now, state)
 
         position = saver.restored(clock, position, observed)
         if not observed.times:
-            look(position)
+            record(position)
         while position.intervals < clock.intervals:
             before, (position, finite) = position, run.advance(position, saver.pace.steps)
             report(clock.time(position), position.steps)
@@ -191,7 +191,7 @@ def simulate(
                 saver.save(clock, position, observed)
                 raise _not_finite(clock, position, checkpoint)
             if position.intervals > before.intervals:
-                look(position)
+                record(position)
             saver.after(clock, position, position.steps - before.steps, observed)
         saver.save(clock, position, observed)
     times, results = observed.stacked()

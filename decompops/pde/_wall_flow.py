@@ -126,7 +126,7 @@ class AbstractWallFlow(AbstractSplitEquation):
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
         """Return the mean over each wall of the normal derivative `∂/∂x` of each component of a state.
 
-        **Returns:** a real array of shape `(*batch, components, 2)`. The last axis has the wall at x = 0 first.
+        **Returns:** a real array of shape `(*batch, components, 2)`. Index 0 of the last axis is the wall at x = 0.
         """
         modes, one = self.modes(u), self.one(u)
         lines = modes.lines

@@ -14,7 +14,7 @@ from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
-# If the values of one sign exceed this fraction of the values of the other sign, the limits are symmetric about zero.
+# The limits are symmetric about zero if the largest values of both signs differ by less than the inverse of this ratio.
 SIGNED = 0.1
 
 

@@ -57,7 +57,7 @@ def slice(
     - `box`: the box that the grid fills.
     - `vertical`: the axis that points up. The default is the last axis of the plane.
     - `limits`: the values of the first and the last colour. The default is the smallest and the largest value drawn. If
-        these have opposite signs and similar size (a ratio below ten), the limits are symmetric about zero instead.
+        these have opposite signs, and their sizes differ by a factor below ten, the limits are symmetric about zero.
     - `cmap`: the colour map. The default is "RdBu_r" for symmetric limits, otherwise "viridis".
     - `log`: whether the colour scale is logarithmic.
     - `ax`: matplotlib's `Axes` to draw on, or a sequence of `Axes` for several panels. The default is a new figure.

@@ -115,7 +115,10 @@ def test_bad_input_is_refused(plain):
         (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
         (lambda: solver.rollout(u, 6.0), r"`steps` must be an integer of at least one; got 6.0"),
         (lambda: jax.jit(solver.rollout)(u, 6), r"`steps` must be an integer of at least one; got .*Tracer"),
-        (lambda: pushed(lambda t, u, args: u[0]), r"`forcing` must return .* shape \(3, 3, 3, 2\); got \(3, 3, 2\)"),
+        (
+            lambda: pushed(lambda t, u, args: u[0]),
+            r"`forcing` must return .* shape of u, \(3, 3, 3, 2\); got \(3, 3, 2\)",
+        ),
         (lambda: doubled.rollout(u, 2), r"`equation.nonlinear` must return .*, complex128 .*; got complex64"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

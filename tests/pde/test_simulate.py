@@ -187,7 +187,7 @@ def test_multi_step_methods_keep_their_history(tmp_path):
         (
             {"interval": 0.25},
             ValueError,
-            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. Steps of 0.0192",
+            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. For example, choose `dt=0.0192",
         ),
         ({"observe": 3}, TypeError, r"`observe` must be a function of \(t, u\) or None; got 3"),
         ({"control": 0.5}, TypeError, "`control` must be `CFL`, `ErrorControl` or None; got 0.5"),

@@ -77,8 +77,8 @@ def test_decay_of_a_stokes_mode():
 def test_growth_of_the_orr_sommerfeld_mode():
     """At Re = 7500 and wavenumber 1, the phase speed is c = 0.24989154 + 0.00223498i.
 
-    The discrete eigenvalues are those of a generalised problem: with the resolvent R of the linear part, and the
-    Jacobian J of the rest, `(L + J) u = λ u` is `R (1 + J) u - u = λ R u` for a step of one.
+    Let R be the resolvent of the linear part L for a step of length one, and J the Jacobian of the nonlinear part. Then
+    `(L + J) u = λ u` is the generalised eigenvalue problem `R (1 + J) u - u = λ R u`.
     """
     n, viscosity = 64, 1 / 7500
     fft = transform((n, 4), (1,))
@@ -110,7 +110,7 @@ def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_convection_begins_at_the_critical_rayleigh_number():
-    """Bisection of the growth rate of a perturbation, and Newton's method with its derivative, find the number."""
+    """The test finds the critical number by bisection of the growth rate and by Newton's method with its derivative."""
     n = 20
     fft, box = transform((n, 4), (1,)), dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER))
     base, perturbation = conduction(n)
