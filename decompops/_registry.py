@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import inspect
-from importlib.metadata import EntryPoint
+from typing import Any
 
 from ._backend.base import AbstractBackend
 from ._backend.cudecomp import CuDecomp
@@ -87,14 +87,15 @@ def all_backends() -> list[tuple[str, AbstractBackend | str]]:
     return found + refused
 
 
-def _entry_points() -> dict[str, list[EntryPoint]]:
-    entries: dict[str, list[EntryPoint]] = {}
+def _entry_points() -> dict[str, list[Any]]:
+    # A program may have imported `importlib_metadata`, whose class replaces Python's own `EntryPoint`.
+    entries: dict[str, list[Any]] = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         entries.setdefault(entry.name, []).append(entry)
     return entries
 
 
-def _load(name: str, entries: list[EntryPoint]) -> None:
+def _load(name: str, entries: list[Any]) -> None:
     """Register what the entry point of a name stands for. There must be only one."""
     packages = ", ".join(repr(entry.dist.name) if entry.dist else "?" for entry in entries)
     try:

@@ -114,6 +114,7 @@ FORBIDDEN = {
     "_decomposition": ("_operator", "_autotune", "spectral", *APPLICATIONS),
     "_primitive": ("_operator",),
     "_operator": ("_autotune", "spectral", *APPLICATIONS),
+    "_grid": ("_autotune", "spectral", *APPLICATIONS),
     "fft": ("_autotune", "_decomposition", "spectral", *APPLICATIONS),
     "spectral": ("_autotune", *APPLICATIONS),
     "io": ("_autotune", "spectral", "nn", "pde", "mpmd", "plot"),

@@ -174,6 +174,16 @@ class AbstractBasis(abc.ABC):
     def points(self, n: int) -> np.ndarray:
         """Return the positions of `n` points on an axis of length one, of shape `(n,)`."""
 
+    def edges(self, n: int) -> np.ndarray:
+        """Return the bounds of the cells around `n` points on an axis of length one, of shape `(n + 1,)`.
+
+        By default, a bound lies halfway between two neighbours, and the first point is the neighbour of the last one,
+        as on a periodic axis.
+        """
+        points = self.points(n)
+        first = (points[0] + points[-1] - 1) / 2
+        return np.array([first, *(points[1:] + points[:-1]) / 2, first + 1])
+
     @abc.abstractmethod
     def weights(self, n: int) -> np.ndarray:
         """Return the quadrature weights of `n` points, of shape `(n,)`.

@@ -99,6 +99,11 @@ class Cells(AbstractBasis):
         faces = np.array(self.faces)
         return (faces[1:] + faces[:-1]) / 2
 
+    def edges(self, n: int) -> np.ndarray:
+        """Return the faces of the cells."""
+        self.stored(n)
+        return np.array(self.faces)
+
     def weights(self, n: int) -> np.ndarray:
         self.stored(n)
         return np.diff(self.faces)

@@ -197,6 +197,11 @@ class AbstractSeries(AbstractBasis):
         first = self._first if self.type in (1, 3) else 0.5
         return (np.arange(n) + first) / _half_period(self.kind, self.type, n)
 
+    def edges(self, n: int) -> np.ndarray:
+        """Return the bounds of equal cells around the points, cut off at the walls."""
+        width = 1 / _half_period(self.kind, self.type, n)
+        return (self.points(n)[0] + width * (np.arange(n + 1) - 0.5)).clip(0, 1)
+
     def weights(self, n: int) -> np.ndarray:
         """Return the weights of the midpoint rule for types 2 and 4, and of the trapezoidal rule for types 1 and 3.
 

@@ -1,4 +1,4 @@
-"""Fields and spectra on disk: Zarr and HDF5, from any mesh and onto any mesh."""
+"""Write and read sharded fields and spectra as Zarr or HDF5 files, and checkpoints of runs, on any mesh."""
 
 from ._checkpoints import Checkpoints as Checkpoints
 from ._series import write_series as write_series

@@ -1,4 +1,4 @@
-"""`Checkpoints`: what a run needs to go on, on any mesh."""
+"""`Checkpoints` saves the state of a run, so that the run can continue on any mesh."""
 
 import os
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from .._structure import Structure
 from ._contents import damaged
 
 
-# Raised whenever older readers would misread newer checkpoints.
+# Increase this number whenever an older version of the library would misread newer checkpoints.
 VERSION = 1
 
 
 class Checkpoints:
-    """The newest checkpoints of a run in a folder: PyTrees of arrays, written by orbax.
+    """Save PyTrees of arrays as numbered checkpoints in a folder, and keep the newest ones.
 
-    A checkpoint appears as a whole or not at all. It is independent of the mesh, the backend and the padding of the run
-    that wrote it: what it holds is read onto the devices of the run that goes on. On the same mesh every bit is the
-    same. Needs orbax: `pip install "decompops[io]"`.
+    A checkpoint is either complete or absent, even if the program is killed while it writes. It does not depend on the
+    mesh, the backend or the padding of the run that wrote it: the run that continues reads it onto its own devices. On
+    the same mesh, the arrays are bitwise equal. This class needs orbax: `pip install "decompops[io]"`.
 
     !!! example
 
@@ -44,8 +44,8 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike, *, keep: int = 2):
         """**Arguments:**
 
-        - `folder`: where they are; created if need be. Several processes share it.
-        - `keep`: how many are kept. Older ones are removed once a new one is complete.
+        - `folder`: the folder of the checkpoints, which all processes share. It is created if it does not exist.
+        - `keep`: the number of checkpoints to keep. An older checkpoint is removed once a new one is complete.
 
         **Raises:** `ValueError` for a `keep` that is not a positive integer; `ImportError` without orbax.
         """
@@ -57,25 +57,29 @@ class Checkpoints:
 
     @property
     def latest(self) -> int | None:
-        """The number of the newest checkpoint; `None` without one."""
+        """The number of the newest checkpoint, or `None` if the folder has no checkpoint."""
         return self._manager.latest_step()
 
     def save(self, step: int, tree: Mapping[str, Any], structures: Mapping[str, Structure] | None = None) -> None:
-        """Write a checkpoint in the background, as soon as the one before is complete. All processes call this.
+        """Write a checkpoint in the background. All processes must call this.
+
+        The call first waits until the previous checkpoint is complete.
 
         **Arguments:**
 
-        - `step`: its number, larger than those before.
-        - `tree`: what to save, by name: any PyTrees, such as states, models, optimizer states, random keys and numbers.
+        - `step`: the number of the checkpoint, larger than all earlier numbers.
+        - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers.
             Leaves that are neither arrays nor numbers, such as functions, are not saved.
-        - `structures`: the type of each state, such as `solver.in_structure`, by name. It tells what is padding.
+        - `structures`: a dictionary from names in `tree` to the `Structure` of that state, such as
+            `solver.in_structure`. A structure tells padding from cells.
 
-        **Raises:** `ValueError` for a `step` that is not larger, and for names in `structures` that `tree` does not
-        have; what went wrong with the checkpoint before.
+        **Raises:** `ValueError` for a `step` that is not larger than all earlier ones, and for names in `structures`
+        that `tree` does not have; `TypeError` for a `tree` that is not a dictionary; the error of the previous
+        checkpoint, if writing it failed.
         """
         orbax = _orbax()
         if self.latest is not None and step <= self.latest:
-            raise ValueError(f"`step` must be larger than that of the newest checkpoint, {self.latest}; got {step}.")
+            raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = _leaves(tree, structures)
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         facts = {"format": VERSION, "leaves": {name: leaf.facts for name, leaf in leaves.items()}}
@@ -87,34 +91,41 @@ class Checkpoints:
     def restore(
         self, like: Mapping[str, Any], structures: Mapping[str, Structure] | None = None, step: int | None = None
     ) -> dict[str, Any]:
-        """Read a checkpoint onto the devices, the newest one by default.
+        """Read a checkpoint onto the devices. All processes must call this.
 
         **Arguments:**
 
-        - `like`: a tree as it was saved, whose arrays (or `jax.ShapeDtypeStruct`s with a sharding) say where each
-            array is to lie. Leaves that are not saved are taken from here.
-        - `structures`: the types of states on this mesh, by name.
-        - `step`: the number of the checkpoint.
+        - `like`: a dictionary of the same PyTrees as the saved one. Each array of the result has the sharding of its
+            counterpart in `like`, which may be a `jax.ShapeDtypeStruct`. Leaves that are not saved are taken from
+            `like`.
+        - `structures`: a dictionary from names in `like` to the `Structure` of that state on this mesh.
+        - `step`: the number of the checkpoint. The default is the newest one.
 
-        **Returns:** a dictionary like `like`.
+        **Returns:** a dictionary with the names and the PyTrees of `like`.
 
-        **Raises:** `FileNotFoundError` where there is no checkpoint; `ValueError` for one that is damaged, that was
-        written by a newer decompops, or that holds other arrays than `like`, in number, shape or dtype.
+        **Raises:** `FileNotFoundError` if the checkpoint does not exist; `ValueError` for a checkpoint that is damaged,
+        that a newer version of decompops wrote, or whose arrays differ from `like` in number, shape or dtype.
         """
         self.wait()
         step = self.latest if step is None else step
         if step is None or step not in self._manager.all_steps():
-            raise FileNotFoundError(f"`step` must be that of a checkpoint in {self.folder}; got {step}.")
+            raise FileNotFoundError(
+                f"`step` must be the number of a checkpoint in {self.folder}, which has {self._manager.all_steps()}; "
+                f"got {step}."
+            )
         where = self.folder / str(step)
         known, leaves = self._facts(step, where), _leaves(like, structures)
         if known.keys() != leaves.keys():
             missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
-            raise ValueError(f"`like` must have the leaves of {where}; got {missing} besides, and not {more}.")
+            raise ValueError(
+                f"`like` must have the same leaves as the checkpoint {where}; got {missing}, which the checkpoint does "
+                f"not have, and lacks {more}."
+            )
         for name, leaf in leaves.items():
             if leaf.kind != {key: known[name].get(key) for key in leaf.kind}:
                 raise ValueError(
-                    f"`like` must be like the checkpoint; got {leaf.kind} for {name}, but {where} has "
-                    f"{known[name]}. A state on a padded grid must be named in `structures`."
+                    f"`like` must have the types and shapes of the checkpoint; got {leaf.kind} for {name}, but {where} "
+                    f"has {known[name]}. Pass the structures of states on padded grids as `structures`."
                 )
         arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
@@ -122,11 +133,11 @@ class Checkpoints:
         return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is complete. **Raises:** what went wrong with it."""
+        """Wait until the last checkpoint is complete. **Raises:** the error of that checkpoint, if it failed."""
         self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Wait, and let go of the folder."""
+        """Wait until the last checkpoint is complete, and release the folder."""
         self._manager.close()
 
     def __enter__(self) -> "Checkpoints":
@@ -136,22 +147,22 @@ class Checkpoints:
         self.close()
 
     def _facts(self, step: int, where: Path) -> dict[str, dict]:
-        """What is known of each saved leaf."""
+        """Return the type, shape, storage order or value of each saved leaf by its path."""
         orbax = _orbax()
         try:
             facts = self._manager.restore(step, args=orbax.args.Composite(facts=orbax.args.JsonRestore()))["facts"]
             version, leaves = facts["format"], facts["leaves"]
-        except Exception as error:  # orbax raises whatever its parts raise.
+        except Exception as error:  # The parts of orbax raise errors of many types.
             raise damaged(where, error) from error
         if version > VERSION:
             raise ValueError(
                 f"`step` must be a checkpoint of format {VERSION} or older; got {where} of format {version}, which a "
-                "newer decompops wrote: pip install --upgrade decompops."
+                "newer decompops wrote. Type `pip install --upgrade decompops` to read it."
             )
         return leaves
 
     def _arrays(self, where: Path, leaves: dict[str, "_Leaf"], known: dict[str, dict]) -> dict[str, Any]:
-        """The arrays of a checkpoint, with the padding that they have on this mesh."""
+        """Return the arrays of a checkpoint, with the padding of this mesh."""
         orbax = _orbax()
         options = {name: leaf.options(orbax, known[name]) for name, leaf in leaves.items()}
         if not options:
@@ -164,7 +175,7 @@ class Checkpoints:
 
 
 class _Leaf:
-    """A leaf of a tree that is saved: an array, a random key, a number, or part of a state in `layout`."""
+    """A leaf that is saved: an array, a random key or a number. `layout` is given if the leaf belongs to a state."""
 
     def __init__(self, leaf: Any, layout: Layout | None):
         self.leaf, self.layout = leaf, layout
@@ -173,7 +184,7 @@ class _Leaf:
 
     @property
     def data(self) -> Any:
-        """The array that is saved: that of a key, and a NumPy array in place of one that belongs to no mesh."""
+        """The array to save: the data of a random key, a NumPy copy of an array without a mesh, or the leaf itself."""
         data = self.leaf
         if self.is_key:
             to_data = jax.random.key_data
@@ -182,12 +193,12 @@ class _Leaf:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether it lies on a mesh, and not on the default device of each process."""
+        """Whether the leaf lies on a mesh, and not on the default device of each process."""
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
 
     @property
     def kind(self) -> dict[str, Any]:
-        """What a saved leaf and the one that it is read for have in common: its type, and the true shape."""
+        """The type and the true shape, which a saved leaf and its counterpart in `like` must share."""
         if self.is_number:
             return {"type": type(self.leaf).__name__}
         shape = list(np.shape(self.leaf))
@@ -197,19 +208,19 @@ class _Leaf:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint says of the leaf besides its data."""
+        """The type, true shape, storage order and value of the leaf, which a checkpoint stores as JSON."""
         if self.is_number:
             return {**self.kind, "value": self.leaf}
         return {**self.kind, "order": None if self.layout is None else list(self.layout.blocks.order)}
 
     def stored(self, known: dict) -> Layout | None:
-        """The layout here of a state whose axes are stored in the order of the checkpoint."""
+        """Return the layout of the state on this mesh, with the storage order of the checkpoint."""
         if self.layout is None or list(self.layout.blocks.order) == known["order"]:
             return self.layout
         return Layout(self.layout.mesh, replace(self.layout.blocks, order=tuple(known["order"])))
 
     def options(self, orbax: Any, known: dict) -> Any:
-        """How orbax reads it."""
+        """Return the arguments with which orbax reads the leaf."""
         if not self.is_sharded:
             return orbax.RestoreArgs(restore_type=np.ndarray)
         shape, sharding, layout = self.data.shape, self.data.sharding, self.stored(known)
@@ -219,7 +230,7 @@ class _Leaf:
         return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
 
     def value(self, array: Any, known: dict) -> Any:
-        """The leaf that was read."""
+        """Return the leaf of the result for the array that was read."""
         if self.is_number:
             return known["value"]
         if isinstance(self.leaf, np.ndarray | np.generic):
@@ -236,12 +247,12 @@ class _Leaf:
 
 
 def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
-    """The leaves that are saved, by their path."""
+    """Return the leaves that are saved by their path."""
     structures = dict(structures or {})
     if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
-        raise TypeError(f"`tree` must be a dictionary with texts as names; got {type(tree).__name__}.")
+        raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
     if not structures.keys() <= tree.keys() or not all(isinstance(s, Structure) for s in structures.values()):
-        raise ValueError(f"`structures` must give a `Structure` for some of {list(tree)}; got {structures}.")
+        raise ValueError(f"`structures` must map some of the names {list(tree)} to a `Structure`; got {structures}.")
     leaves = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
         if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | bool | int | float):
@@ -256,7 +267,7 @@ def _name(path: Any) -> str:
 
 
 def _implementation(key: Any) -> Any:
-    """The random number generator of a key, which may be a `jax.ShapeDtypeStruct`."""
+    """Return the random number generator of a key. The key may be a `jax.ShapeDtypeStruct`."""
     return jax.random.key_impl(key if isinstance(key, Array) else jnp.empty((), key.dtype))
 
 

@@ -1,4 +1,4 @@
-"""What a file says of its arrays: names, dimensions, coordinates, units, box and time."""
+"""The contents of a snapshot besides the cells: names, dimensions, coordinates, units, box and time."""
 
 import math
 from collections.abc import Mapping
@@ -8,19 +8,15 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from jax import Array
 
-from .._blocks import axis_names
-from .._box import Box, check_box
-from .._decomposition import Decomposition
+from .._box import Box
+from .._grid import GridLike, grid_of
 from .._layout import Layout
-from .._operator.transform import AbstractTransform
 from .._structure import Space
 
 
-# What says how arrays lie on the devices.
-Grid: TypeAlias = Decomposition | AbstractTransform | Layout
 Attribute: TypeAlias = str | float | int | bool | list
 
-# Raised whenever older readers would misread newer files.
+# Increase this number whenever an older version of the library would misread newer files.
 VERSION = 1
 FORMAT, SPACE, LENGTHS, BOX, TIME = "decompops_format", "space", "lengths", "box", "time"
 RESERVED = (FORMAT, SPACE, LENGTHS, BOX)
@@ -37,10 +33,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a file says: its fields or spectra, their coordinates, the units of both, and attributes."""
+    """A description of the arrays of a file, of their coordinates, and of the units of both, with the attributes."""
 
     variables: dict[str, Variable]
-    coordinates: dict[str, np.ndarray]  # by dimension, and "time", which is one number
+    coordinates: dict[str, np.ndarray]  # By the name of the dimension. "time" is a single number.
     units: dict[str, str]
     attributes: dict[str, Attribute]
 
@@ -51,13 +47,13 @@ class Contents:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The true lengths of the last axes of each array, those of the grid or of its modes."""
+        """The true lengths of the last axes of each array: the number of points or modes along each axis."""
         return tuple(self.attributes[LENGTHS])  # pyright: ignore[reportArgumentType]
 
 
 def describe(
     arrays: Mapping[str, Any],
-    grid: Grid,
+    grid: GridLike,
     *,
     space: Space = "field",
     box: Box | None = None,
@@ -65,15 +61,17 @@ def describe(
     units: Mapping[str, str] | None = None,
     attributes: Mapping[str, Attribute] | None = None,
 ) -> tuple[Contents, Layout]:
-    """What a file of these arrays says, and how the arrays lie on the devices, after a check of all arguments."""
+    """Return the contents of a file of these arrays, and the layout of the arrays.
+
+    Raises `ValueError` or `TypeError` for invalid arguments.
+    """
     _check_names(arrays)
     first = next(iter(arrays.values()))
-    layout = layout_of(grid, space, np.shape(first))
-    lengths = layout.true_shape
-    names = tuple(f"k{axis}" if space == "spectrum" else axis for axis in axis_names(len(lengths)))
+    known = grid_of(grid, np.shape(first), space, Box() if box is None else box)
+    layout, lengths, names = known.layout, known.layout.true_shape, known.names
     if taken := {TIME, *names} & set(arrays):
-        raise ValueError(f"`arrays` must not have the names of coordinates; got {sorted(taken)}.")
-    coordinates = {} if box is None else _coordinates(grid, space, lengths, box, names)
+        raise ValueError(f"`arrays` must not use the names of coordinates; got {sorted(taken)}. Choose other names.")
+    coordinates = {} if box is None else known.coordinates()
     if time is not None:
         coordinates[TIME] = np.asarray(_number(TIME, time))
     units = _check_texts("units", units, (*arrays, *coordinates))
@@ -85,37 +83,19 @@ def describe(
         variables[name] = Variable(dims, (*lead, *lengths), np.dtype(array.dtype))
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
     if box is not None:
-        facts[BOX] = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
+        facts[BOX] = list(known.lengths)
     return Contents(variables, coordinates, units, {**_check_attributes(attributes), **facts}), layout
 
 
-def layout_of(grid: Any, space: Space, shape: tuple[int, ...]) -> Layout:
-    """How fields or spectra lie on the devices, after a check of `grid`. `shape` is that of an array.
-
-    Its last axes are the lengths where the grid was built without any.
-    """
-    if space not in get_args(Space):
-        raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")
-    if isinstance(grid, AbstractTransform):
-        return grid.out_layout if space == "spectrum" else layout_of(grid.decomposition, space, shape)
-    if isinstance(grid, Decomposition) and space == "spectrum":
-        raise TypeError('`grid` must be a transform with `space="spectrum"`, such as `FFT3D`; got a `Decomposition`.')
-    if isinstance(grid, Decomposition):
-        return (grid if grid.shape else Decomposition(grid, shape=shape[-grid.ndim :])).layout()
-    if not isinstance(grid, Layout):
-        raise TypeError(f"`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got {grid!r}.")
-    return grid
-
-
 def check_contents(contents: Contents, path: Any) -> Contents:
-    """`contents` of a file, after a check that this version can read it."""
+    """Return `contents`. Raises `ValueError` if this version of the library cannot read the file."""
     version = contents.attributes.get(FORMAT)
     if not isinstance(version, int | np.integer):
         raise ValueError(f"`path` must be a snapshot written by decompops; got {path}, which has no `{FORMAT}`.")
     if version > VERSION:
         raise ValueError(
             f"`path` must be a snapshot of format {VERSION} or older; got {path} of format {version}, which a newer "
-            "decompops wrote: pip install --upgrade decompops."
+            "decompops wrote. Type `pip install --upgrade decompops` to read it."
         )
     lengths, space = contents.attributes.get(LENGTHS), contents.attributes.get(SPACE)
     fits = isinstance(lengths, list) and all(
@@ -127,26 +107,9 @@ def check_contents(contents: Contents, path: Any) -> Contents:
 
 
 def damaged(path: Any, reason: object) -> ValueError:
-    """What to raise for a file that cannot be read."""
+    """Return the error to raise for a snapshot or a checkpoint that cannot be read."""
     line = str(reason).strip().partition("\n")[0]
-    return ValueError(f"`path` must be a whole snapshot, but {path} is damaged: {line}. Read an older one.")
-
-
-def _coordinates(
-    grid: Grid, space: Space, lengths: tuple[int, ...], box: Box, names: tuple[str, ...]
-) -> dict[str, np.ndarray]:
-    """The positions of the points along each axis, or the angular wavenumbers of the modes."""
-    sizes = [float(length) for length in check_box(box, len(lengths)).lengths]  # pyright: ignore
-    if isinstance(grid, AbstractTransform) and space == "spectrum":
-        kept = grid.modes or grid.decomposition.shape or ()
-        along = [basis.wavenumbers(n) / size for basis, n, size in zip(grid.bases, kept, sizes)]
-    elif isinstance(grid, AbstractTransform):
-        along = [basis.points(n) * size for basis, n, size in zip(grid.bases, lengths, sizes)]
-    elif space == "spectrum":
-        return {}  # A layout does not know its wavenumbers.
-    else:
-        along = [np.arange(n) * (size / n) for n, size in zip(lengths, sizes)]
-    return dict(zip(names, along))
+    return ValueError(f"`path` must be a complete file, but {path} is damaged: {line}. Read an older one.")
 
 
 def _check_names(arrays: Any) -> None:
@@ -154,7 +117,9 @@ def _check_names(arrays: Any) -> None:
         raise TypeError(f'`arrays` must be a dictionary of arrays by name, such as {{"velocity": u}}; got {arrays!r}.')
     for name, array in arrays.items():
         if not (isinstance(name, str) and name.isidentifier()):
-            raise ValueError(f"`arrays` must have names of letters, digits and underscores; got {name!r}.")
+            raise ValueError(
+                f"`arrays` must have names of letters, digits and underscores that start with no digit; got {name!r}."
+            )
         if not isinstance(array, Array | np.ndarray):
             raise TypeError(f"`arrays` must be arrays of JAX or NumPy; got {type(array).__name__} for {name!r}.")
 
@@ -163,7 +128,7 @@ def _check_texts(name: str, texts: Any, known: tuple[str, ...]) -> dict[str, str
     texts = dict(texts or {})
     for key, text in texts.items():
         if key not in known or not isinstance(text, str):
-            raise ValueError(f"`{name}` must give a text for some of {', '.join(known)}; got {text!r} for {key!r}.")
+            raise ValueError(f"`{name}` must map some of {', '.join(known)} to strings; got {text!r} for {key!r}.")
     return texts
 
 
@@ -173,9 +138,11 @@ def _check_attributes(attributes: Any) -> dict[str, Attribute]:
         plain = isinstance(value, list | tuple)
         parts = list(value) if plain else [value]
         if not (isinstance(key, str) and key and all(isinstance(part, str | float | int | bool) for part in parts)):
-            raise TypeError(f"`attributes` must be texts, numbers or lists of them by name; got {value!r} for {key!r}.")
+            raise TypeError(
+                f"`attributes` must map names to strings, numbers or lists of these; got {value!r} for {key!r}."
+            )
         if key in RESERVED:
-            raise ValueError(f"`attributes` must not have the name {key!r}, which the file uses itself.")
+            raise ValueError(f"`attributes` must not use the name {key!r}, which decompops uses. Choose another name.")
         attributes[key] = parts if plain else value
     return attributes
 

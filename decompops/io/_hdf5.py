@@ -1,8 +1,8 @@
 """HDF5: one file, with the grid axes from the last to the first, as in CF conventions and ParaView.
 
-h5py makes the file, with room for every chunk. Then each process writes its chunks into that room, and reads them from
-there, without h5py: so several processes write at the same time with any build of HDF5, at the speed of the disk. (HDF5
-itself needs a build with MPI for that, and ends the program by a segmentation fault where the disk is full.)
+h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks by plain file
+operations, without h5py. Several processes can therefore write at the same time with any build of HDF5, at the speed of
+the disk. (HDF5 itself needs a build with MPI for parallel writing, and it ends in a segmentation fault on a full disk.)
 """
 
 import math
@@ -24,11 +24,12 @@ from ._parts import THREADS, Bounds, reversed_grid, slices
 from ._xdmf import write_xdmf
 
 
-# What netCDF calls a dimension that has no coordinates.
+# The name that netCDF gives a dimension without coordinates.
 WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
-# The group with the CRC-32 of every chunk of each array, in the order of the chunks. No array may have that name.
+# The group with the CRC-32 of every chunk of each array, in the order of the chunks. No array can have this name.
 CHECKSUMS = "CRC-32 of chunks"
-# What HDF5 itself may write at most, besides the arrays. It is tried first, because HDF5 crashes on a full disk.
+# HDF5 writes at most this many bytes besides the arrays. Plain file operations write as many bytes first, because HDF5
+# crashes on a full disk.
 METADATA_BYTES = 2**20
 
 
@@ -58,7 +59,7 @@ class HDF5(AbstractFormat):
                         file.create_dataset(dim, (length,), "f4").make_scale(f"{WITHOUT_VALUES}.{length:10d}")
                     file[name].dims[axis].attach_scale(file[dim])
                 if "time" in contents.coordinates:
-                    file[name].attrs["coordinates"] = "time"  # for xarray
+                    file[name].attrs["coordinates"] = "time"  # xarray needs this attribute.
             for name, unit in contents.units.items():
                 file[name].attrs["units"] = unit
         if contents.space == "field":
@@ -66,11 +67,11 @@ class HDF5(AbstractFormat):
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         ndim, pending = len(contents.lengths), deque()
-        rooms = _rooms(path, contents.variables)
+        places = _places(path, contents.variables)
         with path.open("r+b", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
             for name, bounds, cells in parts:
-                for chunk, within, there in rooms[name].chunks(reversed_grid(bounds, ndim)):
-                    pending.append(pool.submit(rooms[name].put, file.fileno(), chunk, cells[within], there))
+                for chunk, within, there in places[name].chunks(reversed_grid(bounds, ndim)):
+                    pending.append(pool.submit(places[name].put, file.fileno(), chunk, cells[within], there))
                     if len(pending) == 2 * THREADS:
                         pending.popleft().result()
             for write in pending:
@@ -101,19 +102,19 @@ class _HDF5File(AbstractFile):
                     units[name] = str(dataset.attrs["units"])
         self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
         with _reading(path):
-            self.rooms = _rooms(path, variables)
+            self.places = _places(path, variables)
 
     def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        bounds, room = reversed_grid(bounds, len(self.contents.lengths)), self.rooms[name]
-        cells = np.empty([stop - start for start, stop in bounds], room.dtype)
+        bounds, places = reversed_grid(bounds, len(self.contents.lengths)), self.places[name]
+        cells = np.empty([stop - start for start, stop in bounds], places.dtype)
         with _reading(self.path), self.path.open("rb", buffering=0) as file:
-            for chunk, within, there in room.chunks(bounds):
-                cells[within] = room.get(file.fileno(), chunk)[there]
+            for chunk, within, there in places.chunks(bounds):
+                cells[within] = places.get(file.fileno(), chunk)[there]
         return cells
 
 
-class _Room:
-    """Where the chunks of an array lie in a file, and their checksums."""
+class _Places:
+    """The places of the chunks of an array in a file, and of their checksums."""
 
     def __init__(self, dataset: Any, checksums: Any):
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
@@ -122,10 +123,14 @@ class _Room:
         self.offsets = {info.chunk_offset: info.byte_offset for info in infos}
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
-            raise ValueError(f"`{dataset.name}` has no room for all of its chunks")
+            raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
     def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-        """The chunks that overlap with `bounds`: the first cell of each, and the overlap, within both."""
+        """Yield each chunk that overlaps with `bounds`.
+
+        Yields the first cell of the chunk, the overlap as an index into the cells of `bounds`, and the overlap as an
+        index into the chunk.
+        """
         firsts = [range(start // n * n, stop, n) for (start, stop), n in zip(bounds, self.chunk)]
         for chunk in product(*firsts):
             ends = [(max(a, c), min(b, c + n)) for (a, b), c, n in zip(bounds, chunk, self.chunk)]
@@ -134,7 +139,7 @@ class _Room:
             yield chunk, slices(within), slices(there)
 
     def put(self, file: int, chunk: tuple[int, ...], cells: np.ndarray, there: tuple[slice, ...]) -> None:
-        """Write a chunk: these cells at `there`, and zeros where it reaches past the end of the array."""
+        """Write a chunk with `cells` at the index `there`, and zeros beyond the end of the array."""
         if cells.shape != self.chunk:
             whole = np.zeros(self.chunk, self.dtype)
             whole[there] = cells
@@ -144,7 +149,7 @@ class _Room:
         _write_at(file, memoryview(zlib.crc32(data).to_bytes(4, "little")), self._checksum(chunk))
 
     def get(self, file: int, chunk: tuple[int, ...]) -> np.ndarray:
-        """Read a chunk. Raises `ValueError` where its checksum is another one."""
+        """Read a chunk. Raises `ValueError` if its checksum is wrong."""
         cells, checksum = np.empty(self.chunk, self.dtype), bytearray(4)
         data = cells.data.cast("B")
         _read_at(file, data, self.offsets[chunk])
@@ -154,34 +159,34 @@ class _Room:
         return cells
 
     def _checksum(self, chunk: tuple[int, ...]) -> int:
-        """Where the checksum of a chunk lies in the file."""
+        """Return the offset of the checksum of a chunk in the file."""
         number = np.ravel_multi_index([c // n for c, n in zip(chunk, self.chunk)], self.counts)
         return self.checksums + 4 * int(number)
 
 
 def _write_at(file: int, data: memoryview, offset: int) -> None:
-    """Write to a place in a file, as other threads do at the same time."""
+    """Write `data` at `offset`. Several threads may write to the file at the same time."""
     while data:
         written = os.pwrite(file, data, offset)
         data, offset = data[written:], offset + written
 
 
 def _read_at(file: int, data: memoryview, offset: int) -> None:
-    """Read from a place in a file. Raises `ValueError` where it ends too early."""
+    """Fill `data` with the bytes from `offset` on. Raises `ValueError` if the file ends too early."""
     while data:
         read = os.preadv(file, [data], offset)
         if not read:
-            raise ValueError("it ends too early")
+            raise ValueError("the file ends too early")
         data, offset = data[read:], offset + read
 
 
-def _rooms(path: Path, names: Iterable[str]) -> dict[str, _Room]:
+def _places(path: Path, names: Iterable[str]) -> dict[str, _Places]:
     with _h5py().File(path, "r") as file:
-        return {name: _Room(file[name], file[CHECKSUMS][name]) for name in names}
+        return {name: _Places(file[name], file[CHECKSUMS][name]) for name in names}
 
 
 def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chunk: tuple[int, ...] | None) -> None:
-    """Create a dataset that has its place in the file from the beginning."""
+    """Create a dataset whose space in the file is allocated at once."""
     h5py = _h5py()
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     if chunk:
@@ -202,7 +207,7 @@ def _h5py() -> Any:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Raise `ValueError` where a file, or what is read from it, is damaged."""
+    """Turn errors of reading a damaged file into a `ValueError` that names the file."""
     try:
         yield
     except (OSError, KeyError, RuntimeError, ValueError) as error:
@@ -210,11 +215,14 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _dtype(name: str, variable: Variable) -> np.dtype:
-    if variable.dtype.kind not in "fciub":  # such as bfloat16
-        raise TypeError(f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}: use .zarr.")
+    if variable.dtype.kind not in "fciub":  # For example, bfloat16 has another kind.
+        raise TypeError(
+            f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}. Choose a `path` that ends in "
+            ".zarr."
+        )
     return variable.dtype
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as Python has it."""
+    """Return an attribute as a plain Python object."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

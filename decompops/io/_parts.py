@@ -1,4 +1,4 @@
-"""Which process writes which part of an array, and how a part is read for a block."""
+"""Divides an array into the parts that each process writes or reads, and converts blocks to parts and back."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,30 +15,30 @@ from .._layout import Layout
 from .._sharding import no_ambient_mesh
 
 
-# The first cell along each axis, and the one behind the last.
+# The first cell and one past the last cell along each axis.
 Bounds = tuple[tuple[int, int], ...]
-# How many parts or chunks are read or written at the same time. More keep no disk busier.
+# The number of parts or chunks that are read or written at the same time. More threads are not faster.
 THREADS = 4
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file's array: where it is, in natural order and without padding, and the process that writes it."""
+    """A part of an array in a file: its bounds in natural order, without padding, and the process that writes it."""
 
     bounds: Bounds
     process: int
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many cells it has along each axis."""
+        """The number of cells along each axis."""
         return tuple(stop - start for start, stop in self.bounds)
 
 
 def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
-    """The parts of an array, with the stored block of each one that this process writes, and `None` for the others.
+    """Return the parts of an array, each with its block on this process, or `None` if this process does not have it.
 
-    Of equal blocks on several devices only the first one is written. A NumPy array, which each process has as a whole,
-    is one part.
+    If several devices hold the same block, only the first device writes it. A NumPy array is one part, because every
+    process has the whole array.
     """
     if not isinstance(array, Array):
         return {Part(tuple((0, n) for n in _natural_shape(array.shape, layout)), 0): array}
@@ -53,9 +53,9 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
 
 
 def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse: bool, copy: bool) -> np.ndarray:
-    """The cells of a part on the host, with the grid axes in their order, or from the last to the first with `reverse`.
+    """Return the cells of a part on the host, with the grid axes in natural order, or in reversed order with `reverse`.
 
-    Padding is cut off, and axes are brought into order, on the device, where that is fast. With `copy` the result
+    The device removes the padding and reorders the axes, which is faster than on the host. With `copy`, the result
     shares no memory with the block.
     """
     ndim, order = layout.blocks.ndim, layout.blocks.order
@@ -63,7 +63,7 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse
     stored = (*part.lengths[:lead], *(part.lengths[lead + axis] for axis in order))
     axes = [lead + order.index(axis) for axis in range(ndim)]
     axes = (*range(lead), *(reversed(axes) if reverse else axes))
-    with no_ambient_mesh():  # A device works on its block alone.
+    with no_ambient_mesh():  # The block lies on one device, not on the ambient mesh.
         cells = block if block.shape == stored else block[tuple(map(slice, stored))]
         if axes != tuple(range(block.ndim)):
             cells = cells.transpose(axes)
@@ -73,10 +73,10 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse
 
 
 def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], layout: Layout, *, reverse: bool) -> Array:
-    """An array in `layout` whose blocks are read at the same time, part by part.
+    """Return an array in `layout`, whose blocks are read in parallel.
 
-    `shape` is the true one in natural order. `read` returns the cells of a part as `host_cells` does. Devices bring
-    them into order, and pad them.
+    `shape` is the true shape in natural order. `read` returns the cells within some bounds, with the axes in the order
+    of `host_cells`. The devices reorder the axes and pad the blocks.
     """
     blocks = layout.blocks
     lead = len(shape) - blocks.ndim
@@ -99,14 +99,14 @@ def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], lay
 
 
 def part_lengths(parts: Iterable[Part]) -> tuple[int, ...]:
-    """The lengths of the largest part, at multiples of which the others begin."""
+    """Return the lengths of the largest part. All parts begin at multiples of these lengths."""
     return tuple(max(lengths) for lengths in zip(*(part.lengths for part in parts)))
 
 
 def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The shape of the chunks that a file stores parts of these lengths in: one that divides them, of at most 16 MiB.
+    """Return the shape of the chunks in which a file stores parts of these lengths: at most 16 MiB, a divisor of each.
 
-    Every chunk then belongs to one part, and so to one process.
+    Because the shape divides `lengths`, every chunk belongs to one part, and so to one process.
     """
     chunk = list(lengths)
     while math.prod(chunk) * itemsize > 2**24 and max(chunk) > 1:
@@ -116,17 +116,17 @@ def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def reversed_grid(values: tuple, ndim: int) -> tuple:
-    """What belongs to each axis of an array, with that of the `ndim` last ones, the grid's, in reverse order."""
+    """Return one value for each axis of an array, with the values of the last `ndim` axes, the grid axes, reversed."""
     return (*values[:-ndim], *reversed(values[-ndim:]))
 
 
 def slices(bounds: Bounds) -> tuple[slice, ...]:
-    """The cells within bounds, as an index."""
+    """Return the index that selects the cells within `bounds`."""
     return tuple(slice(*pair) for pair in bounds)
 
 
 def _natural(index: tuple[slice, ...], shape: tuple[int, ...], layout: Layout) -> Bounds:
-    """The bounds of the true cells at `index` of a stored array of `shape`, in natural order."""
+    """Return the bounds, in natural order, of the true cells at `index` of a stored array of `shape`."""
     blocks = layout.blocks
     stored = [i.indices(n)[:2] for i, n in zip(index, shape)]
     grid = [stored[blocks.position(axis)] for axis in range(blocks.ndim)]

@@ -1,4 +1,4 @@
-"""`write_series`: snapshots as a series in time, for ParaView."""
+"""`write_series` combines snapshots into a time series for ParaView."""
 
 import os
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from ._xdmf import write_xdmf
 
 
 def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]) -> None:
-    """Write an XDMF file that shows HDF5 snapshots of fields as a series in time.
+    """Write an XDMF file that combines HDF5 snapshots of fields into a time series.
 
-    ParaView opens it (with its reader "Xdmf3 Reader S" or "XDMF Reader"). Only the first process writes.
+    ParaView opens the file with its reader "Xdmf3 Reader S" or "XDMF Reader". Only the first process writes.
 
     **Arguments:**
 
-    - `path`: where to, ending in `.xdmf`.
+    - `path`: the file to write, ending in `.xdmf`.
     - `snapshots`: the HDF5 files that `write` wrote, in the order of their times.
 
-    **Raises:** `ValueError` for another suffix, for no snapshots, and for snapshots that are spectra.
+    **Raises:** `ValueError` for another suffix, for an empty series, and for snapshots of spectra.
     """
     path, files = Path(path), [Path(snapshot) for snapshot in snapshots]
     if path.suffix != ".xdmf":

@@ -1,4 +1,4 @@
-"""`write`, `read` and `Writer`: snapshots of sharded fields and spectra on disk."""
+"""`write`, `Writer` and `read`: write snapshots of sharded fields and spectra to disk, and read them."""
 
 import os
 import secrets
@@ -16,9 +16,10 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._box import Box
+from .._grid import GridLike, grid_of
 from .._layout import Layout, exchange_numbers
 from .._structure import Space
-from ._contents import BOX, RESERVED, Attribute, Grid, describe, layout_of
+from ._contents import BOX, RESERVED, Attribute, describe
 from ._format import AbstractFormat, Cells
 from ._hdf5 import HDF5
 from ._parts import chunk_shape, host_cells, part_lengths, parts_of, read_array, reversed_grid
@@ -31,13 +32,13 @@ FORMATS: tuple[AbstractFormat, ...] = (Zarr(), HDF5())
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a snapshot holds, as `read` returns it.
+    """The contents of a snapshot, as `read` returns them.
 
-    - `arrays`: the fields or spectra, by name.
-    - `time`: the time, if the file has one.
-    - `box`: the box of the grid, if the file has one.
-    - `units`: the units of arrays and coordinates, by name, where they are known.
-    - `attributes`: whatever else the writer noted.
+    - `arrays`: the fields or spectra by name.
+    - `time`: the time, or `None` if the file has no time.
+    - `box`: the box of the grid, or `None` if the file has no box.
+    - `units`: the units of arrays and coordinates by name, for those written with a unit.
+    - `attributes`: the `attributes` that were passed to `write`.
     """
 
     arrays: dict[str, Array | np.ndarray]
@@ -50,7 +51,7 @@ class Snapshot:
 def write(
     path: str | os.PathLike,
     arrays: Mapping[str, Array | np.ndarray],
-    grid: Grid,
+    grid: GridLike,
     *,
     box: Box | None = None,
     time: Any = None,
@@ -59,38 +60,44 @@ def write(
     attributes: Mapping[str, Attribute] | None = None,
     patience: float = 600.0,
 ) -> None:
-    """Write fields or spectra to a file that any mesh can read, and xarray and ParaView as well.
+    """Write fields or spectra to a snapshot, which `read` reads on any mesh. xarray and ParaView open it as well.
 
-    Each process writes its own blocks, without padding; nothing is gathered. All processes of the mesh call this. The
-    snapshot appears in its place as a whole, when everything is on disk. What stood there before stays until then.
+    All processes of the mesh must call this. Each process writes its own blocks, without padding; no array is gathered.
+    The snapshot appears at `path` once it is complete. An older snapshot at `path` stays there until then.
+
+    !!! example
+
+        ```python
+        io.write("run/000100.zarr", {"velocity": u, "pressure": p}, fft, box=dops.Box(1.0), time=0.5)
+        ```
 
     **Arguments:**
 
-    - `path`: where to, ending in `.zarr` (Zarr 3, a folder), or in `.h5` or `.hdf5` (HDF5, with an `.xdmf` file beside
-        it, for ParaView).
-    - `arrays`: fields `(*batch, nx, ny, nz)`, or spectra, by name.
-    - `grid`: how they lie on the devices: the operator that took or returned them, such as an `FFT3D`; their
-        `Decomposition`; or their `Layout`.
-    - `box`: gives the file coordinates: the positions of the points, or the angular wavenumbers of the modes.
+    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5 (with an
+        `.xdmf` file next to it, which ParaView opens).
+    - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
+    - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
+        the `Layout` of the arrays.
+    - `box`: the box that the grid fills. With a box, the file has coordinates: the positions of the points, or the
+        angular wavenumbers of the modes.
     - `time`: the time of the snapshot, a number.
-    - `space`: "field", or "spectrum" for spectra as `grid` returns them.
-    - `units`: of arrays, coordinates ("x", "kx") and "time", by name.
-    - `attributes`: texts, numbers and lists of them, to be noted in the file.
-    - `patience`: how many seconds processes wait for each other.
+    - `space`: "field", or "spectrum" for spectra that `grid` returns.
+    - `units`: a dictionary from names of arrays, coordinates ("x", "kx") and "time" to units.
+    - `attributes`: a dictionary of strings, numbers or lists of these, which is stored in the file.
+    - `patience`: the number of seconds after which a process no longer waits for another process.
 
-    **Raises:** `ValueError` or `TypeError` for arguments that do not fit, on every process; `ImportError` without
-    tensorstore or h5py; `OSError` where the disk is full or the folder cannot be written; `RuntimeError` where another
-    process failed.
+    **Raises:** `ValueError` or `TypeError` for invalid arguments, on every process; `ImportError` without tensorstore
+    or h5py; `OSError` if the disk is full or the folder cannot be written; `RuntimeError` if another process failed.
     """
     options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
     _Writing(path, arrays, grid, patience=patience, **options).run()
 
 
 class Writer:
-    """Writes snapshots in the background, while the program computes.
+    """Write snapshots in the background, while the program computes.
 
-    `writer.write` takes what `io.write` takes. It returns as soon as this process has copied its blocks, and waits for
-    the snapshot before, so that there is at most one copy.
+    `writer.write` takes the arguments of `io.write`. It waits for the previous snapshot, copies the blocks of this
+    process, and returns. So each process holds at most one copy of its blocks.
 
     !!! example
 
@@ -107,18 +114,19 @@ class Writer:
         self._pending: Future | None = None
 
     def write(
-        self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: Grid, **options: Any
+        self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: GridLike, **options: Any
     ) -> None:
-        """Start to write. Takes what `io.write` takes.
+        """Start to write a snapshot. This method takes the arguments of `io.write`.
 
-        **Raises:** what `io.write` raises: for its arguments at once, and now what went wrong with the snapshot before.
+        **Raises:** the errors of `io.write` for invalid arguments; the error of the previous snapshot, if writing it
+        failed.
         """
         writing = _Writing(path, arrays, grid, **options)
         self.wait()
         self._pending = self._thread.submit(writing.copy().run)
 
     def wait(self) -> None:
-        """Wait until the last snapshot is in its place. **Raises:** what `io.write` raises."""
+        """Wait until the last snapshot is complete. **Raises:** the error of that snapshot, if writing it failed."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -133,20 +141,28 @@ class Writer:
             self._thread.shutdown()
 
 
-def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -> Snapshot:
-    """Read a snapshot onto any mesh: each process reads its own blocks.
+def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = None) -> Snapshot:
+    """Read a snapshot onto any mesh. Each process reads its own blocks.
+
+    !!! example
+
+        ```python
+        snapshot = io.read("run/000100.zarr", fft)
+        u = snapshot.arrays["velocity"]     # sharded as the input of `fft`
+        ```
 
     **Arguments:**
 
-    - `path`: what `write` wrote.
-    - `grid`: how the arrays are to lie on the devices: as for `write`. `None` reads them as NumPy arrays, whole.
-    - `names`: which arrays to read; all by default.
+    - `path`: a snapshot that `write` wrote.
+    - `grid`: a transform, a `Decomposition` or a `Layout`, as for `write`. The arrays of the result lie on its devices.
+        If `grid` is `None`, every process gets the whole arrays as NumPy arrays.
+    - `names`: the name or the names of the arrays to read. The default is all arrays.
 
-    **Returns:** a `Snapshot`. Its arrays have the dtype of the file, but 64-bit types become 32-bit ones where JAX is
-    not in 64-bit mode.
+    **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. If JAX is not in 64-bit mode, arrays on devices
+    have 32-bit types instead of 64-bit types.
 
-    **Raises:** `FileNotFoundError`; `ValueError` for a file that is damaged, of a newer format or not a snapshot, and
-    for a `grid` or `names` that do not fit it.
+    **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is no
+    snapshot or that has a newer format, and for a `grid` or `names` that do not fit the file.
     """
     format, path = _format(path)
     file = format.open(find(path))
@@ -154,7 +170,7 @@ def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -
     names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
     if unknown := [name for name in names if name not in contents.variables]:
         raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
-    layout = None if grid is None else layout_of(grid, contents.space, contents.lengths)
+    layout = None if grid is None else grid_of(grid, contents.lengths, contents.space).layout
     if layout is not None and layout.true_shape != contents.lengths:
         what = "fields" if contents.space == "field" else "spectra"
         raise ValueError(
@@ -181,7 +197,7 @@ def read(path: str | os.PathLike, grid: Grid | None = None, names: Any = None) -
 
 
 class _Writing:
-    """One snapshot on its way to disk. It is built on every process, and checks that all of them write the same."""
+    """The writing of one snapshot. Every process builds it, which checks that all processes write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
         self.format, self.path = _format(path)
@@ -193,13 +209,13 @@ class _Writing:
         self.chunks = {name: self._chunk(name) for name in self.parts}
 
     def copy(self) -> "_Writing":
-        """Copy the blocks of this process, so that the arrays may change or go."""
+        """Copy the blocks of this process, so that the arrays may be donated or deleted."""
         self.cells = list(self._own(copy=True))
         self.parts = {}
         return self
 
     def run(self) -> None:
-        """Write everything, and wait until it is in its place."""
+        """Write the snapshot, and wait until it is at its path."""
         staged, contents, cells = self.staging.staged, self.contents, self.cells or self._own()
         self.staging.run(
             lambda: self.format.create(staged, contents, self.chunks),
@@ -207,13 +223,13 @@ class _Writing:
         )
 
     def _chunk(self, name: str) -> tuple[int, ...]:
-        """The shape of the chunks that an array is stored in, with its axes in the order of the file."""
+        """Return the shape of the chunks of an array, with its axes in the order of the file."""
         lengths, itemsize = part_lengths(self.parts[name]), self.contents.variables[name].dtype.itemsize
         stored = reversed_grid(lengths, self.layout.blocks.ndim) if self.format.reverses else lengths
         return chunk_shape(stored, itemsize)
 
     def _own(self, *, copy: bool = False) -> Iterator[Cells]:
-        """The parts that this process writes."""
+        """Yield the parts that this process writes."""
         for name, parts in self.parts.items():
             for part, block in parts.items():
                 if part.process == self.staging.process and block is not None:
@@ -222,7 +238,7 @@ class _Writing:
 
 
 def _format(path: Any) -> tuple[AbstractFormat, Path]:
-    """The format of a file, by its name."""
+    """Return the format of a file by its suffix, and its path."""
     path = Path(path)
     for format in FORMATS:
         if path.suffix in format.suffixes:
@@ -232,22 +248,25 @@ def _format(path: Any) -> tuple[AbstractFormat, Path]:
 
 
 def _agree(layout: Layout, arrays: Mapping[str, Any], what: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
-    """A name for this attempt to write, and the processes of the mesh, after a check that all of them write the same.
+    """Return a unique token for this snapshot, and the processes of the mesh.
 
-    Raises `ValueError` on every process where they do not.
+    Raises `ValueError` on every process if the processes are about to write different snapshots.
     """
     if not isinstance(layout.mesh, Mesh):
-        raise ValueError(f"`grid` must have a mesh with devices; got {layout.mesh}.")
+        raise ValueError(f"`grid` must have a mesh with devices, not an abstract mesh; got {layout.mesh}.")
     digest, nonce = zlib.crc32(repr(what).encode()), secrets.randbits(32)
     found = exchange_numbers(layout.mesh, digest, nonce)
     if others := sorted(process for process, (value, _) in found.items() if value != digest):
         raise ValueError(
-            f"`path` and arrays of the same names, shapes and dtypes must be written by every process; processes "
-            f"{others} write something else than {what[0]} on process {jax.process_index()}."
+            "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and the "
+            f"same options; processes {others} differ from process {jax.process_index()}, which writes {what[0]}."
         )
     devices = set(layout.mesh.devices.flat)
     for name, array in arrays.items() if len(found) > 1 else ():
         if isinstance(array, Array) and array.sharding.device_set != devices:
-            raise ValueError(f"`arrays` must lie on the devices of `grid`; got {array.sharding} for {name!r}.")
+            raise ValueError(
+                f"`arrays` must lie on the devices of `grid`; got {array.sharding} for {name!r}. Move it by "
+                "`jax.device_put`."
+            )
     first = min(found)
     return f"{found[first][1]:08x}", tuple(sorted(found))

@@ -1,7 +1,7 @@
-"""A snapshot appears as a whole or not at all: processes write beside its place, and the last step is to rename.
+"""Makes a snapshot appear only when it is complete: processes write to a folder next to it, and rename at the end.
 
-Processes tell each other that they are done by files in the folder where they write. So a snapshot can be written in
-the background, where collectives would mix with those of the program.
+A process tells the others that it is done by an empty file in that folder. Snapshots can therefore be written in the
+background, where collectives would interfere with the collectives of the program.
 """
 
 import os
@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 
-# The steps of writing, and what a process calls its file after each.
+# The steps of writing. A process names its empty file after the step that it has done.
 CREATED, WRITTEN, DONE, SEEN, FAILED = "created", "written", "done", "seen", "failed"
 
 
 class Staging:
-    """The folder beside a snapshot's place where `processes` write it, under a `token` that no other attempt has."""
+    """The folder in which `processes` write a snapshot before it is moved to `path`. `token` makes its name unique."""
 
     def __init__(self, path: Path, token: str, process: int, processes: tuple[int, ...], patience: float):
         self.path = path
@@ -26,12 +26,12 @@ class Staging:
         self.staged = self.folder / "new" / path.name
 
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
-        """Let one process `create` the snapshot, all of them `write` to it, and one of them put it in its place.
+        """Let one process `create` the snapshot, all processes `write` to it, and one process move it to its path.
 
         A process that fails tells the others.
 
-        **Raises:** what `create` and `write` raise; `RuntimeError` on the other processes, and where a process is not
-        done in time.
+        **Raises:** the errors of `create` and `write` on the process where they fail, and `RuntimeError` on the others;
+        `RuntimeError` if a process is not done in time.
         """
         first = self.processes[0]
         if self.process == first:
@@ -42,21 +42,21 @@ class Staging:
         self._wait(CREATED, (first,), "create it")
         self._do(write, WRITTEN)
         if self.process == first:
-            self._wait(WRITTEN, self.processes, "write to it")
+            self._wait(WRITTEN, self.processes, "write its blocks")
             self._do(self._put, DONE)
-        self._wait(DONE, (first,), "put it in its place")
+        self._wait(DONE, (first,), "move it to its path")
         self._do(lambda: None, SEEN)
         if self.process == first:
-            self._wait(SEEN, self.processes, "see it in its place")
+            self._wait(SEEN, self.processes, "see it at its path")
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _put(self) -> None:
-        """Put everything that was written in its place, the snapshot itself last."""
+        """Move all files that were written to their paths, and the snapshot itself last."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
             put(new, self.path.with_name(new.name))
 
     def _do(self, step: Callable[[], None], name: str) -> None:
-        """Take a step, and tell the other processes that it is done, or that it failed."""
+        """Run a step, and tell the other processes that it is done or that it failed."""
         try:
             step()
         except BaseException as error:
@@ -75,20 +75,21 @@ class Staging:
             while not (self.folder / f"{name}-{process}").exists():
                 for failed in self.folder.glob(f"{FAILED}-*"):
                     other, reason = failed.name.rpartition("-")[2], failed.read_text().partition("\n")[0]
-                    raise RuntimeError(f"{self.path} was not written, for process {other} failed: {reason}")
+                    raise RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
                 if time.monotonic() > deadline:
                     raise RuntimeError(
-                        f"{self.path} was not written: waited {self.patience:g} s for process {process} to {what}."
+                        f"{self.path} was not written: waited {self.patience:g} s for process {process} to {what}. If "
+                        "the disk is slow, pass a larger `patience`."
                     )
                 time.sleep(pause)
                 pause = min(2 * pause, 0.25)
 
 
 def put(new: Path, path: Path) -> None:
-    """Put a finished file or folder in its place.
+    """Move a complete file or folder to `path`.
 
-    A folder cannot replace another in one step: the old one moves aside first, and is what `find` returns until the new
-    one is there.
+    A folder cannot replace another folder in one step. The old folder is therefore renamed first, and `find` returns
+    the old folder until the new folder is at `path`.
     """
     _sync(new.parent)
     if new.is_dir() and path.exists():
@@ -100,16 +101,16 @@ def put(new: Path, path: Path) -> None:
 
 
 def find(path: Path) -> Path:
-    """Where the newest whole snapshot of this name is. Raises `FileNotFoundError` where there is none."""
+    """Return the path of the newest complete snapshot with this name. Raises `FileNotFoundError` without a snapshot."""
     for candidate in (path, _aside(path)):
         if candidate.exists():
             return candidate
-    hint = "; its writing was interrupted" if leftovers(path) else ""
+    hint = ", because writing it was interrupted" if leftovers(path) else ""
     raise FileNotFoundError(f"`path` must be a snapshot; got {path}, which does not exist{hint}.")
 
 
 def leftovers(path: Path) -> list[Path]:
-    """What interrupted writings of this snapshot left behind."""
+    """Return the folders that remain if writing this snapshot was interrupted."""
     return sorted(path.parent.glob(f".{path.name}.*.partial"))
 
 
@@ -118,7 +119,7 @@ def _aside(path: Path) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder last through a crash of the machine."""
+    """Write the names in a folder to disk, so that they survive a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

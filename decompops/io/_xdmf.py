@@ -1,4 +1,4 @@
-"""XDMF: a text file that tells ParaView what an HDF5 file holds."""
+"""XDMF: a text file that describes the contents of an HDF5 file to ParaView."""
 
 import os
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ._contents import Contents, Variable
 
 
 def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
-    """Describe HDF5 files of fields as a series in time, or as one grid where there is only one file."""
+    """Write an XDMF file that describes HDF5 files of fields: as a time series, or as one grid for a single file."""
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     grids = [_grid(os.path.relpath(file, path.parent), contents) for file, contents in snapshots]
@@ -27,7 +27,7 @@ def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
 
 
 def _grid(file: str, contents: Contents) -> ET.Element:
-    """One snapshot. Numbers go from the slowest to the fastest axis, z to x."""
+    """Return the XDMF element of one snapshot. XDMF lists lengths from the slowest to the fastest axis, z to x."""
     lengths, ndim = contents.lengths[::-1], len(contents.lengths)
     grid = ET.Element("Grid", Name="grid")
     if "time" in contents.coordinates:
@@ -46,7 +46,7 @@ def _grid(file: str, contents: Contents) -> ET.Element:
 
 
 def _attributes(file: str, name: str, variable: Variable, lengths: tuple[int, ...]) -> Iterable[ET.Element]:
-    """What ParaView shows of an array: a vector where it has as many components as the grid has axes, else numbers."""
+    """Yield the XDMF elements of an array: a vector for three components in 3D, otherwise a scalar per component."""
     lead = variable.shape[: -len(lengths)]
     if lead == (3,) and len(lengths) == 3:
         joined = _attribute(name, "Vector")
@@ -68,7 +68,7 @@ def _attribute(name: str, kind: str) -> ET.Element:
 def _component(
     file: str, name: str, variable: Variable, lengths: tuple[int, ...], index: tuple[int, ...]
 ) -> ET.Element:
-    """One component of an array in the file."""
+    """Return the XDMF element of one component of an array in the file."""
     dtype = variable.dtype
     kinds = {"f": "Float", "i": "Int", "u": "UInt", "b": "Char"}
     whole = ET.Element("DataItem", Format="HDF", NumberType=kinds[dtype.kind], Precision=str(dtype.itemsize))

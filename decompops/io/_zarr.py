@@ -1,4 +1,4 @@
-"""Zarr 3 through tensorstore: a folder with a folder for each array, whose chunks carry checksums."""
+"""Zarr 3, written and read by tensorstore: a folder with one folder for each array. Each chunk has a checksum."""
 
 import json
 from collections import deque
@@ -15,19 +15,19 @@ from ._parts import THREADS, Bounds, slices
 
 
 class Zarr(AbstractFormat):
-    """A snapshot is a Zarr group. Attributes stand in its `zarr.json`."""
+    """A snapshot is a Zarr group. Its attributes are in its file `zarr.json`."""
 
     suffixes = (".zarr",)
     reverses = False
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
-        attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # for xarray
+        attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this.
         for name, variable in contents.variables.items():
             _create(path / name, variable, chunks[name], {**attributes, **_units(contents, name)})
         for name, values in contents.coordinates.items():
             variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
             _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
-        # What stands in the arrays' own files, once more, so that readers open one file (zarr-python's convention).
+        # The metadata of all arrays is repeated here, so that readers open one file only (zarr-python's convention).
         members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
@@ -74,7 +74,7 @@ class _ZarrFile(AbstractFile):
 
 
 def _spec(folder: Path) -> dict[str, Any]:
-    """An array. A chunk of zeros is stored as any other, so that a missing chunk is known to be lost."""
+    """Return the tensorstore specification of an array. Chunks of zeros are stored, so a missing chunk is damage."""
     store = {"driver": "file", "path": f"{folder}/"}
     missing = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
     return {"driver": "zarr3", "kvstore": store, "open": True, **missing}
@@ -105,7 +105,7 @@ def _start(store: Any, values: np.ndarray) -> Any:
 
 
 def _finish(write: Any) -> None:
-    """Wait until values are on disk."""
+    """Wait until the values are on disk. Raises `OSError` if they cannot be written."""
     try:
         write.result()
     except ValueError as error:
@@ -118,7 +118,7 @@ def _units(contents: Contents, name: str) -> dict[str, str]:
 
 @contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
-    """Raise `ValueError` where a file, or what is read from it, is damaged."""
+    """Turn errors of reading a damaged file into a `ValueError` that names the file."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError) as error:

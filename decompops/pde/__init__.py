@@ -1,4 +1,4 @@
-"""Partial differential equations on periodic grids, and integrators for stiff ones."""
+"""Partial differential equations on periodic grids and between walls, and integrators for stiff equations."""
 
 from ._burgers import Burgers as Burgers
 from ._channel import Channel as Channel

@@ -1,4 +1,4 @@
-"""Many steps in one compiled program, which ends before the first state that is not finite."""
+"""Takes many steps in one compiled program, which stops at the last finite state."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """`count` steps of equal length. `done` were made since the time t, as what is `carried`.
+    """Take `count` steps of equal length from `carried`, a state or a `History` that is `done` steps after the time t.
 
-    Returns what is carried then, the number of steps that were made, and whether the next state is finite. If it is
-    not, what is carried is the last state that is.
+    Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
+    not finite, the steps stop at the last finite state.
     """
     like, advance_one = state_of(carried), solver.stepper(carried, args)
     real = like.real.dtype
@@ -50,11 +50,11 @@ def advance_controlled(
     count: Any,
     args: Any,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """At most `count` steps whose length `control` chooses, from the time `t + since` until `t + end`.
+    """Take at most `count` steps, whose lengths `control` chooses, from the time `t + since` to the time `t + end`.
 
-    `h` is the proposal for the first step. Returns the state, the time since t, the next proposal, the number of steps,
-    and whether the next state is finite and its step not too short for the clock. If it is not, the state is the last
-    one that is.
+    `h` is the proposal for the first step. Returns the last state, the time since t, the next proposal, the number of
+    steps, and whether the next state is finite and the next step is not too short. If this is false, the steps stop at
+    the last finite state.
     """
     real = u.real.dtype
     smallest = 10 * jnp.finfo(real).eps * cast(end, u)
@@ -70,9 +70,9 @@ def advance_controlled(
         taken, proposal = cast(taken, u), cast(proposal, u)
         good = is_finite(new) & (proposal > smallest)
         keep = good & (taken > 0)
-        # A step that was cut short says nothing of how long the next one may be.
+        # A step that was shortened to end at `end` must not shorten the next steps.
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
-        # The last step ends at the very time: what it lacks or exceeds is rounding.
+        # The last step ends exactly at `end`: the difference is a rounding error.
         later = jnp.where(most - taken <= smallest, cast(end, u), since + taken)
         return i + keep.astype(i.dtype), jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, good
 
@@ -82,7 +82,7 @@ def advance_controlled(
 
 
 def state_of(carried: Any) -> Array:
-    """The state in what a method carries from step to step."""
+    """Return the state in `carried`, which is a state or a `History`."""
     return carried.state if isinstance(carried, History) else carried
 
 

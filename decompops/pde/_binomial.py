@@ -1,4 +1,4 @@
-"""Binomial schedules: which states of a long chain to store, and which to compute again."""
+"""Binomial schedules: which states of a long chain to store, and which to recompute."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which states of a chain of blocks are stored, and computed again, so that the blocks can be reversed in turn.
+    """A schedule that stores and recomputes states of a chain of blocks, so that the blocks can be reversed in turn.
 
-    The schedule has the fewest moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000). Stored states are a
-    stack: a move takes the state before one block to the state before the next one, and puts it into the place above,
-    or into its own place if it is not needed again. The block whose state lies on top is reversed, and the state is
-    dropped.
+    The schedule has the fewest moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000). A move advances the state
+    before a block to the state before the next block. The stored states are a stack: a move writes to the place above
+    the state that it reads, or overwrites this state if it is not needed again. The block whose state is on top of the
+    stack is reversed, and its state is removed.
 
-    - `first`: the place of the state before each block, in the forward run. Moves that it has made are not repeated.
-    - `blocks`, `sources`, `targets`: for each move, the block, and the places that it reads and writes.
-    - `ends`: for each block, how many moves have been made when it is reversed.
-    - `tops`: for each block, the place that its state is in when it is reversed.
+    - `first`: for each block, the place to which the forward run writes the state before the block. The moves of the
+        forward run are not repeated.
+    - `blocks`, `sources`, `targets`: for each move, the block, the place to read and the place to write.
+    - `ends`: for each block, the number of moves before it is reversed.
+    - `tops`: for each block, the place of its state when it is reversed.
     """
 
     first: np.ndarray
@@ -30,9 +31,9 @@ class Schedule:
 
 
 def binomial_schedule(length: int, places: int) -> Schedule:
-    """The optimal schedule for a chain of `length` blocks, with at least two places for states if it has two blocks.
+    """Return the optimal schedule for a chain of `length` blocks. Two or more blocks need at least two places.
 
-    All places but one hold checkpoints. The last one holds the state that moves on.
+    All places but the last hold checkpoints. The last place holds the state that moves.
     """
     stored, moves, ends, tops = [0], [], [], []
     first = np.zeros(length, np.int32)
@@ -53,7 +54,10 @@ def binomial_schedule(length: int, places: int) -> Schedule:
 
 
 def count_moves(length: int, checkpoints: int) -> int:
-    """The moves of the optimal schedule: `r l - C(c + r, r - 1)`, with the least r for which `l <= C(c + r, r)`."""
+    """Return the number of moves of the optimal schedule for `l` blocks and `c` checkpoints.
+
+    The number is `r l - C(c + r, r - 1)`, with the smallest r for which `l <= C(c + r, r)`.
+    """
     repetitions = _repetitions(length, checkpoints)
     return repetitions * length - math.comb(checkpoints + repetitions, repetitions - 1) if repetitions else 0
 
@@ -66,6 +70,9 @@ def _repetitions(length: int, checkpoints: int) -> int:
 
 
 def _split(length: int, checkpoints: int) -> int:
-    """After how many of `length` blocks to store a state, where `checkpoints` are left, the first state's included."""
+    """Return the number of blocks after which to store a state.
+
+    `checkpoints` places are left for the next `length` blocks, and the state before them has one of these places.
+    """
     r = _repetitions(length, checkpoints)
     return min(math.comb(checkpoints + r - 1, checkpoints), length - math.comb(checkpoints + r - 2, checkpoints - 1))

@@ -12,31 +12,34 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Carried, check_convection, convection, walls_of
+from ._convection import Convected, check_convection, convection, walls_of
 from ._equation import AbstractEquation, Time, Walls
 
 
 class Burgers(AbstractEquation):
     """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -s (u·∇)u + ν ∇²u`.
 
-    The advection is evaluated as `u × (∇ × u) - ∇|u|²/2`: in three dimensions with ten transforms instead of fifteen.
+    The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms instead of fifteen in 3D.
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid;
-        see `decompops.spectral.dealiased`.
-    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
+    - `fft`: the transform, built with `real=True` and a `shape`.
+    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
     - `scale`: s, a number.
-    - `components`: "vector", or "scalar" for `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u` for one field.
-    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead, which conserves its mean.
+    - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.
+    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2`, which conserves the mean, instead of
+        `s (u·∇)u`.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
     """
 
     fft: AbstractTransform
     viscosity: Number
     box: Box = Box()
     scale: Number = eqx.field(kw_only=True, default=1.0)
-    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    components: Convected = eqx.field(kw_only=True, default="vector", static=True)
     conservative: bool = eqx.field(kw_only=True, default=False, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

@@ -1,4 +1,4 @@
-"""The plane channel."""
+"""The flow in a plane channel."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ from ._wall_flow import AbstractWallFlow
 
 
 class Channel(AbstractWallFlow):
-    """Incompressible flow between two no-slip walls across x, periodic along the other axes.
+    """Incompressible flow between two no-slip walls normal to x. The flow is periodic along the other axes.
 
-    `∂u/∂t = u × ω - ∇p + ν ∇²u + G e_y + f`, with `u = 0` at both walls, the vorticity `ω = ∇ × u`, and a constant
-    driving force G along y, minus the mean pressure gradient. With the walls at a distance of `2h`, Poiseuille's flow
-    has the centreline velocity `G h² / (2ν)`. Viscosity is implicit: take `IMEXRK` or `SBDF`. The velocity's divergence
-    is zero to rounding.
+    The equation is `∂u/∂t = u × ω - ∇p + ν ∇²u + G e_y + f`, with `∇·u = 0`, the vorticity `ω = ∇ × u`, and `u = 0` at
+    both walls. G is a constant driving force along y, which is minus the mean pressure gradient. If the distance of the
+    walls is `2h`, the centreline velocity of Poiseuille flow is `G h² / (2ν)`. Viscosity is implicit, so use `IMEXRK`
+    or `SBDF`. The divergence of computed velocities is zero up to rounding.
 
     !!! example
 
@@ -39,16 +39,17 @@ class Channel(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
-        which the last one is halved.
-    - `viscosity`: ν, a number of more than zero. May be traced, to differentiate by.
-    - `box`: the lengths; along x the distance of the walls.
+    - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
+        last axis, and `Fourier()` along an axis between them.
+    - `viscosity`: ν, a number of more than zero. May be traced, to differentiate with respect to it.
+    - `box`: the box. Its length along x is the distance of the walls.
     - `drive`: G, a number.
-    - `forcing`: a function `(t, u, args)` of the state u, or several, which return spectra of f like the state.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
+        term of f, an array like the state.
     - `dealiasing`: see `decompops.spectral.Truncate`.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for bases other than these, and walls
-    across another axis than the first one, the only one that is whole on each device in spectra.
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for other bases, and for walls that are
+    not normal to the first axis. Only the first axis of a spectrum is whole on each device.
     """
 
     fft: AbstractTransform
@@ -74,9 +75,9 @@ class Channel(AbstractWallFlow):
         return stokes(self.modes(u), u, _vector.cast(h, u) * _vector.cast(self.viscosity, u))
 
     def wall_stress(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*stress"]:
-        """The mean stress along y that the flow exerts on each wall: real numbers of shape `(*batch, 2)`.
+        """Return the mean stress along y that the flow exerts on each wall: real, of shape `(*batch, 2)`.
 
-        The mean velocity along y changes at the rate `G` minus the sum of both stresses over the distance of the walls.
+        The mean velocity along y changes at the rate `G - (sum of both stresses) / (distance of the walls)`.
         """
         slopes = self.wall_slopes(lax.slice_in_dim(u, 1, 2, axis=u.ndim - self.ndim - 1))[..., 0, :]
         return _vector.cast(self.viscosity, u) * slopes * jnp.array([1, -1], slopes.dtype)

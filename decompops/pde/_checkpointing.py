@@ -1,4 +1,4 @@
-"""The derivative of many steps within a given memory."""
+"""Computes the derivative of many steps within a given memory."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from ._binomial import binomial_schedule
 
 
 class Chain(eqx.Module):
-    """A chain of steps, and what is observed of its states.
+    """A chain of `steps` steps, whose states are observed after each `every` steps.
 
-    - `step`: a function `(state, i)` that returns the state after step number i.
-    - `result`: a function `(state, n)` of the state after n times `every` steps.
-    - `report`: a function `n`, called after that.
+    - `step`: a function `(state, i)` that returns the state after step i.
+    - `result`: a function `(state, n)` that returns the observation of the state after `n * every` steps.
+    - `report`: a function `(n)` that is called after `n * every` steps.
     """
 
     step: Callable[[Any, Array], Any]
@@ -29,10 +29,10 @@ class Chain(eqx.Module):
     every: int = eqx.field(static=True)
 
     def advance(self, state: Any, number: Array, block: int) -> Any:
-        """The state after a block of steps, from that before it."""
+        """Return the state after block `number`, for the state before it. A block has `block` steps."""
 
         def one(state: Any, i: Array) -> tuple[Any, None]:
-            # Of steps that are reversed together, the results of transforms are stored, and products taken again.
+            # For steps that are reversed together, the results of transforms are stored and products are recomputed.
             step = jax.checkpoint(lambda *of: self.step(*of), policy=_makes_real_fields, prevent_cse=False)
             return step(state, _index(number * block + i)), None
 
@@ -40,15 +40,18 @@ class Chain(eqx.Module):
         return one(state, steps[0])[0] if block == 1 else lax.scan(one, state, steps)[0]
 
     def closed(self, first: Any) -> "Chain":
-        """The same chain with all that its functions close over as leaves, to differentiate by."""
+        """Return the same chain as a PyTree whose leaves are the arrays that its functions close over.
+
+        JAX then differentiates with respect to these arrays.
+        """
         step, result = (eqx.filter_closure_convert(each, first, _index(0)) for each in (self.step, self.result))
         return Chain(step, result, self.report, self.steps, self.every)
 
 
 class Plan(NamedTuple):
-    """How a derivative uses its memory: it reverses `block` steps at a time, and has `places` for stored states.
+    """The plan of a derivative: it reverses `block` steps at a time, and has `places` for stored states.
 
-    The places are in the host's memory if `host` says how states lie on the devices, which XLA must know there.
+    `host` is the layout of the states if their places are in the host's memory, and `None` otherwise.
     """
 
     block: int
@@ -97,9 +100,10 @@ class Plan(NamedTuple):
 
 
 def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Plan]) -> tuple[Any, Any]:
-    """The last state of a chain that starts with the state `first`, and the stacked results.
+    """Return the last state of a chain that starts with the state `first`, and the stacked results.
 
-    The derivative follows `plan(chain, first, perturbed)`, where `perturbed` says by what is differentiated.
+    The derivative follows `plan(chain, first, perturbed)`. `perturbed` marks the leaves of the chain with respect to
+    which JAX differentiates.
     """
 
     @eqx.filter_custom_vjp
@@ -115,7 +119,7 @@ def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Pla
         return (last, results), (last, stored, chosen, perturbed[0])
 
     def run_backward(residuals: Any, cotangents: Any, perturbed: Any, arguments: tuple[Chain, Any]) -> Any:
-        del perturbed  # its leaves have become arrays
+        del perturbed  # JAX has turned its leaves into arrays.
         (last, stored, chosen, perturbed), (chain, _) = residuals, arguments
         return _backward(chain, last, stored, chosen, perturbed, cotangents)
 
@@ -126,7 +130,7 @@ def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Pla
 
 
 def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
-    """The last state, the stored states, and the results."""
+    """Return the last state, the stored states, and the results."""
     spans, blocks = chain.steps // chain.every, chain.every // plan.block
     places = binomial_schedule(spans * blocks, plan.places).first
 
@@ -149,7 +153,7 @@ def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
 
 
 def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, cotangents: Any) -> Any:
-    """The cotangents of the chain, where it is perturbed, and of its first state."""
+    """Return the cotangents of the perturbed leaves of the chain and of its first state."""
     spans, blocks = chain.steps // chain.every, chain.every // plan.block
     schedule = binomial_schedule(spans * blocks, plan.places)
     moves = jax.tree.map(jnp.asarray, (schedule.blocks, schedule.sources, schedule.targets))
@@ -157,7 +161,7 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
     of_last, of_results = cotangents
 
     def pull(function: Callable[[Chain, Any], Any], state: Any, cotangent: Any) -> tuple[Any, Any]:
-        """The cotangents of the chain and the state, from that of what the function returns."""
+        """Return the cotangents of the chain and the state for the `cotangent` of the result of `function`."""
         numbers, rest = eqx.partition(state, eqx.is_inexact_array)
 
         def differentiable(varied: Any, numbers: Any) -> Any:
@@ -202,24 +206,30 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
 
 
 def gradient(chain: Chain, first: Any, plan: Plan, perturbed: Any) -> Any:
-    """The cotangents of the chain and its first state, of half the sum of squares of all that it returns."""
+    """Return the gradient of half the sum of squares of the last state and all results.
+
+    The gradient is with respect to the chain and its first state.
+    """
     last, stored, results = _forward(chain, first, plan)
     return _backward(chain, last, stored, plan, perturbed, eqx.filter((last, results), eqx.is_inexact_array))
 
 
 def _index(number: Array | int) -> Array:
-    """A number of a step, of one type: under `jax.set_mesh` JAX (0.10.2) takes counters of a loop for arrays on no
-    mesh, and what it scans over for arrays on that mesh."""
+    """Return the number of a step as an array that always has the same type.
+
+    Under `jax.set_mesh`, JAX (0.10.2) gives loop counters a type without a mesh, and scanned arrays a type with the
+    mesh.
+    """
     return jnp.arange(1, dtype=jnp.int32)[0] + number
 
 
 def _materialised(value: Any, cotangent: Any) -> Any:
-    """The cotangent of `value`, with zeros where it is `None`."""
+    """Return the cotangent of `value`, with zeros for leaves that are `None`."""
     return jax.tree.map(lambda x, ct: jnp.zeros_like(x) if ct is None else ct, value, cotangent)
 
 
 def _makes_real_fields(primitive: Any, *operands: Any, **params: Any) -> bool:
-    """Whether a primitive of a step is a transform to real fields, which products are made of."""
+    """Return whether a primitive of a step is a transform to real fields, from which products are computed."""
     if not primitive.name.startswith("distributed_operator"):
         return False
     # JAX (0.10.2) cannot store complex results: it fails with "reduce_precision does not accept dtype complex64".

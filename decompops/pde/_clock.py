@@ -1,22 +1,23 @@
-"""Where a simulation is in time."""
+"""The time of a simulation: its position and its intervals."""
 
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
 
-# Relative to what is counted: times are sums of steps, and not exact.
+# The relative tolerance for whole numbers of steps. Times are sums of steps, so they have rounding errors.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Position:
-    """What a method carries, and how far it is.
+    """The position of a simulation in time.
 
-    - `steps`, `intervals`: how many steps were made, and how many intervals are complete, since the beginning.
-    - `base`, `done`: the time from which steps are counted, and their number since then, where all are equal.
-    - `since`, `proposal`: the time in the interval that has begun, and the length of the next step, where steps are
-        controlled.
+    - `carried`: the state, or the `History` of a multi-step method.
+    - `steps`, `intervals`: the numbers of steps and of complete intervals since the beginning.
+    - `base`, `done`: for steps of equal length, the time from which steps are counted, and the number of steps since.
+    - `since`, `proposal`: for controlled steps, the time since the beginning of the current interval, and the proposed
+        length of the next step.
     """
 
     carried: Any = field(repr=False)
@@ -30,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Clock:
-    """The time from `start` on, in intervals, with steps of `dt` where all are equal and else `None`."""
+    """The intervals of a simulation from the time `start` on. `dt` is `None` if steps are controlled."""
 
     start: float
     interval: float
@@ -39,7 +40,7 @@ class Clock:
 
     @staticmethod
     def of(start: float, end: float, interval: float | None, dt: float | None) -> "Clock":
-        """The clock of a run, after a check that steps divide intervals, and intervals the whole."""
+        """Return the clock of a run. Raises `ValueError` unless steps divide intervals and intervals divide the run."""
         if not (math.isfinite(start) and math.isfinite(end) and end >= start):
             raise ValueError(f"`t_end` must be a finite time not before `t`, {start:g}; got {end!r}.")
         length = end - start if interval is None else float(interval)
@@ -51,8 +52,8 @@ class Clock:
         if dt is not None and _count(length, dt) is None:
             near = length / max(1, math.ceil(length / dt * (1 - ROUNDING))) if dt > 0 else length
             raise ValueError(
-                f"`interval` must be a whole number of steps of `solver.dt`, {dt:g}; got {length:g}. Steps of "
-                f"{near:.6g} would do."
+                f"`interval` must be a whole number of steps of `solver.dt`, {dt:g}; got {length:g}. For example, "
+                f"choose `dt={near:.6g}`."
             )
         return Clock(start, length, intervals, dt)
 
@@ -62,32 +63,33 @@ class Clock:
         return self.begin(self.intervals)
 
     def begin(self, interval: int) -> float:
-        """When an interval begins."""
+        """Return the time at which an interval begins."""
         return self.start + self.interval * interval
 
     def time(self, position: Position) -> float:
-        """The time of a position."""
+        """Return the time of a position."""
         if self.dt is None:
             return self.begin(position.intervals) + position.since
         return position.base + self.dt * position.done
 
     def steps_left(self, position: Position) -> int:
-        """How many steps of equal length end the interval.
+        """Return the number of steps of equal length until the end of the interval.
 
-        Raises `ValueError` where none do, in an interval that was begun with steps of another length.
+        Raises `ValueError` if the rest of the interval is no whole number of steps, because the saved run had another
+        step length.
         """
         now, end = self.time(position), self.begin(position.intervals + 1)
         left = _count(end - now, self.dt or 0.0)
         if left is None:
             raise ValueError(
-                f"`solver.dt` must divide the rest of the interval, from {now:g} to {end:g}; got {self.dt:g}, where "
-                "the saved run had another one."
+                f"`solver.dt` must divide the rest of the interval, from {now:g} to {end:g}; got {self.dt:g}. The "
+                "saved run has another `dt`: use it until the end of the interval."
             )
         return left
 
 
 def _count(whole: float, part: float) -> int | None:
-    """How many times `part` goes into `whole`, if it divides it."""
+    """Return how many times `part` fits into `whole`, or `None` if `part` does not divide `whole`."""
     if not part > 0:
         return None
     count = round(whole / part)

@@ -13,26 +13,26 @@ from ._products import AbstractProducts, symmetric_from_grid, velocity_and_vorti
 
 
 # A velocity with a component for each axis, or a scalar that moves along the diagonal of all axes.
-Carried = Literal["vector", "scalar"]
+Convected = Literal["vector", "scalar"]
 
 
 def check_convection(components: Any, conservative: Any) -> None:
     """Raise `ValueError` or `TypeError` unless these are the arguments of an equation with `convection`."""
-    if components not in get_args(Carried):
-        raise ValueError(f"`components` must be one of {get_args(Carried)}; got {components!r}.")
+    if components not in get_args(Convected):
+        raise ValueError(f"`components` must be one of {get_args(Convected)}; got {components!r}.")
     check_flag("conservative", conservative)
 
 
-def walls_of(components: Carried) -> Walls:
-    """The walls between which there is such a convection: none for a scalar that moves along all axes."""
+def walls_of(components: Convected) -> Walls:
+    """Return the walls that an equation with this convection may have: none for a scalar."""
     return "even" if components == "vector" else "none"
 
 
-def convection(equation: AbstractProducts, u: Array, scale: Number, components: Carried, conservative: bool) -> Array:
-    """The spectrum of `-scale` times the convection of u by itself.
+def convection(equation: AbstractProducts, u: Array, scale: Number, components: Convected, conservative: bool) -> Array:
+    """Return the spectrum of `-scale` times the convection of u by itself.
 
-    Of a velocity it is `(u·∇)u`, or `∇·(u u)/2` if `conservative`, which is the same in one dimension only. Of a scalar
-    it is the sum of `∂(u²/2)/∂x_i` over all axes.
+    The convection of a velocity is `(u·∇)u`, or `∇·(u u)/2` if `conservative`. The two are equal only in one dimension.
+    The convection of a scalar is the sum of `∂(u²/2)/∂x_i` over all axes.
     """
     factor, nabla = _vector.cast(scale, u), equation.nabla(u)
     nabla = nabla._replace(k=tuple(factor * component for component in nabla.k))
@@ -43,9 +43,9 @@ def convection(equation: AbstractProducts, u: Array, scale: Number, components: 
         velocity = _vector.components(equation.to_grid(u, slope_axes("vector", ndim)), ndim)
         tensor = symmetric_from_grid(equation, lambda i, j: velocity[i] * velocity[j], ndim)
         return -nabla.divergence_of_tensor(tensor) / 2
-    velocity, vorticity = velocity_and_vorticity(equation, nabla, u)  # the vorticity times `scale`
+    velocity, vorticity = velocity_and_vorticity(equation, nabla, u)  # The vorticity is multiplied by `scale`.
     half_square = _vector.total(part**2 for part in velocity) / 2
-    if not vorticity:  # in one dimension
+    if not vorticity:  # In one dimension, the velocity has no vorticity.
         return -nabla.gradient(equation.from_grid(half_square))
     products = _vector.stack((half_square, *_vector.cross(velocity, vorticity)), ndim)
     products = equation.from_grid(products, ((), *slope_axes("vector", ndim)))

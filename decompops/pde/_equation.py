@@ -1,4 +1,4 @@
-"""What a partial differential equation is to the integrators."""
+"""The interface of a partial differential equation, which integrators use."""
 
 import abc
 from dataclasses import replace
@@ -29,41 +29,41 @@ from ._products import AbstractProducts
 
 
 Time = Number
-# Which walls an equation may have: none; those between which products have an expansion, as with cosines; any.
+# The walls that an equation may have. Between "even" walls, fields and their products have the same basis: cosines.
 Walls = Literal["none", "even", "any"]
 
 
 class AbstractSplitEquation(eqx.Module):
-    """An equation `∂u/∂t = L u + N(t, u)`, split into a stiff linear part L, which is solved for, and the rest.
+    """An equation `∂u/∂t = L u + N(t, u)`, split into a stiff linear part L and the other terms N.
 
-    Implicit–explicit integrators need `nonlinear` and `resolvent`. Exponential ones need `AbstractEquation`.
+    Implicit–explicit integrators need `nonlinear` and `resolvent`. Exponential integrators need an `AbstractEquation`.
     """
 
     @property
     @abc.abstractmethod
     def in_structure(self) -> Structure:
-        """The type of a state."""
+        """The structure of a state: its shape, components and sharding."""
 
     @property
     def out_structure(self) -> Structure:
-        """The type of ∂u/∂t, which is that of a state."""
+        """The structure of ∂u/∂t, which is the structure of a state."""
         return self.in_structure
 
     @abc.abstractmethod
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
-        """The state of fields `(*batch, *components, nx, ny, nz)`."""
+        """Return the state for fields `(*batch, *components, nx, ny, nz)`."""
 
     @abc.abstractmethod
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
-        """The fields of a state."""
+        """Return the fields `(*batch, *components, nx, ny, nz)` of a state."""
 
     @abc.abstractmethod
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """N(t, u)."""
+        """Return N(t, u), an array like the state."""
 
     @abc.abstractmethod
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
-        """The solution v of `v - h L v = u`, for a time h of at least zero."""
+        """Return the solution v of `v - h L v = u`, for a time `h` of at least zero."""
 
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
@@ -71,24 +71,28 @@ class AbstractSplitEquation(eqx.Module):
 
 
 class AbstractEquation(AbstractProducts, AbstractSplitEquation):
-    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of periodic fields, with L a factor for each mode.
+    """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
-    Called as `equation(t, u, args)`, which is what diffrax asks of a vector field; split in two for exponential
-    integrators. The state is `equation.state(field)`: of shape `(*batch, *modes)` or, for vectors, with a component for
-    each axis of the grid, such as `(*batch, 3, *modes)`. It is the spectrum that `equation.transform` makes, where no
-    walls give the components of a vector bases of their own. `RealSpace` is the same for fields, for diffrax.
+    `equation(t, u, args)` returns `∂u/∂t`, so an equation is a vector field for diffrax. Exponential integrators use
+    `linear` and `nonlinear` instead. `RealSpace` turns the equation into one for fields.
 
-    A subclass declares the fields `fft` and `box`, which are kept as they are given, and implements `linear` and
-    `nonlinear`. It may set `components` to "scalar", "vector" or a number of fields; without it, each component of a
-    state is treated by itself. It may also set `walls`: "even" if it takes cosines, "any" if sines as well; else it
-    takes periodic axes only. One that multiplies fields declares a field `dealiasing`, which says how products stay
-    free of aliasing, and takes them between `to_grid` and `from_grid`.
+    The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
+    for a vector on a grid of three axes. It equals `equation.transform(fields)`, except for vectors between walls,
+    whose components may have different bases.
 
-    Where L couples the components of a mode, as in `Wave`, the equation also overrides `to_diagonal` and
-    `from_diagonal`.
+    A subclass declares the fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
 
-    **Raises:** `TypeError` for an `fft` that is no transform, a `box` that is not a `Box`, and a `dealiasing` that is
-    no rule; `ValueError` for an `fft` without shape and a `box` with another number of axes.
+    - `components`: "scalar", "vector" or a number of fields. By default, a state may have any components, and the
+        equation applies to each component separately.
+    - `walls`: "even" if axes may have cosines, "any" if they may also have sines. By default, all axes are periodic.
+    - a field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields. It then
+        multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
+
+    If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
+
+    **Raises:** `TypeError` for an `fft` that is not a transform, a `box` that is not a `Box`, or a `dealiasing` that is
+    not a dealiasing rule; `ValueError` for an `fft` without a shape, for a `box` with another number of axes, and for
+    walls that the equation cannot have.
     """
 
     components: ClassVar[Components] = "any"
@@ -107,7 +111,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     @property
     def slopes(self) -> SlopeAxes:
-        """Along which axes the components of a state are slopes."""
+        """For each component of a state, the axes along which it is a first derivative. This matters between walls."""
         return slope_axes(self.components, self.fft.decomposition.ndim)
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
@@ -118,18 +122,22 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     @abc.abstractmethod
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        """The factor that L is for each mode of `u`: real or complex, in its precision, broadcastable against it."""
+        """Return the factor by which L multiplies each mode of `u`.
+
+        It is a real or complex array in the precision of `u`, broadcastable against `u`.
+        """
 
     def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """The coordinates of a state `u` in which L is the factor `linear`.
+        """Return the coordinates of a state `u` in which L is diagonal, with the diagonal `linear(u)`.
 
-        They are `u` itself. An equation whose L couples the components of a mode overrides this method and its inverse,
-        `from_diagonal`: they change to the eigenvectors of L, mode by mode, and `linear` returns the eigenvalues.
+        By default, the coordinates are `u` itself. An equation whose L couples the components of a mode overrides this
+        method and its inverse `from_diagonal`. They change to the basis of the eigenvectors of L in each mode, and
+        `linear` returns the eigenvalues.
         """
         return u
 
     def from_diagonal(self, w: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """The state with the coordinates `w`: the inverse of `to_diagonal`."""
+        """Return the state with the coordinates `w`: the inverse of `to_diagonal`."""
         return w
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
@@ -138,7 +146,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """∂u/∂t."""
+        """Return ∂u/∂t for the state `u` at the time `t`."""
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
         return linear + self.nonlinear(t, u, args)
@@ -148,25 +156,34 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         for axis in () if self.walls == "any" else wall_axes(self.fft):
             basis, name = self.fft.bases[axis], axis_names(len(shape))[axis]
             if self.walls == "none":
-                raise ValueError(f"`fft` must be periodic along {name} for `{type(self).__name__}`; got {basis}.")
+                raise ValueError(
+                    f"`fft` must be periodic along {name} for `{type(self).__name__}`; got {basis}. Use `Fourier()`."
+                )
             if basis.wavenumbers(shape[axis])[0]:
                 raise ValueError(
-                    f"`fft` must have constants among the modes along {name}, so that products of fields are fields of "
-                    f"the same kind; got {basis}. Use `Cosine(2)`, or `Fourier()`."
+                    f"`fft` must have a constant mode along {name}, so that products of fields have the same basis; "
+                    f"got {basis}. Use `Cosine(2)` or `Fourier()`."
                 )
 
 
 class AbstractLinearEquation(AbstractEquation):
-    """An equation `∂u/∂t = L u`, which `ETDRK` solves exactly in one step of any length."""
+    """A linear equation `∂u/∂t = L u`. `ETDRK` solves it exactly in one step of any length."""
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return jnp.zeros_like(u)
 
 
 class RealSpace(eqx.Module):
-    """An equation for fields instead of spectra: `(t, u, args) -> ∂u/∂t`, both on the grid.
+    """An equation for fields instead of spectra: a function `(t, u, args)` of a field u that returns the field ∂u/∂t.
 
-    For diffrax, which knows real numbers best. It transforms twice more in each evaluation.
+    Use it with diffrax, which supports real numbers better than complex ones. Each evaluation has two more transforms
+    than an evaluation of `equation`.
+
+    **Arguments:**
+
+    - `equation`: an `AbstractEquation`, such as `NavierStokes`.
+
+    **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`.
     """
 
     equation: AbstractEquation
@@ -176,13 +193,13 @@ class RealSpace(eqx.Module):
 
     @property
     def in_structure(self) -> Structure:
-        """The type of a state."""
+        """The structure of a state: its shape, components and sharding."""
         equation = self.equation
         return replace(equation.transform.in_structure, components=equation.in_structure.components, box=equation.box)
 
     @property
     def out_structure(self) -> Structure:
-        """The type of ∂u/∂t, which is that of a state."""
+        """The structure of ∂u/∂t, which is the structure of a state."""
         return self.in_structure
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
@@ -191,14 +208,14 @@ class RealSpace(eqx.Module):
 
 
 def check_equation(equation: Any) -> AbstractEquation:
-    """`equation`, after a check that it is one."""
+    """Return `equation`. Raises `TypeError` unless it is an `AbstractEquation`."""
     if not isinstance(equation, AbstractEquation):
-        raise TypeError(f"`equation` must be an `AbstractEquation`; got {equation!r}.")
+        raise TypeError(f"`equation` must be an `AbstractEquation`, such as `NavierStokes`; got {equation!r}.")
     return equation
 
 
 def check_split_equation(equation: Any) -> AbstractSplitEquation:
-    """`equation`, after a check that it is one, diagonal or not."""
+    """Return `equation`. Raises `TypeError` unless it is an `AbstractSplitEquation`."""
     if not isinstance(equation, AbstractSplitEquation):
-        raise TypeError(f"`equation` must be an `AbstractSplitEquation`; got {equation!r}.")
+        raise TypeError(f"`equation` must be an `AbstractSplitEquation`, such as `NavierStokes`; got {equation!r}.")
     return equation

@@ -1,4 +1,4 @@
-"""Exponential time differencing: exact for the linear part, Runge–Kutta for the rest."""
+"""Exponential time differencing: exact for the linear part, Runge–Kutta for the nonlinear part."""
 
 import math
 from collections.abc import Callable
@@ -22,9 +22,10 @@ Order = Literal[1, 2, 3, 4]
 class ETDRK(AbstractIntegrator):
     """Exponential time differencing Runge–Kutta methods of order 1 to 4 (Cox & Matthews, J. Comput. Phys. 176, 2002).
 
-    The linear part is integrated exactly, however stiff. The coefficients are as accurate as by the contour integrals
-    of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005), but cheap enough to be evaluated anew in each `step`, and
-    once in a `rollout`. Everything can be differentiated by: the state, `dt`, and the parameters of the equation.
+    The linear part is integrated exactly, however stiff it is. The coefficients are as accurate as with the contour
+    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). They are cheap, so each `step` evaluates them
+    anew; a `rollout` evaluates them once. JAX can differentiate with respect to the state, `dt` and the parameters of
+    the equation.
 
     !!! example
 
@@ -43,9 +44,12 @@ class ETDRK(AbstractIntegrator):
     def __init__(self, equation: AbstractEquation, dt: Number, order: Order = 4):
         """**Arguments:**
 
-        - `equation`: such as `NavierStokes`.
+        - `equation`: an `AbstractEquation`, such as `NavierStokes`.
         - `dt`: the time step, a number.
-        - `order`: 1, 2, 3 or 4: as many evaluations of the nonlinear part in each step.
+        - `order`: 1, 2, 3 or 4. Each step evaluates the nonlinear part `order` times.
+
+        **Raises:** `ValueError` for another `order`; `TypeError` for another type of `equation`, or a `dt` that is not
+        a number.
         """
         if order not in get_args(Order):
             raise ValueError(f"`order` must be one of {get_args(Order)}; got {order!r}.")
@@ -54,11 +58,11 @@ class ETDRK(AbstractIntegrator):
         self.order = order
 
     def start(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """`u` itself."""
+        """Return `u` itself. Raises `TypeError` or `ValueError` unless `u` is a state of the equation."""
         return check_state(self.equation, u)
 
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
+        """Return the state at `t + dt` for the state `u` at `t`. `args` is passed to the equation."""
         return self.stepper(u, args)(t, u)
 
     def stepper(self, u: Inexact[Array, "*spectrum"], args: Any = None) -> Callable[[Time, Array], Array]:
@@ -82,9 +86,10 @@ Slope = Callable[[float, Array], Array]
 
 
 def _method(order: Order, z: Array) -> Callable[[Array, Slope], Array]:
-    """A function that returns the next state of `∂w/∂t = L w + N(t, w)`, from w and `slope(f, w) = h N(t + f h, w)`.
+    """Return a function `(w, slope)` that takes a step of `∂w/∂t = L w + N(t, w)`.
 
-    `z = h L`. The coefficients, which depend on z alone, are computed here.
+    `z` is `h L`, and `slope(f, w)` must return `h N(t + f h, w)`. The coefficients depend on `z` only, so they are
+    computed here, once for all steps.
     """
     if order < 3:
         whole = jnp.exp(z)
@@ -122,10 +127,10 @@ def _method(order: Order, z: Array) -> Callable[[Array, Slope], Array]:
 
 
 def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> tuple[Array, Array, Array]:
-    """The functions φ₁, φ₂, φ₃ of exponential integrators: `φ₀ = exp(z)`, `φₙ₊₁ = (φₙ - 1/n!) / z`.
+    """Return the functions φ₁, φ₂, φ₃ of exponential integrators: `φ₀ = exp(z)`, `φₙ₊₁ = (φₙ - 1/n!) / z`.
 
-    The recursion loses all digits where |z| is small; there φ₃ is summed as a power series, and the others follow from
-    it, backwards. `exponential` is exp(z).
+    The recursion loses all digits if |z| is small. For `|z| < 1`, φ₃ is therefore summed as a power series, and the
+    reversed recursion gives φ₂ and φ₁. `exponential` is exp(z).
     """
     near = jnp.abs(z) < 1
     inside, outside = jnp.where(near, z, 0), jnp.where(near, 1, z)
@@ -140,7 +145,10 @@ def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> t
 
 
 def doubled(exponential: Array, one: Array, two: Array, three: Array) -> tuple[Array, Array, Array]:
-    """φ₁, φ₂, φ₃ of 2z from exp(z) and those of z: sums of positive terms for real z, which lose no digits."""
+    """Return φ₁, φ₂, φ₃ of 2z from exp(z) and φ₁, φ₂, φ₃ of z.
+
+    For real z these are sums of positive terms, so no digits are lost.
+    """
     return (
         (exponential * one + one) / 2,
         (exponential * two + one + two) / 4,

@@ -1,4 +1,4 @@
-"""Forces on a flow: functions `(t, u, args)` that return a spectrum of the shape of the state u."""
+"""Forces on a flow: functions `(t, u, args)` that return a spectrum with the shape of the state u."""
 
 import functools
 import operator
@@ -25,7 +25,7 @@ Forcing = Callable | tuple[Callable, ...] | None
 
 
 def check_forcing(forcing: Any) -> None:
-    """Raise `TypeError` for anything but a function, several of them, or `None`."""
+    """Raise `TypeError` unless `forcing` is a function, a tuple of functions, or `None`."""
     parts = forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
     if not all(map(callable, parts)):
         raise TypeError(
@@ -36,33 +36,40 @@ def check_forcing(forcing: Any) -> None:
 def add_forcing(
     rate: Inexact[Array, "*spectrum"], forcing: Forcing, t: Time, u: Inexact[Array, "*spectrum"], args: Any
 ) -> Inexact[Array, "*spectrum"]:
-    """`rate` and the sum of what the functions return."""
+    """Return the sum of `rate` and the results of the functions in `forcing`."""
     functions = forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
 
     def push(function: Callable) -> Array:
         push = jnp.asarray(function(t, u, args))
         if push.shape not in ((), u.shape):
-            raise ValueError(f"`forcing` must return a spectrum of the state's shape {u.shape}; got {push.shape}.")
+            raise ValueError(f"`forcing` must return a spectrum with the shape of u, {u.shape}; got {push.shape}.")
         return push.astype(u.dtype)
 
     return functools.reduce(operator.add, map(push, functions), rate)
 
 
 class KolmogorovForcing(AbstractSpectral):
-    """The force `(A sin(q y), 0)` of Kolmogorov's flow, or `(A sin(q y), 0, 0)`, with `q = 2π mode / L_y`.
+    """The force of Kolmogorov flow, `(A sin(q y), 0)` in 2D and `(A sin(q y), 0, 0)` in 3D, with `q = 2π mode / L_y`.
 
-    It is a function for `forcing=` (Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960).
+    Pass it as the argument `forcing` of an equation (Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960).
+
+    !!! example
+
+        ```python
+        equation = pde.NavierStokes(fft, 0.01, forcing=pde.KolmogorovForcing(fft, mode=4))
+        ```
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: those of the equation.
-    - `mode`: how many waves the box has along y, at least one.
-    - `amplitude`: A, a number. May be traced, to differentiate by.
-    - `of`: "velocity" for the force itself; "vorticity" for its curl `-A q cos(q y)`, in two dimensions, which is the
-        force on the vorticity of `VorticityNavierStokes`.
+    - `fft`, `box`, `dealiasing`: as for the equation.
+    - `mode`: the number of waves along y in the box, at least one.
+    - `amplitude`: A, a number. May be traced, to differentiate with respect to it.
+    - `of`: "velocity" for the force itself. "vorticity" for its curl `-A q cos(q y)` in 2D, the force on the vorticity
+        in `VorticityNavierStokes`.
 
-    **Raises:** `ValueError` for an `fft` of complex fields or one axis, a `mode` that is not kept, an unknown `of`, and
-    a vorticity in another number of dimensions; `TypeError` for an amplitude that is no number.
+    **Raises:** `ValueError` for an `fft` of complex fields or of one axis, for a `mode` that the state does not keep,
+    for an unknown `of`, and for `of="vorticity"` on a grid that does not have two axes; `TypeError` for an `amplitude`
+    that is not a number.
     """
 
     fft: AbstractTransform
@@ -77,7 +84,7 @@ class KolmogorovForcing(AbstractSpectral):
         shape = check_fft(self.fft, real=True)
         if self.of not in ("velocity", "vorticity") or len(shape) < 2 or (self.of == "vorticity" and len(shape) != 2):
             raise ValueError(
-                '`of` must be "velocity", on a grid of two axes or more, or "vorticity", on a grid of two; '
+                '`of` must be "velocity" on a grid of two or more axes, or "vorticity" on a grid of two axes; '
                 f"got {self.of!r} on a grid of shape {shape}."
             )
         kept = (self.transform.modes or shape)[1]
@@ -89,10 +96,10 @@ class KolmogorovForcing(AbstractSpectral):
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
-        # The wavenumbers of padding are zero; its multiplicity is zero, too, and that of stored modes at least one.
+        # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the one of a mode is at least one.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
-        sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # times i
+        sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.
         if self.of == "vorticity":
             return jnp.zeros_like(u) + (self.wavenumbers(u)[1] * sine).astype(u.dtype)
         along_x = lax.complex(jnp.zeros_like(sine), sine)

@@ -19,24 +19,24 @@ from ._equation import AbstractEquation, Time
 
 
 class GrossPitaevskii(AbstractEquation):
-    """The Gross–Pitaevskii equation of a condensate of bosons: `i ∂ψ/∂t = -∇²ψ/2 + V ψ + g |ψ|² ψ`.
+    """The Gross–Pitaevskii equation of a Bose–Einstein condensate: `i ∂ψ/∂t = -∇²ψ/2 + V ψ + g |ψ|² ψ`.
 
-    It is the cubic nonlinear Schrödinger equation, in units in which the reduced Planck constant and the mass of a
-    particle are one (Gross, Nuovo Cimento 20, 1961; Pitaevskii, Sov. Phys. JETP 13, 1961). Both the number of particles
-    `∫|ψ|²` and the energy `∫|∇ψ|²/2 + V|ψ|² + g|ψ|⁴/2` are conserved. With the density `n` the healing length is
+    This is the cubic nonlinear Schrödinger equation, in units in which the reduced Planck constant and the mass of a
+    particle are one (Gross, Nuovo Cimento 20, 1961; Pitaevskii, Sov. Phys. JETP 13, 1961). The number of particles
+    `∫|ψ|²` and the energy `∫|∇ψ|²/2 + V|ψ|² + g|ψ|⁴/2` are conserved. For a density `n`, the healing length is
     `1/√(2 g n)`.
 
     **Arguments:**
 
     - `fft`: the transform of complex fields, built with a `shape`.
-    - `interaction`: g, a number, positive for repulsion. May be traced, to differentiate by.
+    - `interaction`: g, a number, positive for repulsion. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
-    - `potential`: V, a real field, or a function `(t, args)` that returns it. It is a field on the grid on which
-        products are taken, `equation.products.decomposition.shard(V)`. That is the grid of `fft` unless `dealiasing` is
-        `Pad`.
+    - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
+        which products are computed: `equation.products.decomposition.shard(V)`. This is the grid of `fft`, unless
+        `dealiasing` is `Pad`.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of real fields and a potential on another grid.
+    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of real fields, and for a potential on another grid.
     """
 
     fft: AbstractTransform

@@ -1,4 +1,4 @@
-"""Implicit–explicit Runge–Kutta: implicit for the linear part, explicit for the rest."""
+"""An implicit–explicit Runge–Kutta method: implicit for the linear part, explicit for the nonlinear part."""
 
 from typing import Any, ClassVar
 
@@ -14,8 +14,9 @@ from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._integrator import AbstractIntegrator, check_state, scaled, slope, solved
 
 
-# ARS(4,4,3). A row for each stage after the first: its time, the weights of the explicit slopes before it, and those of
-# the implicit slopes up to its own. The first stage is the state itself, whose implicit slope is never needed.
+# ARS(4,4,3). For each stage after the first: its time, the weights of the explicit slopes of the earlier stages, and
+# the weights of the implicit slopes of the earlier stages and of itself. The first stage is the state, whose implicit
+# slope is never needed.
 NODES = (1 / 2, 2 / 3, 1 / 2, 1)
 EXPLICIT = ((1 / 2,), (11 / 18, 1 / 18), (5 / 6, -5 / 6, 1 / 2), (1 / 4, 7 / 4, 3 / 4, -7 / 4))
 IMPLICIT = ((1 / 2,), (1 / 6, 1 / 2), (-1 / 2, 1 / 2, 1 / 2), (3 / 2, -3 / 2, 1 / 2, 1 / 2))
@@ -24,16 +25,19 @@ IMPLICIT = ((1 / 2,), (1 / 6, 1 / 2), (-1 / 2, 1 / 2, 1 / 2), (3 / 2, -3 / 2, 1 
 class IMEXRK(AbstractIntegrator):
     """The implicit–explicit Runge–Kutta method ARS(4,4,3) of Ascher, Ruuth & Spiteri (Appl. Numer. Math. 25, 1997).
 
-    It has order 3 and takes any equation with a `resolvent`, diagonal or not. A step evaluates `nonlinear` and
-    `resolvent` four times each, the latter always for `dt / 2`. The implicit part is L-stable: what decays
-    infinitely fast is gone after one step. A steady state of the equation is one of the method. Where the resolvent
-    enforces a constraint, as a Stokes solve does, every stage and every new state satisfies it. Everything can be
-    differentiated by: the state, `dt`, and the parameters of the equation.
+    The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` four
+    times each, and `resolvent` always for `dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate
+    vanishes in one step. A steady state of the equation is also a steady state of the method. If the resolvent
+    enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint. JAX can
+    differentiate with respect to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 
-    - `equation`: an `AbstractSplitEquation`, such as `NavierStokes`.
+    - `equation`: an `AbstractSplitEquation`, such as `NavierStokes` or `Channel`.
     - `dt`: the time step, a number of at least zero.
+
+    **Raises:** `TypeError` for another type of `equation`, or a `dt` that is not a number; `ValueError` for a negative
+    `dt`.
 
     !!! example
 
@@ -52,26 +56,26 @@ class IMEXRK(AbstractIntegrator):
         check_number("dt", self.dt, least=0)
 
     def start(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """`u` itself."""
+        """Return `u` itself. Raises `TypeError` or `ValueError` unless `u` is a state of the equation."""
         return check_state(self.equation, u)
 
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """The state at `t + dt`, from the state `u` at `t`. `args` is handed on to the equation."""
+        """Return the state at `t + dt` for the state `u` at `t`. `args` is passed to the equation."""
         check_state(self.equation, u)
         return runge_kutta_step(self.equation, cast(t, u), cast(self.dt, u), u, args)
 
 
 def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, args: Any) -> Array:
-    """The state at `t + h`, from the state `u` at `t`.
+    """Return the state at `t + h` for the state `u` at `t`.
 
-    The implicit slopes times h follow from the solutions v of `v - h a L v = r` as `(v - r) / a`. So L is never
-    applied, and the pressure of a Stokes solve is part of the slope. The weights of the method are those of its last
-    stage, which is therefore the new state.
+    If v is the solution of `v - h a L v = r`, then h times the implicit slope is `(v - r) / a`. L is therefore never
+    applied, and the slope contains the pressure gradient of a Stokes solve. The weights of the method are the weights
+    of its last stage, so the last stage is the new state.
 
-    The stages are a loop, because programs of four resolvents would take four times as long to compile.
+    The stages are a loop, because a program with four resolvents would take four times as long to compile.
     """
     stages, dtype = len(NODES), h.dtype
-    # Row i: the time of stage i, and the weights of its slopes in the stages after it; none beyond the last stage.
+    # Row i has the weights of the slopes of stage i in the later stages. Weights beyond the last stage are zero.
     explicit, implicit = np.zeros((stages, stages)), np.zeros((stages, stages))
     for after, (forward, backward) in enumerate(zip(EXPLICIT, IMPLICIT)):
         for i, weight in enumerate(forward):
@@ -82,7 +86,7 @@ def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Arr
     diagonal = IMPLICIT[0][0]
 
     def advance(state: tuple[Array, tuple[Array, ...]], row: tuple[Array, Array, Array]) -> tuple[Any, None]:
-        """The next stage; and what the slopes so far add up to in each one after it, the state included."""
+        """Return the next stage, and for each later stage the state plus the weighted slopes so far."""
         stage, ahead = state
         time, forward, backward = row
         push = scaled(h, slope(equation, time, stage, args))

@@ -1,4 +1,4 @@
-"""What integrators have in common: many steps in one program, and what a step asks of an equation."""
+"""The interface of integrators, rollouts of many steps in one program, and helpers for their steps."""
 
 import abc
 import math
@@ -25,27 +25,27 @@ from ._memory import Budget, best_plan, check_budget
 
 
 class History(eqx.Module):
-    """What a multi-step method carries from one step to the next, as a PyTree of arrays. `SBDF.start` makes one.
+    """The arrays that a multi-step method carries from one step to the next. `SBDF.start` returns a history.
 
-    A history belongs to one equation, one order and one time step. Its steps must all be equally long.
+    A history belongs to one equation, one order and one time step: all steps must have the same length.
     """
 
     state: Inexact[Array, "*spectrum"]
     """The newest state."""
     ahead: tuple[Inexact[Array, "*spectrum"], ...]
-    """For each of the next steps, the terms of its right-hand side that come from earlier states."""
+    """For each of the next steps, the sum of the terms of earlier states in its right-hand side."""
     known: Int[Array, ""]
-    """How many earlier states these terms come from. Too few of them call for a step of a one-step method."""
+    """The number of earlier states in these sums. If there are too few, the next step is one of a one-step method."""
 
 
 State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
 
 
 class AbstractIntegrator(eqx.Module):
-    """An integrator with a fixed time step `dt`. A subclass declares the fields, `start` and `step`.
+    """An integrator with a fixed time step `dt`.
 
-    `step` takes and returns what the method carries along. In a one-step method this is the state, which `start`
-    returns as it is. In a multi-step method it is a `History`.
+    A subclass declares the fields `equation` and `dt`, and implements `start` and `step`. `step` takes and returns the
+    state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the first step.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -57,26 +57,26 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def in_structure(self) -> Structure:
-        """The type of a state, as that of the equation."""
+        """The structure of a state, as in the equation."""
         return self.equation.in_structure
 
     @property
     def out_structure(self) -> Structure:
-        """The type of a later state."""
+        """The structure of a later state, as in the equation."""
         return self.equation.out_structure
 
     @abc.abstractmethod
     def start(self, u: Any) -> Any:
-        """What the first `step` takes, for a state `u`. Raises an error for what is no state."""
+        """Return the input of the first `step` for a state `u`. Raises `TypeError` or `ValueError` for other arrays."""
 
     @abc.abstractmethod
     def step(self, t: Time, u: Any, args: Any = None) -> Any:
-        """What `u` is at the time t becomes at `t + dt`. `args` is handed on to the equation."""
+        """Return the state or the `History` at `t + dt`, for `u` at the time `t`. `args` is passed to the equation."""
 
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
-        """A function `(t, u)` that takes a step.
+        """Return a function `(t, u)` that takes a step.
 
-        A method overrides it to compute only once what all steps share.
+        An integrator overrides this method to compute only once what all steps share.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -94,35 +94,36 @@ class AbstractIntegrator(eqx.Module):
         keep: int | str | None = None,
         keep_on_host: int | str | None = None,
     ) -> tuple[State, Any]:
-        """Many steps in one program.
+        """Take many steps in one compiled program. Rollouts can be differentiated; see `simulate` for long runs.
 
-        A derivative keeps about `2 * sqrt(steps)` states, and computes the others again. With `keep` it takes at most
-        the memory given, and computes as few states again as that allows.
+        A reverse-mode derivative stores about `2 * sqrt(steps)` states and recomputes the others. With `keep`, it takes
+        at most the given memory, and recomputes as few states as this memory allows.
 
         **Arguments:**
 
         - `u`: the state at time `t`, or the `History` of a multi-step method.
-        - `steps`: how many.
-        - `t`, `args`: handed on to the equation.
-        - `every`: after how many steps to observe and report progress; must divide `steps`. By default the divisor of
-            `steps` that is nearest to its root, from below.
-        - `observe`: a function `(t, u)` of a state, whose results are returned. For another function the program is
-            compiled again, as it is for other `steps`.
-        - `progress`: a function `(done, steps)` to be called on each host, or `True` to print them.
-        - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or
-            bytes such as "1.5 GiB". To see what a step takes, two small programs are compiled. What is kept is chosen
-            in blocks of steps that divide `every`, or `steps` without `observe` and `progress`. There is no forward
-            mode then, except over reverse mode. Default: `None`.
-        - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device, in states or
-            bytes. The derivative then stores states there, and on a GPU it takes the memory of one step and of two
-            states; `keep` allows it more. Default: `None`, no states on the host.
+        - `steps`: the number of steps. The program is compiled again for another number.
+        - `t`: the time of `u`.
+        - `args`: any PyTree, passed to the equation.
+        - `every`: the number of steps between two calls of `observe` and `progress`. It must divide `steps`. The
+            default is the largest divisor of `steps` that is at most `sqrt(steps)`.
+        - `observe`: a function `(t, u)` of a time and a state, whose results are returned. The program is compiled
+            again for another function.
+        - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
+        - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
+            number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
+            derivative recomputes blocks of steps; a block divides `every`, or `steps` without `observe` and `progress`.
+            With `keep`, forward-mode derivatives are only possible over reverse mode.
+        - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: states or
+            bytes. The derivative then stores states on the host. A GPU needs the memory of one step and of two states;
+            with `keep` the derivative may take more. The default `None` stores all states on the devices.
 
-        **Returns:** the last state, and the results of `observe`, stacked along a new leading axis of length
-        `steps / every`; `None` without it. From a `History` the last `History` is returned in place of the state: a
-        rollout from there continues as if it had not been interrupted.
+        **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
+        length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned
+        instead of the last state. Two rollouts from `History` to `History` give the result of one longer rollout.
 
-        **Raises:** `TypeError` and `ValueError` for arguments that are not as described, and, when a derivative is
-        taken, `ValueError` where `keep` is too little for a step.
+        **Raises:** `TypeError` and `ValueError` for invalid arguments; `ValueError`, when a derivative is computed, if
+        `keep` is too small for the derivative of one step.
         """
         steps = check_count("steps", steps)
         every = _near_root(steps) if every is None else check_count("every", every)
@@ -133,7 +134,7 @@ class AbstractIntegrator(eqx.Module):
         report = _print_progress if progress is True else progress or None
         if observe is None and report is None:
             every = steps
-        if isinstance(t, float | int):  # Equinox compiles anew for another Python number, but not for another array.
+        if isinstance(t, float | int):  # Equinox compiles again for another Python number, but not for another array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
         return self._rollout(u, steps, t, args, every, observe, report, check_budget(keep, keep_on_host))
 
@@ -175,37 +176,37 @@ class AbstractIntegrator(eqx.Module):
 
 
 def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
-    """`u`, after a check that it is a state of the equation, which a `History` is not."""
+    """Return `u`. Raises `TypeError` or `ValueError` unless it is a state of the equation. A `History` is no state."""
     if isinstance(u, History):
-        raise TypeError("`u` must be a state, as the method carries no history; got a `History`: pass its `state`.")
+        raise TypeError("`u` must be a state for a one-step method; got a `History`. Pass `history.state`.")
     equation.check(u)
     return u
 
 
 def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
-    """N(t, u), after a check that it is like the state."""
+    """Return N(t, u). Raises `ValueError` unless it has the shape and dtype of the state."""
     return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
 def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
-    """The solution v of `v - h L v = u`, after a check that it is like the state."""
+    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless it has the shape and dtype of the state."""
     return _like_state("resolvent", equation.resolvent(u, h), u)
 
 
 def scaled(factor: Array, u: Array) -> Array:
-    """`factor * u` for a real factor in the precision of `u`."""
+    """Return `factor * u` for a real factor in the precision of `u`."""
     return times(factor, u) if jnp.iscomplexobj(u) else factor * u
 
 
 def scan_in_chunks(
     advance: Callable, state: Any, length: int, chunk: int, result: Callable = lambda state, i: None
 ) -> tuple[Any, Any]:
-    """The state after `length` calls of `advance(state, i)`, and the `result(state, i)` of the state after each call.
+    """Return the state after `length` calls of `advance(state, i)`, and the `result(state, i)` after each call.
 
-    The derivative keeps the first state of each chunk of about `chunk` calls, and all states of one chunk at a time. A
-    chunk of one call, or of all calls, is not worth computing again. Where chunks do not divide `length`, the last one
-    skips calls and repeats a result; a loop of its own would contain `advance` a second time, and take twice as long to
-    compile.
+    The derivative stores the first state of each chunk of about `chunk` calls, and all states of one chunk at a time.
+    Chunks of one call, or one chunk of all calls, are not recomputed. If chunks do not divide `length`, the last chunk
+    skips calls and repeats a result. A second loop for the last chunk would contain `advance` again, and take twice as
+    long to compile.
     """
 
     def call(state: Any, i: Array) -> tuple[Any, Any]:
@@ -215,7 +216,7 @@ def scan_in_chunks(
     if not 1 < chunk < length:
         return jax.lax.scan(call, state, jnp.arange(length))
 
-    @jax.checkpoint  # else `cond` would keep what `advance` computes on its way
+    @jax.checkpoint  # Without it, `cond` would store the intermediate results of `advance`.
     def advance_or_skip(state: Any, i: Array) -> Any:
         return jax.lax.cond(i < length, advance, lambda state, _: state, state, i)
 
@@ -236,7 +237,7 @@ def scan_in_chunks(
 def _in_chunks(
     step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
 ) -> tuple[Any, Any]:
-    """The last state, and the results after each `every` steps. Differentiable in all modes."""
+    """Return the last state, and the results after each `every` steps. JAX can differentiate this in all modes."""
 
     def advance(carried: Any, i: Array) -> Any:
         @jax.checkpoint
@@ -262,12 +263,15 @@ def _state(carried: Any) -> Any:
 def _like_state(name: str, result: Any, u: Array) -> Array:
     if not isinstance(result, Array) or (result.shape, result.dtype) != (u.shape, u.dtype):
         got = f"{result.dtype} {result.shape}" if isinstance(result, Array) else repr(result)
-        raise ValueError(f"`equation.{name}` must return an array like the state, {u.dtype} {u.shape}; got {got}.")
+        raise ValueError(
+            f"`equation.{name}` must return an array with the dtype and shape of the state, {u.dtype} {u.shape}; got "
+            f"{got}."
+        )
     return result
 
 
 def _near_root(steps: int) -> int:
-    """The divisor of `steps` that is nearest to its root, from below."""
+    """Return the largest divisor of `steps` that is at most `sqrt(steps)`."""
     return max(n for n in range(1, math.isqrt(steps) + 1) if steps % n == 0)
 
 

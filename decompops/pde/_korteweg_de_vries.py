@@ -12,7 +12,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Carried, check_convection, convection
+from ._convection import Convected, check_convection, convection
 from ._equation import AbstractEquation, Time
 from ._symbols import fourth_power, third_power
 
@@ -20,19 +20,22 @@ from ._symbols import fourth_power, third_power
 class KortewegDeVries(AbstractEquation):
     """The Korteweg–de Vries equation of waves in shallow water, in any number of dimensions.
 
-    `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first derivatives along all axes (Phil. Mag.
-    39, 1895). With the default s = -6 it is `∂u/∂t = 6 u ∂u/∂x - ∂³u/∂x³` in one dimension.
+    The equation is `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first derivatives along all
+    axes (Phil. Mag. 39, 1895). With the default s = -6 it is `∂u/∂t = 6 u ∂u/∂x - ∂³u/∂x³` in one dimension.
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid.
+    - `fft`: the transform, built with `real=True` and a `shape`.
     - `box`: the periodic box.
-    - `scale`: s, a number. May be traced, to differentiate by.
+    - `scale`: s, a number. May be traced, to differentiate with respect to it.
     - `dispersivity`: ξ, a number.
     - `viscosity`, `hyper_viscosity`: ν and μ, numbers of at least zero.
-    - `components`: "scalar", or "vector" for a velocity that is carried by `s (u·∇)u`.
-    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead.
-    - `isotropic`: `False` puts `∂³/∂x³ + ∂³/∂y³ + ...` for `D ∇²`, and `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
+    - `components`: "scalar", or "vector" for a velocity with the convection `s (u·∇)u`.
+    - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead of `s (u·∇)u`.
+    - `isotropic`: `False` replaces `D ∇²` by `∂³/∂x³ + ∂³/∂y³ + ...`, and ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
     """
 
     fft: AbstractTransform
@@ -41,7 +44,7 @@ class KortewegDeVries(AbstractEquation):
     dispersivity: Number = eqx.field(kw_only=True, default=1.0)
     viscosity: Number = eqx.field(kw_only=True, default=0.0)
     hyper_viscosity: Number = eqx.field(kw_only=True, default=0.0)
-    components: Carried = eqx.field(kw_only=True, default="scalar", static=True)
+    components: Convected = eqx.field(kw_only=True, default="scalar", static=True)
     conservative: bool = eqx.field(kw_only=True, default=False, static=True)
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)

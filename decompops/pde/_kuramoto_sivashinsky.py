@@ -14,7 +14,7 @@ from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
-from ._convection import Carried, check_convection, convection
+from ._convection import Convected, check_convection, convection
 from ._equation import AbstractEquation, Time, Walls
 from ._symbols import fourth_power
 
@@ -24,12 +24,15 @@ class KuramotoSivashinsky(AbstractEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid;
-        see `decompops.spectral.dealiased`.
-    - `box`: the periodic box. With the default coefficients there is chaos beyond lengths of about 2π.
-    - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. May be traced, to differentiate by.
-    - `isotropic`: `False` puts `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
-    - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u stays what it is.
+    - `fft`: the transform, built with `real=True` and a `shape`.
+    - `box`: the periodic box. With the default coefficients, u = 0 is unstable in boxes longer than 2π.
+    - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. May be traced, to differentiate with respect to
+        them.
+    - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
+    - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u is constant.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
     """
 
     fft: AbstractTransform
@@ -66,14 +69,17 @@ class KuramotoSivashinsky(AbstractEquation):
 class KuramotoSivashinskyConservative(AbstractEquation):
     """The Kuramoto–Sivashinsky equation for a velocity: `∂u/∂t = -s ∇·(u u)/2 - a ∇²u - b ∇⁴u`.
 
-    In one dimension the slope of a front that obeys `KuramotoSivashinsky` obeys this equation. In more dimensions it
-    does not.
+    In one dimension, the derivative ∂u/∂x of a solution of `KuramotoSivashinsky` solves this equation. In more
+    dimensions, the gradient does not.
 
     **Arguments:**
 
-    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`: as of `KuramotoSivashinsky`.
-    - `components`: "vector", or "scalar" for one field that is carried by the sum of `∂(u²/2)/∂x_i` over all axes.
-    - `conservative`: `False` puts `s (u·∇)u` for the convection of a vector.
+    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`, `dealiasing`: as for `KuramotoSivashinsky`.
+    - `components`: "vector", or "scalar" for one field, whose convection is `s` times the sum of `∂(u²/2)/∂x_i` over
+        all axes.
+    - `conservative`: `False` replaces the convection of a vector by `s (u·∇)u`.
+
+    **Raises:** as `KuramotoSivashinsky`.
     """
 
     fft: AbstractTransform
@@ -82,7 +88,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
     second_order: Number = eqx.field(kw_only=True, default=1.0)
     fourth_order: Number = eqx.field(kw_only=True, default=1.0)
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
-    components: Carried = eqx.field(kw_only=True, default="vector", static=True)
+    components: Convected = eqx.field(kw_only=True, default="vector", static=True)
     conservative: bool = eqx.field(kw_only=True, default=True, static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
@@ -102,7 +108,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
 
 
 def _growth(equation: KuramotoSivashinsky | KuramotoSivashinskyConservative, u: Array) -> Array:
-    """`a k² - b k⁴`."""
+    """Return the growth rate `a k² - b k⁴` of each mode."""
     k = equation.wavenumbers(u)
     fourth = _vector.cast(equation.fourth_order, u) * fourth_power(k, equation.isotropic)
     return _vector.cast(equation.second_order, u) * _vector.squared(k) - fourth

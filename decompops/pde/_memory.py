@@ -1,4 +1,4 @@
-"""How much memory a derivative takes, and which plan of checkpoints makes the best of what there is."""
+"""Measures the memory of a derivative, and chooses the fastest plan of checkpoints that fits into a given memory."""
 
 import math
 import re
@@ -20,9 +20,9 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB
 
 
 class Budget(NamedTuple):
-    """The memory that a derivative may take on each device, and for each device on the host: states, or bytes as text.
+    """The memory of a derivative on each device, and on the host for each device: states, or bytes as text.
 
-    With `keep_on_host` the stored states are in the host's memory.
+    With `keep_on_host` the derivative stores states in the host's memory.
     """
 
     keep: int | str | None
@@ -53,29 +53,31 @@ def _bytes_of_text(name: str, text: str) -> float:
     match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(\w+)\s*", text)
     if match is None or match[2] not in UNITS:
         units = ", ".join(UNITS)
-        raise ValueError(f"`{name}` must be a number of states, or bytes with one of the units {units}; got {text!r}.")
+        raise ValueError(
+            f"`{name}` must be a number of states, or a number of bytes with one of the units {units}; got {text!r}. "
+            f'For example, pass `{name}="1.5 GiB"`.'
+        )
     return float(match[1]) * UNITS[match[2]]
 
 
 def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: Layout) -> Plan:
-    """Return the plan with the fewest moves whose compiled derivative keeps to `memory`.
+    """Return the plan with the fewest moves whose compiled derivative takes at most the given memory.
 
-    The derivative of a few blocks is compiled to see what it takes. Each further place takes one state more.
+    The derivative of a few blocks is compiled to measure its memory. Each further place takes the memory of one state.
+    `layout` is the layout of the states.
 
-    - `layout`: how states lie on the devices.
-
-    Raises `ValueError` if the memory is too little.
+    Raises `ValueError` if `keep` is too small for the derivative of one step.
     """
     state, *others = (
         math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in _arrays(first)
     )
     place, on_host = state + sum(others), None if memory.keep_on_host is None else layout
     host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
-    # XLA may hold one state more where results are observed than in the few blocks that are compiled to measure.
+    # With observations, XLA may hold one more state than in the small program that is measured.
     budget -= place if chain.every < chain.steps else 0
 
     def plan(block: int, scratch: float | int) -> Plan:
-        """The plan with as many places as fit, where the plan with two places takes `scratch` bytes on the device."""
+        """Return the plan with as many places as fit, if the plan with two places takes `scratch` bytes on a device."""
         spare = budget - scratch
         places = (host // place if spare >= 0 else 0) if on_host else 2 + spare // place
         return Plan(block, int(min(places, chain.steps // block + 1)), on_host)
@@ -87,9 +89,8 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     single = plan(1, least)
     if least > budget:
         needed = f"{math.ceil(least / state)} states of {state / 1e6:.3g} MB"
-        raise ValueError(
-            f"`keep` must be at least {needed}, which the derivative of a step takes; got {memory.keep!r}."
-        )
+        needed += ", the memory of the derivative of a step"
+        raise ValueError(f"`keep` must be at least {needed}; got {memory.keep!r}.")
     if single.places < 2:
         needed = f"2 states of {place / 1e6:.3g} MB"
         raise ValueError(f"`keep_on_host` must be at least {needed}; got {memory.keep_on_host!r}.")
@@ -98,8 +99,8 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     residuals = _residuals_of_step(chain, first, perturbed) * state
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
-    # Steps that are reversed together take their products twice, and what they store leaves the cache: as much time
-    # as a move for every eighth step, where it was measured.
+    # Steps that are reversed together compute their products twice, and their stored arrays leave the cache. In
+    # measurements, this took as much time as one move for every eighth step.
     block = next(n for n, made in zip(divisors, expected) if made <= min(expected) + chain.steps / 8)
     if block == 1:
         return single
@@ -108,19 +109,20 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
 
 
 def scratch_bytes(compiled: Any) -> int:
-    """What a compiled program takes on each device, beside its arguments and results."""
+    """Return the memory of a compiled program on each device, without its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 
 def _arrays(state: Any) -> list[Any]:
-    """The arrays of numbers in a state: of a history the newest state, and what earlier ones have left."""
+    """Return the arrays of numbers in a state, or the newest state and the other arrays of a `History`."""
     return [x for x in jax.tree.leaves(state) if eqx.is_inexact_array(x)]
 
 
 def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
-    """The scratch memory that the derivative of a few blocks takes on each device, as `plan` has it.
+    """Return the scratch memory on each device of the derivative of a few blocks, which follows `plan`.
 
-    There are enough blocks for each loop to have several iterations: XLA takes a loop of one iteration apart.
+    The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
+    iteration.
     """
     every = plan.block * min(3, chain.every // plan.block)
     steps = every * min(3, chain.steps // chain.every)
@@ -143,7 +145,7 @@ def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, pl
 
 
 def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
-    """What the derivative of a block stores for each further step, in states."""
+    """Return the memory that the derivative of a block needs for each further step, in states."""
     varied, fixed = eqx.partition(chain, perturbed)
     numbers, rest = eqx.partition(first, eqx.is_inexact_array)
 

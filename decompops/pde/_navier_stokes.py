@@ -21,25 +21,26 @@ from ._products import symmetric_from_grid
 class NavierStokes(AbstractEquation):
     """The incompressible Navier–Stokes equations for the velocity.
 
-    `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u` with the projection P onto divergence-free fields, by which the pressure
-    drops out (Canuto et al., Spectral Methods, 2007). The pressure also takes up the trace of `u u`, so that five of
-    its six components are enough (Basdevant, J. Comput. Phys. 50, 1983): eight transforms in two batched calls; in two
-    dimensions four. The state must be divergence-free, as `decompops.spectral.LerayProjection` makes it, and stays so.
+    The equation is `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u`. P is the projection onto divergence-free fields, which
+    removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of `u u`, so five
+    of the six components of `u u` are enough (Basdevant, J. Comput. Phys. 50, 1983). A right-hand side has eight
+    transforms in two batched calls, or four transforms in 2D. The initial state must be divergence-free; use
+    `decompops.spectral.LerayProjection`. All later states are then divergence-free.
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape`. The state keeps its modes below a third of the grid;
-        see `decompops.spectral.dealiased`.
-    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
+    - `fft`: the transform, built with `real=True` and a `shape`.
+    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
-    - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, of the same shape, or a tuple
-        of such functions, whose results are added. They are cast to the precision of the state. `KolmogorovForcing` and
-        `Smagorinsky` are two.
+    - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, an array like u. Or a tuple of
+        such functions, whose results are added. The results are cast to the precision of the state. Examples are
+        `KolmogorovForcing` and `Smagorinsky`.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, a grid of one axis and a viscosity
-    or drag out of range; `TypeError` for a `viscosity` or `drag` that is not a number and a `forcing` that cannot be
-    called.
+    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis, and for a
+    negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a `forcing`
+    that is not a function.
     """
 
     fft: AbstractTransform
@@ -69,7 +70,8 @@ class NavierStokes(AbstractEquation):
         last = velocity[-1] ** 2
 
         def flux(i: int, j: int) -> Array | None:
-            # Without the last entry of the diagonal on all of it: the pressure takes up the difference, a gradient.
+            # The last entry of the diagonal is subtracted from the whole diagonal. The difference is a gradient, which
+            # the pressure absorbs.
             if i != j:
                 return -velocity[i] * velocity[j]
             return last - velocity[i] ** 2 if i < ndim - 1 else None

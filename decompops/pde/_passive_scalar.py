@@ -1,4 +1,4 @@
-"""A scalar that a flow carries along."""
+"""A scalar that a flow transports."""
 
 from typing import Any
 
@@ -18,20 +18,28 @@ from ._equation import AbstractEquation, Time, Walls, check_equation
 
 
 class PassiveScalar(AbstractEquation):
-    """An equation of a velocity u, and of a scalar c that it carries along: `∂c/∂t = -u·(∇c + G) + κ ∇²c`.
+    """An equation for a velocity u and a scalar c that the flow transports: `∂c/∂t = -u·(∇c + G) + κ ∇²c`.
 
-    The state has one component more than that of `equation`, the spectrum of c, which comes last. The result is an
-    equation like any other, so that several scalars are `PassiveScalar(PassiveScalar(flow, 0.1), 0.2)`. It makes seven
-    transforms in two batched calls, and those of `equation`; in two dimensions five.
+    The state has the components of the state of `equation`, and the spectrum of c as the last component. For several
+    scalars, nest the class: `PassiveScalar(PassiveScalar(flow, 0.1), 0.2)`. A right-hand side has seven transforms in
+    two batched calls, or five transforms in 2D, besides the transforms of `equation`.
+
+    !!! example
+
+        ```python
+        flow = pde.NavierStokes(fft, viscosity=0.01)
+        equation = pde.PassiveScalar(flow, diffusivity=0.02)
+        u = equation.state(jnp.concatenate([velocity, c[None]]))
+        ```
 
     **Arguments:**
 
-    - `equation`: such as `NavierStokes`, whose state is a velocity, or another `PassiveScalar`.
-    - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate by.
-    - `mean_gradient`: G, one number for each axis: the flow carries `G·x + c`. Zero by default.
+    - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
+    - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `mean_gradient`: G, a tuple of one number for each axis. The whole scalar is then `G·x + c`. The default is zero.
 
-    **Raises:** `TypeError` for something that is no equation; `ValueError` for an equation whose state is not a
-    velocity, a diffusivity out of range, and another number of `mean_gradient`s than axes.
+    **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`; `ValueError` for an equation whose
+    state is not a velocity, for a negative diffusivity, and for a `mean_gradient` of another length.
     """
 
     equation: AbstractEquation
@@ -41,18 +49,20 @@ class PassiveScalar(AbstractEquation):
     def __check_init__(self):
         ndim = self.fft.decomposition.ndim
         if not (check_equation(self.equation).components == "vector" or isinstance(self.equation, PassiveScalar)):
-            raise ValueError(f"`equation` must be one of a velocity; got {self.equation!r}.")
+            raise ValueError(
+                f"`equation` must have a velocity as its state, such as `NavierStokes`; got {self.equation!r}."
+            )
         check_number("diffusivity", self.diffusivity, least=0)
         gradient = (0.0,) * ndim if self.mean_gradient is None else self.mean_gradient
         if not isinstance(gradient, tuple) or len(gradient) != ndim:
             names = ", ".join(axis_names(ndim))
-            raise ValueError(f"`mean_gradient` must be one number along each of {names}; got {gradient!r}.")
+            raise ValueError(f"`mean_gradient` must be a tuple of one number for each of {names}; got {gradient!r}.")
         for part in gradient:
             check_number("mean_gradient", part)
 
     @property
     def fft(self) -> AbstractTransform:
-        """The transform that `equation` was given."""
+        """The transform of `equation`."""
         return self.equation.fft
 
     @property
@@ -62,12 +72,12 @@ class PassiveScalar(AbstractEquation):
 
     @property
     def dealiasing(self) -> AbstractDealiasing | None:
-        """The rule of `equation`."""
+        """The dealiasing rule of `equation`."""
         return self.equation.dealiasing
 
     @property
     def components(self) -> int:
-        """How many fields there are."""
+        """The number of components of a state."""
         inner, ndim = self.equation.components, self.fft.decomposition.ndim
         return 1 + (inner if isinstance(inner, int) else ndim)
 
@@ -107,7 +117,7 @@ class PassiveScalar(AbstractEquation):
         return self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
 
     def _parts(self, u: Array) -> tuple[Array, Array]:
-        """The state of `equation`, and the scalar."""
+        """Return the components of the state of `equation`, and the scalar."""
         ndim = self.fft.decomposition.ndim
         *rest, scalar = _vector.components(u, ndim)
         return _vector.stack(rest, ndim), scalar

@@ -1,4 +1,4 @@
-"""Equations of phases that separate and of patterns: one scalar field, whose products are cubic."""
+"""Equations for phase separation and for patterns, with one scalar field and cubic terms."""
 
 import functools
 from typing import Any, ClassVar
@@ -20,13 +20,13 @@ from ._equation import AbstractEquation, Time, Walls
 class AllenCahn(AbstractEquation):
     """The Allen–Cahn equation of two phases: `∂u/∂t = D ∇²u + a u + b u³` (Acta Metallurgica 27, 1979).
 
-    With the default a = 1 and b = -1 the phases are u = 1 and u = -1, and the interface between them is about `√(2D)`
-    thick.
+    With the default a = 1 and b = -1, the phases are u = 1 and u = -1, and the thickness of the interface is about
+    `√(2D)`.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate by.
+    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
@@ -58,13 +58,13 @@ class AllenCahn(AbstractEquation):
 class CahnHilliard(AbstractEquation):
     """The Cahn–Hilliard equation of a mixture that separates: `∂u/∂t = D ∇²(a u + b u³ - γ ∇²u)`.
 
-    The mean of u is conserved (J. Chem. Phys. 28, 1958). With the default a = -1 and b = 1 the phases are u = 1 and
-    u = -1, and the interface between them is about `√(2γ)` thick.
+    The mean of u is conserved (J. Chem. Phys. 28, 1958). With the default a = -1 and b = 1, the phases are u = 1 and
+    u = -1, and the thickness of the interface is about `√(2γ)`.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate by.
+    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate with respect to it.
     - `gamma`: γ, a number of at least zero, in units of length squared.
     - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
@@ -112,15 +112,15 @@ def _polynomial(coefficients: Any) -> tuple[Number, ...]:
 class SwiftHohenberg(AbstractEquation):
     """The Swift–Hohenberg equation of patterns: `∂u/∂t = r u - (q + ∇²)² u + c₀ + c₁ u + c₂ u² + c₃ u³ + ...`.
 
-    Without the polynomial, waves of the wavenumber `√q` grow at the rate r (Phys. Rev. A 15, 1977).
+    Without the polynomial, modes with the wavenumber `√q` grow at the rate r (Phys. Rev. A 15, 1977).
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `rate`: r, a number. May be traced, to differentiate by.
+    - `rate`: r, a number. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
-    - `critical`: q, a number: the square of the critical wavenumber.
-    - `polynomial`: the numbers c₀, c₁, c₂, c₃, and so on.
+    - `critical`: q, a number: the square of the wavenumber that grows fastest.
+    - `polynomial`: the numbers c₀, c₁, c₂, c₃ and so on.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid, which is
         enough for a polynomial of degree three.
     """

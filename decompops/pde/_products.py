@@ -1,4 +1,4 @@
-"""Products of fields, free of aliasing."""
+"""Computes products of fields without aliasing errors."""
 
 import itertools
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from ..spectral._modes import AbstractSpectral, SlopeAxes, slope_axes, transform
 
 
 class AbstractProducts(AbstractSpectral):
-    """Something that multiplies fields whose spectra it is given: an equation, or a term of one.
+    """An equation, or a term of an equation, that multiplies fields.
 
-    A subclass declares a field `dealiasing`, the rule that keeps products free of aliasing. It multiplies what
-    `to_grid` returns, and hands the products to `from_grid`.
+    A subclass declares a field `dealiasing`, the rule that keeps products free of aliasing. It multiplies fields that
+    `to_grid` returns, and passes the products to `from_grid`.
     """
 
     def __check_init__(self):
@@ -27,39 +27,39 @@ class AbstractProducts(AbstractSpectral):
 
     @property
     def products(self) -> AbstractTransform:
-        """The transform between states and the grid on which products are taken.
+        """The transform between states and fields on the grid of products.
 
-        The grid is that of `fft`, unless the rule is `Pad`.
+        The grid of products is the grid of `fft`, unless `dealiasing` is `Pad`.
         """
         return of_products(self.transform, self.dealiasing)
 
     def to_grid(self, u: Inexact[Array, "*spectrum"], slopes: SlopeAxes = ((),)) -> Shaped[Array, "*field"]:
-        """The fields of the spectra `u`, on the grid on which products are taken.
+        """Return the fields of the spectra `u` on the grid of products.
 
-        `slopes` says along which axes each component is a first derivative, as `slope_axes("vector", 3)` does of a
-        vector. It matters between walls only.
+        `slopes` gives, for each component, the axes along which it is a first derivative: `slope_axes("vector", 3)` for
+        a vector. This matters only between walls.
         """
         return transform_components(self.products, self.masked(u), slopes, Form(inverted=True))
 
     def from_grid(self, product: Shaped[Array, "*field"], slopes: SlopeAxes = ((),)) -> Inexact[Array, "*spectrum"]:
-        """The modes that a state has, of products on that grid."""
+        """Return the spectra of fields on the grid of products, with the modes of a state."""
         return self.masked(transform_components(self.products, product, slopes, UNCHANGED))
 
     def masked(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """The modes of `u` that enter products. With `Mask` the others become zero; other rules keep all of `u`."""
+        """Return `u` with zeros for the modes that must not enter products. Only the rule `Mask` has such modes."""
         return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
 
 
 @remembered
 def of_products(transform: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
-    """The transform between states, which are spectra of `transform`, and the grid on which products are taken."""
+    """Return the transform between states, which are spectra of `transform`, and fields on the grid of products."""
     return transform if dealiasing is None else dealiasing.of_products(transform)
 
 
 def velocity_and_vorticity(
     term: AbstractProducts, nabla: _vector.Nabla, u: Array
 ) -> tuple[_vector.Parts, _vector.Parts]:
-    """The components of u and of its vorticity on the grid of products, transformed in one batched call."""
+    """Return the components of u and of its vorticity on the grid of products, from one batched transform."""
     ndim = nabla.ndim
     rotation = nabla.rotation(u)
     spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
@@ -68,9 +68,9 @@ def velocity_and_vorticity(
 
 
 def symmetric_from_grid(term: AbstractProducts, entry: Callable[[int, int], Array | None], ndim: int) -> _vector.Tensor:
-    """The spectra of a symmetric tensor with the entries `entry(i, j)` on the grid, transformed in one batched call.
+    """Return the spectra of a symmetric tensor with the entries `entry(i, j)`, from one batched transform.
 
-    An entry that is `None` is zero, and is left out.
+    The entries are fields on the grid of products. Entries that are `None` are zero, and are left out.
     """
     pairs = itertools.combinations_with_replacement(range(ndim), 2)
     entries = {pair: value for pair in pairs if (value := entry(*pair)) is not None}

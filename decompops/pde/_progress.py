@@ -1,4 +1,4 @@
-"""How far a simulation is, on the terminal or in a log."""
+"""Shows the progress of a simulation on a terminal or in a log file."""
 
 import sys
 import time
@@ -14,10 +14,10 @@ Report = Callable[[float, int], None]
 
 @contextmanager
 def progress(show: bool, t: float, t_end: float) -> Iterator[Report]:
-    """A function of the time and the number of steps, which shows them with the rate and the time left.
+    """Provide a function of the time and the number of steps that shows the progress and the remaining time.
 
-    On a terminal it is a bar, if rich is installed; in a file, a line every half a minute. Only the first process
-    shows anything.
+    It shows a bar on a terminal if rich is installed, and otherwise prints a line every half a minute. Only the first
+    process shows the progress.
     """
     if not show or jax.process_index() > 0 or t_end <= t:
         yield lambda now, steps: None
@@ -51,7 +51,10 @@ def _lines(start: float, t_end: float) -> Report:
 
 
 def _rate() -> Callable[[int], str]:
-    """Steps so far, and the time of a step, without the first ones, in which programs are compiled."""
+    """Return a function of the number of steps that returns this number and the time of a step as text.
+
+    The time of a step does not include the first program, which is compiled.
+    """
     begun: list[tuple[float, int]] = []
 
     def rate(steps: int) -> str:

@@ -20,18 +20,19 @@ from ._stokes import diffuse, stokes
 from ._wall_flow import AbstractWallFlow
 
 
-# A temperature: one number, or one for each point of a wall.
+# The temperature of a wall: one number, or a number for each point of the wall.
 WallTemperature = Number | Real[Array | np.ndarray, "*wall"]
 
 
 class RayleighBenard(AbstractWallFlow):
-    """Rayleigh–Bénard convection between two no-slip walls across x, where gravity points to negative x.
+    """Rayleigh–Bénard convection between two no-slip walls normal to x. Gravity acts in the direction of -x.
 
-    `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`, and at the walls `u = 0` and given
-    temperatures. Lengths are in units of the height, temperatures in units of the difference that defines the Rayleigh
-    number Ra, times in units of free fall over the height: `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The state holds the
-    spectra of the velocity's components and then that of T. Diffusion is implicit: take `IMEXRK` or `SBDF`. The
-    velocity's divergence is zero to rounding.
+    The equations are `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`. At the walls,
+    `u = 0`, and the temperatures are given. The unit of length is the height, the unit of temperature is the
+    difference in the definition of the Rayleigh number Ra, and the unit of time is the free-fall time over the height.
+    Then `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity and, as
+    the last component, of T. Diffusion is implicit, so use `IMEXRK` or `SBDF`. The divergence of computed velocities is
+    zero up to rounding.
 
     !!! example
 
@@ -46,17 +47,18 @@ class RayleighBenard(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`: `Chebyshev` along x, and `Fourier` along the one or two other axes, of
-        which the last one is halved.
-    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. May be traced, to differentiate by.
-    - `box`: the lengths; that along x is the height, 1.
-    - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1: a number, or an array for the axes along the
-        walls, `(ny, nz)` or `(ny,)`. May be traced, to differentiate by.
-    - `forcing`: a function `(t, u, args)` of the state u, or several, which return spectra of further terms.
+    - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
+        last axis, and `Fourier()` along an axis between them.
+    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. May be traced, to differentiate with respect to them.
+    - `box`: the box. Its length along x is the height, 1.
+    - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
+        nz)` in 3D and `(ny,)` in 2D. May be traced, to differentiate with respect to them.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
+        further term, an array like the state.
     - `dealiasing`: see `decompops.spectral.Truncate`.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for bases other than these, walls across
-    another axis than the first one, the only one that is whole on each device in spectra, and a height other than 1.
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for other bases, for walls that are not
+    normal to the first axis, and for a height other than 1. Only the first axis of a spectrum is whole on each device.
     """
 
     fft: AbstractTransform
@@ -76,7 +78,9 @@ class RayleighBenard(AbstractWallFlow):
         shape = check_fft(self.fft)[1:]
         lengths: Any = check_box(self.box, self.ndim).lengths
         if isinstance(lengths[0], float) and lengths[0] != 1:
-            raise ValueError(f"`box` must have the height 1 along x, in units of which lengths are; got {self.box}.")
+            raise ValueError(
+                f"`box` must have the length 1 along x, because the height is the unit of length; got {self.box}."
+            )
         for name, value in (("bottom", self.bottom), ("top", self.top)):
             if jnp.shape(value) not in ((), shape):
                 raise ValueError(f"`{name}` must be a number or an array of shape {shape}; got {jnp.shape(value)}.")
@@ -104,10 +108,19 @@ class RayleighBenard(AbstractWallFlow):
     def nusselt(
         self, u: Inexact[Array, "*spectrum"], wall: Literal["bottom", "top"] = "bottom"
     ) -> Inexact[Array, "*batch"]:
-        """The heat flux through a wall, over `κ` times the difference of the mean wall temperatures.
+        """Return the Nusselt number at a wall: the mean heat flux over `κ` times the difference of the temperatures.
 
-        The flux is positive from the bottom to the top. In a steady or statistically steady state it is the same
-        through both walls.
+        The difference is between the mean temperatures of the walls. The flux is positive from the bottom to the top.
+        In a statistically steady state, both walls have the same mean flux.
+
+        **Arguments:**
+
+        - `u`: a state.
+        - `wall`: "bottom" or "top".
+
+        **Returns:** a real array of shape `(*batch,)`.
+
+        **Raises:** `ValueError` for another `wall`.
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
@@ -116,12 +129,12 @@ class RayleighBenard(AbstractWallFlow):
         return flux / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
 
     def _diffusivities(self, like: Array) -> tuple[Array, Array]:
-        """ν and κ."""
+        """Return ν and κ."""
         rayleigh, prandtl = _vector.cast(self.rayleigh, like), _vector.cast(self.prandtl, like)
         return jnp.sqrt(prandtl / rayleigh), 1 / jnp.sqrt(rayleigh * prandtl)
 
     def _wall_sums(self, like: Array) -> Array:
-        """Half the sum and half the difference of both walls' temperatures, for each mode along them, in pairs."""
+        """Return half the sum and half the difference of the wall temperatures, for each mode along the walls."""
         bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
         if bottom.ndim == top.ndim == 0:
             halves = jnp.stack([bottom + top, bottom - top]) / 2

@@ -1,4 +1,4 @@
-"""Equations of reaction and diffusion."""
+"""Reaction–diffusion equations."""
 
 from typing import Any, ClassVar
 
@@ -20,12 +20,12 @@ from ._symbols import constant
 class FisherKPP(AbstractEquation):
     """The equation of Fisher, Kolmogorov, Petrovsky and Piskunov for a population: `∂u/∂t = D ∇²u + r u (1 - u)`.
 
-    Fronts move at the speed `2√(r D)` or faster (Ann. Eugenics 7, 1937).
+    The speed of a front is at least `2√(r D)` (Ann. Eugenics 7, 1937).
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`, `rate`: D and r, numbers of at least zero. May be traced, to differentiate by.
+    - `diffusivity`, `rate`: D and r, numbers of at least zero. May be traced, to differentiate with respect to them.
     - `box`: the periodic box.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
     """
@@ -51,15 +51,16 @@ class FisherKPP(AbstractEquation):
 
 
 class GrayScott(AbstractEquation):
-    """The Gray–Scott reaction of a substance u that is fed and a catalyst v (Pearson, Science 261, 1993).
+    """The Gray–Scott reaction of a substance u that is fed, with a catalyst v (Pearson, Science 261, 1993).
 
-    `∂u/∂t = D₁ ∇²u - u v² + f (1 - u)` and `∂v/∂t = D₂ ∇²v + u v² - (f + k) v`. The state has these two components:
-    `equation.transform(jnp.stack([u, v]))`. Three transforms in two batched calls.
+    The equations are `∂u/∂t = D₁ ∇²u - u v² + f (1 - u)` and `∂v/∂t = D₂ ∇²v + u v² - (f + k) v`. The state is
+    `equation.transform(jnp.stack([u, v]))`. A right-hand side has three transforms in two batched calls.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivities`: D₁ and D₂, numbers of at least zero. May be traced, to differentiate by.
+    - `diffusivities`: the tuple (D₁, D₂) of numbers of at least zero. May be traced, to differentiate with respect to
+        them.
     - `feed`, `kill`: the rates f and k, numbers.
     - `box`: the periodic box.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
@@ -77,7 +78,7 @@ class GrayScott(AbstractEquation):
     def __check_init__(self):
         check_fft(self.fft, real=True)
         if not (isinstance(self.diffusivities, tuple) and len(self.diffusivities) == 2):
-            raise ValueError(f"`diffusivities` must be two numbers; got {self.diffusivities!r}.")
+            raise ValueError(f"`diffusivities` must be a tuple of two numbers; got {self.diffusivities!r}.")
         for value in self.diffusivities:
             check_number("diffusivities", value, least=0)
         check_number("feed", self.feed)

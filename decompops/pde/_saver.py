@@ -1,4 +1,4 @@
-"""When a simulation saves itself, and how it goes on from there."""
+"""Saves a simulation from time to time, and restores a saved simulation."""
 
 import sys
 import time
@@ -18,18 +18,18 @@ from ._observed import Observed
 from ._stopping import Request
 
 
-# About how long a program runs before Python looks around, for signals and to show progress.
+# The approximate run time of a program. Between programs, Python handles signals and shows the progress.
 SECONDS_PER_PROGRAM = 1.0
 
 
 class Pace:
-    """How many steps a program makes, so that all processes take `SECONDS_PER_PROGRAM` for it."""
+    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`, equal on all processes."""
 
     def __init__(self):
         self.steps, self._last = 4, None
 
     def adapt(self, steps: int) -> int:
-        """What this process would choose, after a program of so many steps."""
+        """Return the number of steps that this process proposes, after a program of `steps` steps."""
         now, last = time.monotonic(), self._last
         self._last = now
         if last is None or not steps:  # The first program was compiled.
@@ -38,7 +38,7 @@ class Pace:
 
 
 class Saver:
-    """The checkpoints of a run, if it has any; and what its processes agree on after each program."""
+    """The checkpoints of a run, if it saves any, and the agreement of its processes after each program."""
 
     def __init__(
         self,
@@ -52,14 +52,18 @@ class Saver:
         self._request, self._last, self.pace = request, time.monotonic(), Pace()
 
     def restored(self, clock: Clock, first: Position, observed: Observed) -> Position:
-        """The position of the newest checkpoint; `first` without one."""
+        """Return the position of the newest checkpoint, or `first` if the run has no checkpoint.
+
+        Raises `ValueError` for a checkpoint of a run with other intervals, observations or, in a multi-step method,
+        another step length.
+        """
         if self._checkpoints is None or self._checkpoints.latest is None:
             return first
         tree = self._tree(clock, first)
         found = self._checkpoints.restore(tree, {"u": self._structure})
         if (found["start"], found["interval"]) != (clock.start, clock.interval):
             raise ValueError(
-                f"`t` and `interval` must be those of the run in {self._checkpoints.folder}, {found['start']:g} and "
+                f"`t` and `interval` must be as in the run saved in {self._checkpoints.folder}, {found['start']:g} and "
                 f"{found['interval']:g}; got {clock.start:g} and {clock.interval:g}. Use another folder for "
                 "`checkpoint`."
             )
@@ -67,17 +71,17 @@ class Saver:
         if found["dt"] != tree["dt"]:
             if isinstance(found["u"], History):
                 raise ValueError(
-                    f"`solver.dt` must be that of the run in {self._checkpoints.folder}, {found['dt']:g}, for a "
-                    f"multi-step method; got {tree['dt']:g}."
+                    f"`solver.dt` must be as in the run saved in {self._checkpoints.folder}, {found['dt']:g}, for a "
+                    f"multi-step method; got {tree['dt']:g}. Use this `dt`, or another folder for `checkpoint`."
                 )
-            # Steps of another length are counted from here on.
+            # The steps have another length now, so they are counted from the current time on.
             now = replace(clock, dt=found["dt"] or None).time(position)
             position = replace(position, base=now, done=0, since=now - clock.begin(position.intervals))
         observed.load(self._checkpoints.folder / "observed.npz", position.intervals + 1, state_of(first.carried))
         return position
 
     def save(self, clock: Clock, position: Position, observed: Observed) -> None:
-        """Save the run, unless it was saved here before."""
+        """Save the run, unless the newest checkpoint is already at this position."""
         if self._checkpoints is None or self._checkpoints.latest == position.steps:
             return
         if jax.process_index() == 0:
@@ -86,7 +90,7 @@ class Saver:
         self._last = time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:
-        """Save the run where it is time, or where a process was asked to end, which then ends the program."""
+        """Save the run if a checkpoint is due or a process got a signal. After a signal, end the program."""
         due = self._checkpoints is not None and time.monotonic() - self._last >= self._seconds
         numbers = exchange_numbers(self._mesh, self._request.number, int(due), self.pace.adapt(steps))
         _, due, self.pace.steps = numbers[min(numbers)]
@@ -97,7 +101,8 @@ class Saver:
             self._checkpoints.wait()
             if jax.process_index() == 0:
                 folder, t = self._checkpoints.folder, clock.time(position)
-                print(f"Stopped by signal {stop} at t = {t:.6g}. Start again to go on from {folder}.", file=sys.stderr)
+                message = f"Stopped by signal {stop} at t = {t:.6g}. Run the program again to continue from {folder}."
+                print(message, file=sys.stderr)
             raise SystemExit(128 + stop)
 
     def _tree(self, clock: Clock, position: Position) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Semi-implicit backward differentiation: one evaluation of the nonlinear part in each step."""
+"""Semi-implicit backward differentiation, with one evaluation of the nonlinear part in each step."""
 
 from typing import Any, Literal, get_args
 
@@ -17,8 +17,8 @@ from ._integrator import AbstractIntegrator, History, check_state, scaled, slope
 
 
 Order = Literal[2, 3]
-# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: c, and the weights a and b
-# of the last states and of their slopes, the newest first.
+# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: c, the weights a of the
+# last states u, and the weights b of their slopes N, the newest state first.
 METHODS = {
     2: (2 / 3, (4 / 3, -1 / 3), (2, -1)),
     3: (6 / 11, (18 / 11, -9 / 11, 2 / 11), (3, -3, 1)),
@@ -28,19 +28,22 @@ METHODS = {
 class SBDF(AbstractIntegrator):
     """Semi-implicit BDF of order 2 or 3 (Ascher, Ruuth & Wetton, SIAM J. Numer. Anal. 32, 1995).
 
-    A multi-step method for any equation with a `resolvent`, diagonal or not. A step evaluates `nonlinear` and
-    `resolvent` once each, a quarter of what a step of `IMEXRK` does. The first `order - 1` steps are steps of
-    `IMEXRK`. The implicit part damps what decays infinitely fast within a step. A steady state of the equation is one
-    of the method. Where the resolvent enforces a constraint, every new state satisfies it. Everything can be
-    differentiated by: the state, `dt`, and the parameters of the equation.
+    This multi-step method takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` once
+    each. A step of `IMEXRK` evaluates them four times each. The first `order - 1` steps are steps of `IMEXRK`. A mode
+    with an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the
+    method. If the resolvent enforces a constraint, every new state satisfies it. JAX can differentiate with respect to
+    the state, `dt` and the parameters of the equation.
 
-    `step` takes and returns a `History`, which holds `order` arrays of the size of the state.
+    `step` takes and returns a `History`, which has `order` arrays of the size of the state.
 
     **Arguments:**
 
     - `equation`: an `AbstractSplitEquation`, such as `NavierStokes`.
     - `dt`: the time step, a number of at least zero.
     - `order`: 2 or 3.
+
+    **Raises:** `ValueError` for another `order` or a negative `dt`; `TypeError` for another type of `equation`, or a
+    `dt` that is not a number.
 
     !!! example
 
@@ -50,7 +53,7 @@ class SBDF(AbstractIntegrator):
 
         history = solver.start(u)
         history, _ = solver.rollout(history, 100)
-        history, _ = solver.rollout(history, 100, t=1.0)  # goes on as if it had not been interrupted
+        history, _ = solver.rollout(history, 100, t=1.0)  # equal to one rollout of 200 steps
         u = history.state
         ```
     """
@@ -66,9 +69,10 @@ class SBDF(AbstractIntegrator):
         check_number("dt", self.dt, least=0)
 
     def start(self, u: Inexact[Array, "*spectrum"] | History) -> History:
-        """The history of a state `u` with nothing known before it. A history is returned as it is.
+        """Return the history of a state `u` without earlier states. If `u` is a `History`, return `u` itself.
 
-        **Raises:** `ValueError` for a history of a method of another order.
+        **Raises:** `ValueError` for a `History` of another order; `TypeError` or `ValueError` unless `u` is a state of
+        the equation.
         """
         if isinstance(u, History):
             if len(u.ahead) != self.order - 1:
@@ -81,12 +85,11 @@ class SBDF(AbstractIntegrator):
         return History(u, (jnp.zeros_like(u),) * (self.order - 1), jnp.zeros((), jnp.int32))
 
     def step(self, t: Time, u: History, args: Any = None) -> History:
-        """The history at `t + dt`, from the history `u` at `t`. `args` is handed on to the equation.
+        """Return the history at `t + dt` for the history `u` at `t`. `args` is passed to the equation.
 
-        Call it inside a compiled program: outside of one, JAX compiles the choice between the two methods anew in each
-        call.
+        Call this inside a compiled program. Otherwise JAX compiles the branch between the two methods in each call.
 
-        **Raises:** `TypeError` for what is no `History`; `ValueError` for one of a method of another order.
+        **Raises:** `TypeError` if `u` is not a `History`; `ValueError` for a `History` of another order.
         """
         if not isinstance(u, History):
             raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
@@ -95,11 +98,11 @@ class SBDF(AbstractIntegrator):
         first = slope(self.equation, t, state, args)
         c, states, slopes = METHODS[self.order]
         push = scaled(c * h, first)
-        # What this state adds to the right-hand sides of this step and the next ones. Sums of these take less memory
-        # than the earlier states and slopes, which are needed for nothing else.
+        # The terms of this state in the right-hand sides of this step and the next steps. A history stores sums of
+        # these terms, which take less memory than the earlier states and slopes.
         now, *later = (a * state + b * push for a, b in zip(states, slopes))
 
-        @jax.checkpoint  # else a derivative keeps what all stages compute, for a branch that is hardly ever taken
+        @jax.checkpoint  # Without it, a derivative stores all stages for this branch, which is hardly ever taken.
         def one_step() -> Array:
             return runge_kutta_step(self.equation, t, h, state, args)
 

@@ -1,4 +1,4 @@
-"""`simulate`: a long run, which is observed, written to disk, interrupted, and goes on."""
+"""`simulate` makes long runs, which are observed, written to disk, interrupted and continued."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,11 @@ from ._stopping import Request, listening
 
 
 class NotFinite(RuntimeError):
-    """A simulation reached a state that is not finite. The last one that is finite is `state`, at the time `t`."""
+    """The error for a simulation that reached a state with infinities or NaNs.
+
+    - `state`: the last finite state, or the `History` of a multi-step method.
+    - `t`: its time.
+    """
 
     def __init__(self, text: str, state: Any, t: float):
         super().__init__(text)
@@ -32,13 +36,17 @@ class NotFinite(RuntimeError):
 
 @dataclass(frozen=True)
 class Snapshots:
-    """What `simulate` writes to disk, in the background, as `decompops.io.write` does.
+    """The snapshots that `simulate` writes in the background, in the formats of `decompops.io.write`.
 
-    - `path`: the name of each file, with a place for the number of the interval, such as `"run/{:06}.zarr"`.
-    - `every`: after how many intervals; 1 by default.
-    - `fields`: a function from a state to a dictionary of fields on the grid. By default the fields of the state, as
-        "u".
+    **Arguments:**
+
+    - `path`: the path of the files, with a placeholder for the number of the interval, such as `"run/{:06}.zarr"`.
+    - `every`: the number of intervals from one snapshot to the next.
+    - `fields`: a function from a state to a dictionary of fields on the grid. By default, the snapshot has the fields
+        of the state under the name "u".
     - `units`, `attributes`: as for `io.write`.
+
+    **Raises:** `ValueError` for a `path` without a placeholder, and for an `every` that is not a positive integer.
     """
 
     path: str | os.PathLike
@@ -51,7 +59,9 @@ class Snapshots:
         check_count("every", self.every)
         names = {str(self.path).format(i) for i in range(2)}
         if len(names) < 2:
-            raise ValueError(f"`path` must have a place for a number, such as 'run/{{:06}}.zarr'; got {self.path!r}.")
+            raise ValueError(
+                f"`path` must have a placeholder for a number, such as 'run/{{:06}}.zarr'; got {self.path!r}."
+            )
 
     def write(self, writer: Writer, solver: AbstractIntegrator, number: int, t: float, u: Array) -> None:
         """Write the state of interval `number`, if it is one of `every`."""
@@ -64,13 +74,14 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What `simulate` returns.
+    """The result of `simulate`.
 
-    - `u`: the last state, or the `History` of a multi-step method if it began with one.
-    - `t`: its time.
-    - `steps`: how many steps were made, from the very beginning.
-    - `times`: the times of the observations.
-    - `observed`: what `observe` returned at these times, as NumPy arrays, stacked; `None` without it.
+    - `u`: the last state; the last `History` if the run started from a `History`.
+    - `t`: the time of the last state.
+    - `steps`: the number of steps since the beginning, with all steps before interruptions.
+    - `times`: the times of the observations, of shape `(intervals + 1,)`.
+    - `observed`: the results of `observe` at these times: NumPy arrays, stacked along a new leading axis. `None`
+        without `observe`.
     """
 
     u: Any
@@ -95,33 +106,52 @@ def simulate(
     minutes: float = 10.0,
     progress: bool = True,
 ) -> Simulation:
-    """Run from the time `t` to `t_end`, in any number of steps and with any number of interruptions.
+    """Simulate from the time `t` to the time `t_end`, in any number of steps and with any number of interruptions.
 
-    With `checkpoint` the run is saved from time to time, and goes on from there when the same program is started again,
-    on the same mesh or another one. When a queue warns it, by SIGTERM or SIGUSR1, the run saves itself, and the program
-    ends with the exit status 128 + the number of the signal. For steps that are differentiated, see `rollout`.
+    With `checkpoint`, the run saves itself from time to time. If the program is started again, on the same mesh or
+    another one, the run continues from the newest checkpoint. If a batch system sends SIGTERM or SIGUSR1, the run saves
+    itself, and the program ends with the exit status 128 plus the number of the signal. Use `rollout` for steps that
+    are differentiated.
+
+    !!! example
+
+        ```python
+        solver = pde.ETDRK(pde.NavierStokes(fft, viscosity=1e-3), dt=0.01)
+        result = pde.simulate(
+            solver,
+            solver.equation.state(velocity),
+            10.0,
+            interval=0.5,
+            observe=lambda t, u: jnp.sum(spectral.mean_square(solver.equation.transform, u)) / 2,
+            write=pde.Snapshots("run/{:06}.zarr"),
+            checkpoint="run/checkpoints",
+        )
+        plot.curves(result.times, {"kinetic energy": result.observed})
+        ```
 
     **Arguments:**
 
-    - `solver`: such as `ETDRK`. All steps are `solver.dt` long. With `control`, only the first one that is tried.
+    - `solver`: an integrator such as `ETDRK`. The length of all steps is `solver.dt`. With `control`, `solver.dt` is
+        only the length of the first step that is tried.
     - `u`: the state at the time `t`, or the `History` of a multi-step method.
-    - `t_end`: the end. A run that was saved may go on to a later one.
-    - `args`: handed on to the equation.
-    - `interval`: the time from one observation to the next. It divides the whole time, and is a whole number of steps
-        where these are all equal. By default there is one interval.
-    - `observe`: a function `(t, u)` of a state, which is compiled. It is called at the beginning and after each
-        interval.
-    - `control`: `CFL` or `ErrorControl`, for a one-step method.
+    - `t_end`: the time at which the run ends. A saved run may continue to a later `t_end`.
+    - `t`: the time of `u`.
+    - `args`: any PyTree, passed to the equation.
+    - `interval`: the time from one observation to the next. It must divide `t_end - t`. Without `control`, it must be a
+        whole number of steps. The default is one interval.
+    - `observe`: a function `(t, u)` of a time and a state, which is compiled. It is called at the beginning and after
+        each interval.
+    - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
     - `write`: the `Snapshots` to write at the beginning and after intervals.
     - `checkpoint`: a folder for the checkpoints of this run. It needs `pip install "decompops[io]"`.
-    - `minutes`: how long the run goes on from one checkpoint to the next.
-    - `progress`: whether the first process shows the time, the rate, and the time left.
+    - `minutes`: the time from one checkpoint to the next, in minutes.
+    - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time.
 
     **Returns:** a `Simulation`.
 
-    **Raises:** `ValueError` or `TypeError` for arguments that do not fit, also with the run that is saved in the
-    folder; `NotFinite` for a state that is not finite, after the last one that is has been saved; what `decompops.io`
-    raises.
+    **Raises:** `ValueError` or `TypeError` for invalid arguments, and for arguments that do not fit the run in
+    `checkpoint`; `NotFinite` for a state that is not finite, after the last finite state has been saved; the errors of
+    `decompops.io`.
     """
     if not (control is None or isinstance(control, AbstractStepControl)):
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
@@ -130,7 +160,10 @@ def simulate(
     check_number("minutes", minutes, least=0)
     carried = solver.start(u)
     if control is not None and isinstance(carried, History):
-        raise TypeError("`control` must be None for a multi-step method, whose steps are all equal; use `ETDRK`.")
+        raise TypeError(
+            f"`control` must be None for a multi-step method, whose steps all have the same length; got {control!r}. "
+            "Use a one-step method such as `ETDRK`."
+        )
     dt = float(solver.dt)
     clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
     position = Position(carried, 0, 0, clock.start, 0, 0.0, dt)
@@ -142,15 +175,15 @@ def simulate(
         writer = stack.enter_context(Writer())
         report = stack.enter_context(show_progress(progress, clock.start, clock.end))
 
-        def look(position: Position) -> None:
+        def record(position: Position) -> None:
             state, now = state_of(position.carried), clock.begin(position.intervals)
-            observed.look(now, state)
+            observed.add(now, state)
             if write is not None:
                 write.write(writer, solver, position.intervals, now, state)
 
         position = saver.restored(clock, position, observed)
         if not observed.times:
-            look(position)
+            record(position)
         while position.intervals < clock.intervals:
             before, (position, finite) = position, run.advance(position, saver.pace.steps)
             report(clock.time(position), position.steps)
@@ -158,7 +191,7 @@ def simulate(
                 saver.save(clock, position, observed)
                 raise _not_finite(clock, position, checkpoint)
             if position.intervals > before.intervals:
-                look(position)
+                record(position)
             saver.after(clock, position, position.steps - before.steps, observed)
         saver.save(clock, position, observed)
     times, results = observed.stacked()
@@ -168,7 +201,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Run:
-    """Programs that go on from one position to another."""
+    """The compiled programs that advance a simulation from one position to another."""
 
     solver: AbstractIntegrator
     args: Any
@@ -176,8 +209,10 @@ class _Run:
     control: AbstractStepControl | None
 
     def advance(self, position: Position, most: int) -> tuple[Position, bool]:
-        """The position after at most so many steps, at the end of the interval at the latest; and whether the next
-        state is finite."""
+        """Return the position after at most `most` steps, and whether the next state is finite.
+
+        The position is not beyond the end of the interval.
+        """
         clock = self.clock
         if self.control is None:
             left = clock.steps_left(position)
@@ -213,7 +248,7 @@ class _Run:
 def _saver(
     stack: ExitStack, folder: str | os.PathLike | None, minutes: float, mesh: Mesh, solver: AbstractIntegrator
 ) -> Saver:
-    """Without a folder, signals do what they always do."""
+    """Return the saver of a run. Signals are only handled if the run has a folder for checkpoints."""
     if folder is None:
         return Saver(None, minutes, mesh, solver.in_structure, Request())
     checkpoints = stack.enter_context(Checkpoints(folder))
@@ -222,10 +257,10 @@ def _saver(
 
 def _not_finite(clock: Clock, position: Position, folder: Any) -> NotFinite:
     t = clock.time(position)
-    saved = "" if folder is None else f" It is saved in {folder}."
+    saved = "" if folder is None else f" and saved in {folder}"
     return NotFinite(
-        f"`u` must stay finite, but after t = {t:.6g} (step {position.steps}) it does not. The state there is `state` "
-        f"of this exception.{saved} Use smaller steps, or more points.",
+        f"`u` must stay finite, but it has infinities or NaNs after t = {t:.6g} (step {position.steps}). The last "
+        f"finite state is the attribute `state` of this exception{saved}. Use smaller steps or more points.",
         position.carried,
         t,
     )

@@ -1,4 +1,4 @@
-"""Smagorinsky's model of the scales that a grid does not resolve."""
+"""Smagorinsky's model of the scales that the grid does not resolve."""
 
 import itertools
 import math
@@ -22,16 +22,24 @@ from ._products import AbstractProducts, symmetric_from_grid
 class Smagorinsky(AbstractProducts):
     """The force of Smagorinsky's model on a velocity u: `∇·(2 (C Δ)² |S| S)` (Mon. Weather Rev. 91, 1963).
 
-    S is the rate of strain `(∇u + (∇u)ᵀ)/2`, and `|S|` the root of `2 S:S`. It is a function `(t, u, args)` for
-    `NavierStokes(forcing=)`. Twelve transforms in two batched calls; six in two dimensions.
+    S is the rate of strain `(∇u + (∇u)ᵀ)/2`, and `|S|` is `√(2 S:S)`. Pass the force as the argument `forcing` of
+    `NavierStokes`. It has twelve transforms in two batched calls, or six transforms in 2D.
+
+    !!! example
+
+        ```python
+        equation = pde.NavierStokes(fft, 1e-4, forcing=pde.Smagorinsky(fft, 0.17))
+        ```
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: those of the equation.
-    - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. May be traced, to differentiate by.
-    - `width`: Δ, a number. By default the geometric mean of the distances between the points of the grid of `fft`.
+    - `fft`, `box`, `dealiasing`: as for the equation.
+    - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. May be traced, to differentiate with
+        respect to it.
+    - `width`: Δ, a number of at least zero. The default is the geometric mean of the grid spacings of `fft` along the
+        transformed axes.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields and numbers out of range.
+    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
     """
 
     fft: AbstractTransform
@@ -53,7 +61,7 @@ class Smagorinsky(AbstractProducts):
         slopes = tuple(() if i == j else (i, j) for i, j in pairs)
         strain = dict(zip(pairs, _vector.components(self.to_grid(_vector.stack(strain, ndim), slopes), ndim)))
         square = _vector.total((2 if i == j else 4) * part**2 for (i, j), part in strain.items())
-        # The root has no derivative at zero: it is taken elsewhere only.
+        # The square root has no derivative at zero, so it is only computed for other values.
         size = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
         length = _vector.cast(self.constant, u) * _vector.cast(self._width(), u)
         stress = symmetric_from_grid(self, lambda i, j: 2 * length**2 * size * strain[i, j], ndim)

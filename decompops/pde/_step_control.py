@@ -1,4 +1,4 @@
-"""How long the steps of a simulation are, where they are not all the same: `CFL` and `ErrorControl`."""
+"""`CFL` and `ErrorControl` choose the lengths of the steps of a simulation."""
 
 import abc
 import math
@@ -19,32 +19,36 @@ from ._integrator import AbstractIntegrator
 
 
 class AbstractStepControl(eqx.Module):
-    """A rule for the length of steps. It takes steps of a one-step method, such as `ETDRK`, of any length."""
+    """A rule for the lengths of the steps of a one-step method, such as `ETDRK`."""
 
     @abc.abstractmethod
     def step(
         self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
     ) -> tuple[Inexact[Array, "*state"], Array, Array]:
-        """Try a step from the state `u` at time `t`, which is not longer than `most`.
+        """Try a step of at most the length `most` from the state `u` at the time `t`.
 
-        `h` is what the step before proposed. Returns the new state, how long the step was, zero if it was refused, and
-        a proposal for the next one.
+        `h` is the length that the previous step proposed. Returns the new state, the length of the step, and a proposal
+        for the length of the next step. If the step is rejected, returns `u` and the length zero.
         """
 
 
 class CFL(AbstractStepControl):
-    """Steps in which no cell is crossed: `h = number / max(sum_i |u_i| / Δx_i)`, for the velocity u on the grid.
+    """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    Δx is the distance between points, which varies between walls (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
+    `Δx_i` is the distance between neighbouring points along axis i, which varies between walls (Courant, Friedrichs &
+    Lewy, Math. Ann. 100, 1928).
 
     **Arguments:**
 
-    - `number`: the Courant number. What a method takes depends on it; 0.5 to 1 is usual for order 3 and 4.
-    - `largest`: the largest step.
-    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. By default the
-        first components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar` and flows between walls.
+    - `number`: the Courant number. The largest stable number depends on the method; 0.5 to 1 is usual for orders 3 and
+        4.
+    - `largest`: the length of the longest step.
+    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. The default is the
+        first `ndim` components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar`, `Channel` and
+        `RayleighBenard`.
 
-    **Raises:** `ValueError` or `TypeError` for numbers that are not positive.
+    **Raises:** `ValueError` for numbers that are not positive; `ValueError` in a simulation of an equation without a
+    velocity, if `velocity` is not given.
     """
 
     number: float = 0.5
@@ -63,15 +67,15 @@ class CFL(AbstractStepControl):
         return with_dt(solver, h).step(t, u, args), h, h
 
     def limit(self, solver: AbstractIntegrator, u: Inexact[Array, "*state"]) -> Float[Array, ""]:
-        """The longest step from the state `u`; infinite where nothing moves."""
+        """Return the length of a step from the state `u`, without the limit `largest`. It is infinite for u = 0."""
         equation: Any = solver.equation
         transform, ndim = equation.transform, equation.transform.decomposition.ndim
         if self.velocity is None:
             components = solver.in_structure.components
             if components is None or len(components) != 1 or components[0] < ndim:
                 raise ValueError(
-                    f"`velocity` must be given for {type(equation).__name__}, whose state holds no velocity: a "
-                    "function from a state to the velocity on the grid."
+                    f"`velocity` must be given for `{type(equation).__name__}`, whose state has no velocity; got None. "
+                    "Pass `CFL(velocity=...)`, a function from a state to the velocity on the grid."
                 )
             fields = equation.fields(u)
         else:
@@ -89,15 +93,18 @@ class CFL(AbstractStepControl):
 class ErrorControl(AbstractStepControl):
     """Steps whose error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
 
-    A step is taken at once and in two halves. The difference, divided by `2**order - 1`, is the error of the halves,
-    which are kept where the error is at most `rtol` of the norm of the state, plus `atol`. Three steps of the method
-    are computed for each two that count.
+    Each step is computed twice: as one step, and as two steps of half the length. The difference of the results,
+    divided by `2**order - 1`, is the estimated error of the second result. If the error is at most
+    `atol + rtol * |u|`, where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is
+    rejected, and a shorter one is tried.
 
     **Arguments:**
 
-    - `rtol`: the relative tolerance of a step, in the 2-norm of the whole state.
-    - `atol`: the absolute tolerance.
-    - `largest`: the largest step.
+    - `rtol`: the relative tolerance of a step, a number of at least zero.
+    - `atol`: the absolute tolerance of a step in the 2-norm of the state, a number of at least zero.
+    - `largest`: the length of the longest step.
+
+    **Raises:** `ValueError` for negative tolerances, and if both tolerances are zero.
     """
 
     rtol: float = 1e-5
@@ -108,7 +115,7 @@ class ErrorControl(AbstractStepControl):
         check_number("rtol", self.rtol, least=0)
         check_number("atol", self.atol, least=0)
         if not self.rtol + self.atol > 0:
-            raise ValueError(f"`rtol` or `atol` must be positive; got {self.rtol} and {self.atol}.")
+            raise ValueError(f"`rtol` or `atol` must be positive; got `rtol={self.rtol}` and `atol={self.atol}`.")
 
     def step(
         self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
@@ -119,7 +126,7 @@ class ErrorControl(AbstractStepControl):
         new = half.step(t + h / 2, half.step(t, u, args), args)
         error = _norm(new - whole.step(t, u, args)) / (2**order - 1)
         ratio = error / (self.atol + self.rtol * jnp.maximum(_norm(u), _norm(new)))
-        # Where the ratio is not a number the step is refused, and the next one is short.
+        # If the ratio is NaN, the step is rejected, and the next one is shorter.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
         factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
         taken = ratio <= 1
@@ -127,12 +134,15 @@ class ErrorControl(AbstractStepControl):
 
 
 def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
-    """The same method with another time step."""
+    """Return the same integrator with another time step."""
     return eqx.tree_at(lambda solver: solver.dt, solver, dt)
 
 
 def _spacing(points: np.ndarray, stored: int) -> np.ndarray:
-    """The distance of each point to the nearest one; one number where all are the same. In padding it is one."""
+    """Return the distance of each point to its nearest neighbour, or a single number if all distances are equal.
+
+    In padding, the distance is one.
+    """
     gaps = np.diff(points) if len(points) > 1 else np.ones(1)
     if np.allclose(gaps, gaps[0], rtol=1e-9, atol=0):
         return gaps[:1]

@@ -1,9 +1,9 @@
-"""Implicit steps of flows and of heat between two walls, for each Fourier mode along the walls by itself.
+"""Implicit steps of flows and of heat between two walls, separately for each Fourier mode along the walls.
 
-Pressure is eliminated, as Kim, Moin and Moser do (J. Fluid Mech. 177, 1987): unknown are the velocity across the
-channel and the vorticity about that axis, from which the velocity along the walls follows. Its divergence is then zero
-to rounding. Both conditions that each wall sets for the velocity across are met by adding a solution of the homogeneous
-equations (the influence matrix of Kleiser and Schumann, 1980).
+The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the velocity normal to
+the walls and the vorticity about that axis; they determine the velocity along the walls. The divergence of the velocity
+is then zero up to rounding. The normal velocity has two conditions at each wall. Solutions of the homogeneous equations
+are added to satisfy them (the influence matrix of Kleiser and Schumann, 1980).
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class WallModes(NamedTuple):
 
     - `lines`: the Chebyshev coefficients of each mode along the first axis.
     - `k`: the wavenumbers along the other axes, broadcastable against coefficients and pairs.
-    - `slope`: `dξ/dx`, by which a derivative with respect to ξ is multiplied.
+    - `slope`: `dξ/dx`, where ξ from -1 to 1 is the argument of the Chebyshev polynomials.
     """
 
     lines: Lines
@@ -30,52 +30,52 @@ class WallModes(NamedTuple):
 
     @property
     def squared(self) -> Array:
-        """The square of the wavenumbers along the walls."""
+        """The sum of the squared wavenumbers along the walls."""
         return _vector.squared(self.k)
 
     @property
     def is_mean(self) -> Array:
-        """Where the wavenumbers along the walls are zero."""
+        """Whether all wavenumbers of a mode along the walls are zero."""
         return self.squared == 0
 
     def across(self, u: Array) -> Array:
-        """The derivative across, of coefficients."""
+        """Return the coefficients of the derivative along the first axis."""
         lines = self.lines
         return lines.coefficients(_vector.times(self.slope, lines.derivative(lines.pairs(u))))
 
     def along(self, axis: int, u: Array) -> Array:
-        """The derivative along axis 1, 2, ... of the grid."""
+        """Return the coefficients of the derivative along axis 1 or 2 of the grid."""
         return _vector.times_unit(1j, self.k[axis - 1], u)
 
 
 def implicit(modes: WallModes, time: Number, integrated: Array | None = None, walls: Array | None = None) -> Array:
-    """The solution of `u - time * ∇²u = f`, from `double_integral(f)`, with the `wall_sums` `walls`: see `Lines.solve`.
+    """Return the solution u of `u - time * ∇²u = f`, for `integrated = double_integral(f)`.
 
-    `time` is a time step times a diffusivity.
+    `walls` are the `wall_sums` of u; see `Lines.solve`. `time` is a time step times a diffusivity.
     """
     time = jnp.asarray(time, modes.slope.dtype)
     return modes.lines.solve(1 + time * modes.squared, time * modes.slope**2, integrated, walls)
 
 
 def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
-    """The solution of `v - time * ∇²v = u` with given values at the walls, in coefficients."""
+    """Return the coefficients of the solution v of `v - time * ∇²v = u` with given values at the walls."""
     lines = modes.lines
     return lines.coefficients(implicit(modes, time, lines.double_integral(lines.pairs(u)), walls))
 
 
 def stokes(modes: WallModes, u: Array, time: Number) -> Array:
-    """The divergence-free v, zero at the walls, with `v - time * ∇²v + ∇p = u` for some p, in coefficients.
+    """Return the coefficients of the solution v of `v - time * ∇²v + ∇p = u`, `∇·v = 0` with `v = 0` at the walls.
 
-    Vectors have their components in the axis before the grid.
+    The components of u and v are along the axis before the grid axes.
     """
     lines, ndim, mean = modes.lines, modes.lines.ndim, modes.is_mean
     across, *along = map(lines.pairs, _vector.components(u, ndim))
-    # The Laplacian of the velocity across, of which two integrals are known without a derivative.
+    # The double integral of the Laplacian of the normal velocity needs no derivative along the first axis.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     laplacian = -_vector.times(modes.squared, lines.double_integral(across))
     laplacian = laplacian - _vector.times(modes.slope, lines.integral(divergence))
-    # Averaged over the walls, the velocity across and the vorticity vanish. In their place, that mode holds the mean
-    # velocities along the walls, which solve the same kind of equation.
+    # In the mode with zero wavenumbers, the normal velocity and the vorticity vanish. In their place, this mode holds
+    # the mean velocities along the walls, which solve the same kind of equation.
     unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
@@ -97,10 +97,10 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
 
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
-    """The velocity across, from its Laplacian. At both walls the velocity and its derivative across are zero.
+    """Return the normal velocity for its Laplacian. The velocity and its normal derivative are zero at both walls.
 
-    The Laplacian comes with zero at the walls. The velocity meets its four conditions once the right multiples of
-    `free`, which solves the implicit step's equation without a right-hand side, are added to the Laplacian.
+    `laplacian` is zero at the walls. `free` solves the equation of the implicit step without a right-hand side.
+    Multiples of `free` are added to the Laplacian, so that the velocity satisfies its four conditions.
     """
     lines = modes.lines
     v, added = (lines.solve(modes.squared, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free))

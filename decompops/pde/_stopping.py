@@ -1,4 +1,4 @@
-"""How the system asks a program to end, and how its processes agree on it."""
+"""Notes the signals by which a batch system asks a program to end."""
 
 import signal
 import threading
@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-# What a queue sends: when a job must end, and some time before that (Slurm's `--signal=USR1@300`).
+# A batch system sends SIGTERM when a job must end, and SIGUSR1 some time before (Slurm's `--signal=USR1@300`).
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Request:
-    """Whether this process was asked to end, and by which signal."""
+    """The number of the signal that asked this process to end, or zero."""
 
     number: int = 0
 
 
 @contextmanager
 def listening() -> Iterator[Request]:
-    """Note a signal of the queue, instead of ending at once.
+    """Note a signal of the batch system, instead of ending at once.
 
-    Does nothing outside of the main thread, where Python allows no handlers.
+    Outside the main thread, Python allows no signal handlers, so signals are not noted.
     """
     request = Request()
     if threading.current_thread() is not threading.main_thread():

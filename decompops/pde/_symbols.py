@@ -1,4 +1,4 @@
-"""Factors for each mode that several equations share."""
+"""Symbols of linear terms, and spectra of constants, which several equations share."""
 
 import math
 
@@ -11,27 +11,30 @@ from ..spectral._check import check_fft
 
 
 def fourth_power(k: Wavenumbers, isotropic: bool) -> Array:
-    """The symbol of ∇⁴; without `isotropic` that of the sum of the fourth derivatives along the axes."""
+    """Return the symbol of ∇⁴, or of `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` if not `isotropic`."""
     return _vector.squared(k) ** 2 if isotropic else _vector.total(component**4 for component in k)
 
 
 def third_power(k: Wavenumbers, coefficients: tuple[Array, ...], isotropic: bool) -> Array:
-    """`c·k k²`, or without `isotropic` the sum of `c_i k_i³`. The symbol of the third derivative is `-i` times that."""
+    """Return `c·k k²`, or the sum of `c_i k_i³` if not `isotropic`.
+
+    The symbol of `(c·∇) ∇²`, or of the sum of `c_i ∂³/∂x_i³`, is `-i` times the result.
+    """
     if isotropic:
         return _vector.total(c * component for c, component in zip(coefficients, k)) * _vector.squared(k)
     return _vector.total(c * component**3 for c, component in zip(coefficients, k))
 
 
 def size_of_constant(transform: AbstractTransform) -> float:
-    """The only coefficient of the spectrum of the field 1, which is at the mean."""
+    """Return the coefficient of the mean in the spectrum of the field 1. All other coefficients are zero."""
     shape = check_fft(transform)
     points = 1 / math.prod(transform.bases[axis].inverse_scale(shape[axis]) for axis in transform.transformed)
     return {"backward": points, "ortho": math.sqrt(points), "forward": 1.0}[transform.norm]
 
 
 def constant(transform: AbstractTransform, like: Array) -> Array:
-    """The spectrum of the field 1, real, in the precision of `like`."""
+    """Return the spectrum of the field 1 as a real array in the precision of `like`."""
     dtype = jnp.finfo(like.dtype).dtype
-    # The wavenumbers of padding are zero, and so is its multiplicity; that of the mean is one.
+    # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the multiplicity of the mean is one.
     mean = jnp.where(_vector.squared(transform.wavenumbers(dtype=dtype)) == 0, transform.multiplicity(dtype=dtype), 0)
     return size_of_constant(transform) * mean

@@ -1,4 +1,4 @@
-"""Linear transport."""
+"""Linear equations of transport: diffusion, advection, dispersion and hyperdiffusion."""
 
 from typing import Any, ClassVar
 
@@ -22,13 +22,13 @@ Diffusivity = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
 
 
 def _nested(value: Any) -> Any:
-    """A number, or tuples of what a list, tuple or array of numbers has."""
+    """Return a list, tuple or array of numbers as nested tuples, and a number as it is."""
     several = isinstance(value, tuple | list) or np.ndim(value) > 0
     return tuple(map(_nested, value)) if several else value
 
 
 def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
-    """Raise `TypeError` or `ValueError` unless it is a number, one for each axis, or a matrix."""
+    """Raise `TypeError` or `ValueError` unless `diffusivity` is a number, a number for each axis, or a matrix."""
     if not isinstance(diffusivity, tuple):
         check_number("diffusivity", diffusivity, least=0)
         return
@@ -45,7 +45,7 @@ def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
 
 
 def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array) -> Array:
-    """`k·κ·k`, the symbol of `-∇·κ∇`."""
+    """Return `k·κ·k`, the symbol of `-∇·κ∇`."""
     k = equation.wavenumbers(u)
     if not isinstance(diffusivity, tuple):
         return _vector.cast(diffusivity, u) * _vector.squared(k)
@@ -60,14 +60,17 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
 
 
 class Diffusion(AbstractLinearEquation):
-    """`∂u/∂t = κ ∇²u`, or `∇·(κ ∇u)` with a matrix κ, for a scalar or for each component.
+    """The diffusion equation `∂u/∂t = κ ∇²u`, or `∂u/∂t = ∇·(κ ∇u)` for a matrix κ, for a scalar or each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ, a number of at least zero, one for each axis, or a matrix, whose symmetric part must have no
-        negative eigenvalue. That is not checked. May be traced, to differentiate by.
+    - `diffusivity`: κ, a number of at least zero; or such a number for each axis; or a matrix as nested tuples. The
+        symmetric part of a matrix must have no negative eigenvalue, which is not checked. May be traced, to
+        differentiate with respect to it.
     - `box`: the periodic box.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
     """
 
     fft: AbstractTransform
@@ -86,25 +89,27 @@ def _for_each_axis(name: str, value: Any) -> tuple[Number, ...]:
     try:
         parts = tuple(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` must be numbers, one for each axis of the grid; got {value!r}.") from error
+        raise ValueError(f"`{name}` must be a tuple of one number for each axis; got {value!r}.") from error
     return tuple(check_number(name, part) for part in parts)
 
 
 def _check_for_each_axis(name: str, value: tuple[Number, ...], fft: Any) -> None:
     names = axis_names(len(check_fft(fft)))
     if len(value) != len(names):
-        raise ValueError(f"`{name}` must be one number along each of {', '.join(names)}; got {value!r}.")
+        raise ValueError(f"`{name}` must be a tuple of one number for each of {', '.join(names)}; got {value!r}.")
 
 
 class Advection(AbstractLinearEquation):
-    """`∂u/∂t = -c·∇u + κ ∇²u` with a constant velocity c, for a scalar or for each component.
+    """The advection–diffusion equation `∂u/∂t = -c·∇u + κ ∇²u` with a constant velocity c, for each component of u.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `velocity`: c, one number along each axis of the grid: `(cx, cy, cz)`.
-    - `diffusivity`: κ, as of `Diffusion`.
+    - `velocity`: c, one number for each axis of the grid: `(cx, cy, cz)`.
+    - `diffusivity`: κ, as for `Diffusion`.
     - `box`: the periodic box.
+
+    **Raises:** as `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
     """
 
     fft: AbstractTransform
@@ -124,14 +129,16 @@ class Advection(AbstractLinearEquation):
 
 
 class Dispersion(AbstractLinearEquation):
-    """`∂u/∂t = (ξ·∇) ∇²u`, for a scalar or for each component: waves whose speed depends on their length.
+    """The equation `∂u/∂t = (ξ·∇) ∇²u` of dispersive waves, for a scalar or each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `dispersivity`: ξ, one number along each axis of the grid. May be traced, to differentiate by.
+    - `dispersivity`: ξ, one number for each axis of the grid. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
-    - `isotropic`: `False` puts the sum of `ξ_i ∂³u/∂x_i³` for `(ξ·∇) ∇²u`.
+    - `isotropic`: `False` replaces `(ξ·∇) ∇²u` by the sum of `ξ_i ∂³u/∂x_i³`.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
     """
 
     fft: AbstractTransform
@@ -150,14 +157,16 @@ class Dispersion(AbstractLinearEquation):
 
 
 class HyperDiffusion(AbstractLinearEquation):
-    """`∂u/∂t = -μ ∇⁴u`, for a scalar or for each component.
+    """The hyperdiffusion equation `∂u/∂t = -μ ∇⁴u`, for a scalar or each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `hyper_diffusivity`: μ, a number of at least zero. May be traced, to differentiate by.
+    - `hyper_diffusivity`: μ, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
-    - `isotropic`: `False` puts `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...` for ∇⁴.
+    - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
     """
 
     fft: AbstractTransform

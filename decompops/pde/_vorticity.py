@@ -1,4 +1,4 @@
-"""The incompressible Navier–Stokes equations in two dimensions, for the vorticity."""
+"""The incompressible Navier–Stokes equations for the vorticity in two dimensions."""
 
 from typing import Any, ClassVar
 
@@ -20,22 +20,23 @@ from ._forcing import Forcing, add_forcing, check_forcing
 class VorticityNavierStokes(AbstractEquation):
     """The Navier–Stokes equations in two dimensions for the vorticity `ω = ∂v/∂x - ∂u/∂y`, a scalar.
 
-    `∂ω/∂t = -(u·∇)ω + ν ∇²ω - γ ω + F`, with the velocity `u = (∂ψ/∂y, -∂ψ/∂x)` of the stream function `-∇²ψ = ω`. The
-    mean velocity is zero. The advection is the curl of `∇·(u u)`, a function of `uv` and `v² - u²` (Basdevant, J.
-    Comput. Phys. 50, 1983): four transforms in two batched calls. `decompops.spectral.Curl` makes the vorticity of a
-    velocity, and `decompops.spectral.InverseCurl` the velocity of a vorticity.
+    The equation is `∂ω/∂t = -(u·∇)ω + ν ∇²ω - γ ω + F`. The velocity is `u = (∂ψ/∂y, -∂ψ/∂x)` with the stream function
+    `-∇²ψ = ω`. The mean velocity is zero. The advection is the curl of `∇·(u u)`, which depends only on `uv` and
+    `v² - u²` (Basdevant, J. Comput. Phys. 50, 1983), so a right-hand side has four transforms in two batched calls.
+    `decompops.spectral.Curl` computes the vorticity of a velocity, and `decompops.spectral.InverseCurl` the velocity of
+    a vorticity.
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape` of two axes. The state keeps its modes below a third of
-        the grid; see `decompops.spectral.dealiased`.
-    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate by.
+    - `fft`: the transform, built with `real=True` and a `shape` of two axes.
+    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
-    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force, or a tuple of such
-        functions, whose results are added. `KolmogorovForcing(fft, of="vorticity")` is one.
+    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force. Or a tuple of such
+        functions, whose results are added. An example is `KolmogorovForcing(fft, of="vorticity")`.
+    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
 
-    **Raises:** as `NavierStokes`; `ValueError` for a grid of another number of axes.
+    **Raises:** as `NavierStokes`; `ValueError` for a grid that does not have two axes.
     """
 
     fft: AbstractTransform

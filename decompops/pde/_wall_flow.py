@@ -1,4 +1,4 @@
-"""What flows between two no-slip walls have in common."""
+"""The common base of flows between two no-slip walls."""
 
 import math
 from dataclasses import replace
@@ -27,11 +27,10 @@ from ._stokes import WallModes
 
 
 class AbstractWallFlow(AbstractSplitEquation):
-    """A flow between two no-slip walls across the first axis of the grid, periodic along the other axes.
+    """A flow between two no-slip walls normal to the first axis of the grid. It is periodic along the other axes.
 
-    A state holds, in the axis before the grid, the spectra of the velocity's components, and then those of `scalars`
-    other fields. Its Chebyshev coefficients along the first axis are whole on each device, so that only transforms
-    communicate.
+    The components of a state, along the axis before the grid axes, are the spectra of the velocity components and of
+    `scalars` other fields. The first axis of a spectrum is whole on each device, so only transforms communicate.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -49,29 +48,32 @@ class AbstractWallFlow(AbstractSplitEquation):
         check_box(self.box, len(shape))
         check_dealiasing("dealiasing", self.dealiasing)
         if len(shape) not in (2, 3):
-            raise ValueError(f"`fft` must transform a grid of two or three axes; got {len(shape)}.")
+            raise ValueError(f"`fft` must transform a grid of two or three axes; got {len(shape)} axes.")
         first, *others = zip(self.fft.bases, axis_names(len(shape)))
         for basis, name in others:
             if isinstance(basis, Chebyshev):
                 raise ValueError(
-                    f"`fft` must have its walls across {first[1]}, the only axis that is whole on each device in "
-                    f"spectra; got {basis} along {name}. Put the walls across the first axis of the grid."
+                    f"`fft` must have its walls normal to {first[1]}, the only axis that is whole on each device in "
+                    f"spectra; got {basis} along {name}. Make {name} the first axis of the grid."
                 )
             if not isinstance(basis, Fourier):
                 raise ValueError(f"`fft` must be periodic along {name}; got {basis}. Use `Fourier()` there.")
         if not isinstance(first[0], Chebyshev):
             raise ValueError(f"`fft` must have the basis `Chebyshev()` along {first[1]}; got {first[0]}.")
         if self.transform.out_layout.blocks.shape[0] < 5:
-            raise ValueError(f"`fft` must keep at least 5 modes along {first[1]}; got {self.transform.modes or shape}.")
+            raise ValueError(
+                f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
+                "larger `shape`."
+            )
 
     @property
     def ndim(self) -> int:
-        """The number of axes of the grid, and of components of the velocity."""
+        """The number of axes of the grid, which is the number of velocity components."""
         return self.fft.decomposition.ndim
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform between fields and states: `fft` with the modes of `dealiasing`, in natural order."""
+        """The transform between fields and states: `fft` with the modes that `dealiasing` keeps, in natural order."""
         return _state_transform(self.fft, self.dealiasing)
 
     @property
@@ -86,29 +88,29 @@ class AbstractWallFlow(AbstractSplitEquation):
 
     @property
     def products(self) -> AbstractTransform:
-        """The transform between states and the grid on which products are taken."""
+        """The transform between states and fields on the grid of products."""
         return of_products(self.transform, self.dealiasing)
 
     def to_grid(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*field"]:
-        """The fields of the spectra `u`, on the grid on which products are taken."""
+        """Return the fields of the spectra `u` on the grid of products."""
         return self.products.inverse(self._masked(u))
 
     def from_grid(self, product: Shaped[Array, "*field"]) -> Inexact[Array, "*spectrum"]:
-        """The modes that a state has, of products on that grid."""
+        """Return the spectra of fields on the grid of products, with the modes of a state."""
         return self._masked(self.products(product))
 
     def _masked(self, u: Array) -> Array:
         return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
 
     def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
-        """The modes of spectra like `u`."""
+        """Return the modes of spectra like `u`."""
         dtype = jnp.finfo(u.dtype).dtype
         _, *along = self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=False)
         lengths: Any = check_box(self.box, self.ndim).lengths
         return WallModes(Lines(u.shape[-self.ndim], self.ndim), tuple(along), -2 / jnp.asarray(lengths[0], dtype))
 
     def vorticity(self, modes: WallModes, velocity: _vector.Parts) -> _vector.Parts:
-        """The spectra of the vorticity's components: three, or in two dimensions one."""
+        """Return the spectra of the vorticity components: three components in 3D, one component in 2D."""
         if self.ndim == 2:
             across, along = velocity
             return (modes.across(along) - modes.along(1, across),)
@@ -117,15 +119,14 @@ class AbstractWallFlow(AbstractSplitEquation):
         return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
 
     def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*scalar"]:
-        """The spectrum of the velocity's divergence, which is zero to rounding in states that are computed."""
+        """Return the spectrum of the divergence of the velocity. It is zero up to rounding in computed states."""
         modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
 
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
-        """The derivative across, `∂/∂x`, of each component of a state, averaged over each of the two walls.
+        """Return the mean over each wall of the normal derivative `∂/∂x` of each component of a state.
 
-        **Returns:** real numbers of shape `(*batch, components, 2)`: the last axis is for the wall at x = 0, and then
-            for the other one.
+        **Returns:** a real array of shape `(*batch, components, 2)`. Index 0 of the last axis is the wall at x = 0.
         """
         modes, one = self.modes(u), self.one(u)
         lines = modes.lines
@@ -136,19 +137,19 @@ class AbstractWallFlow(AbstractSplitEquation):
         return jnp.stack([jnp.sum(jnp.real(part * inverse), axis=grid) for part in (odd + even, odd - even)], axis=-1)
 
     def gradient_squares(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*squares"]:
-        """The mean over the volume of `|∇c|²`, for each component c of a state: real, of shape `(*batch, components)`.
+        """Return the volume mean of `|∇c|²` for each component c of a state: real, of shape `(*batch, components)`.
 
-        The sum over the velocity, times the viscosity, is the dissipation of kinetic energy. The squares are summed
-        over the points of the grid of products: the result is as accurate as the state is resolved.
+        The sum over the velocity components, times the viscosity, is the dissipation rate of kinetic energy. The mean
+        is computed on the grid of products by quadrature, so its accuracy depends on the resolution.
         """
         modes = self.modes(u)
         slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
         return _vector.total(self.products.mean(self.to_grid(slope) ** 2) for slope in slopes)
 
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
-        """The mean of fields over each plane parallel to the walls, as a function of x: `(*batch, nx)`.
+        """Return the mean of fields over each plane parallel to the walls, of shape `(*batch, nx)`.
 
-        The profile of a field that is padded along x is padded, too.
+        If the field is padded along x, the result is padded as well.
         """
         shape = check_fft(self.fft)[1:]
         for axis, n in enumerate(shape, 1 - self.ndim):
@@ -157,14 +158,14 @@ class AbstractWallFlow(AbstractSplitEquation):
         return jnp.sum(fields, axis=tuple(range(1 - self.ndim, 0))) / math.prod(shape)
 
     def driving(self, u: Inexact[Array, "*spectrum"], force: Number) -> Inexact[Array, "*#spectrum"]:
-        """The spectrum, for states like `u`, of a constant force along the second axis of the grid."""
+        """Return the spectrum of a constant force along the second axis of the grid, for states like `u`."""
         shape = u.shape[-self.ndim - 1 :]
         first = np.zeros((shape[0], shape[1], *[1] * (self.ndim - 1)))
         first[1, 0] = 1
         return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u))
 
     def one(self, like: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        """The coefficient of T_0, for each mode along the walls, of a field that is one everywhere."""
+        """Return the coefficient of T_0 of the field 1, for each mode along the walls."""
         transform = self.transform
         inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(transform.bases, check_fft(transform)))
         value = 0.5 if transform.norm == "forward" else 0.5 / inverse

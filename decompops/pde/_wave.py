@@ -15,18 +15,20 @@ from ._equation import AbstractEquation, Time
 
 
 class Wave(AbstractEquation):
-    """The wave equation `∂²h/∂t² = c² ∇²h`, as `∂h/∂t = v` and `∂v/∂t = c² ∇²h`.
+    """The wave equation `∂²h/∂t² = c² ∇²h`, written as `∂h/∂t = v` and `∂v/∂t = c² ∇²h`.
 
-    The state has two components, the height h and its rate v: `equation.transform(jnp.stack([h, v]))`. Inside,
-    integrators see the waves `v ± i c |k| h` of each mode, which L multiplies by `±i c |k|`, so that `ETDRK` is exact
-    for steps of any length. At the mean, where both waves are v, the coordinates are `v ± i h`, and the mean rate is a
-    source of the mean height.
+    The state has two components, the height h and its rate v: `equation.transform(jnp.stack([h, v]))`. In each mode, L
+    multiplies the waves `v ± i c |k| h` by `±i c |k|`. Integrators use these waves as coordinates, so `ETDRK` is exact
+    for steps of any length. In the mean mode, both waves equal v, so the coordinates are `v ± i h` instead, and the
+    mean rate is a source of the mean height.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `speed`: c, a number of at least zero. May be traced, to differentiate by.
+    - `speed`: c, a number of at least zero. May be traced, to differentiate with respect to it.
     - `box`: the periodic box.
+
+    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
     """
 
     fft: AbstractTransform

@@ -1,6 +1,6 @@
 """Figures of sharded fields, drawn with matplotlib: slices, projections, spectra and curves.
 
-Devices reduce a field to what is drawn, and only that is gathered.
+The devices first reduce a field to the plane or the numbers that are drawn. Only these are gathered.
 """
 
 from ._curves import curves as curves

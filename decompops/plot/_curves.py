@@ -1,4 +1,4 @@
-"""`curves`: quantities over time."""
+"""`curves` draws quantities over time."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -11,9 +11,9 @@ from ._panels import Axes, axes_for
 
 
 Values = Shaped[Array | np.ndarray, "points"]
-Known = Shaped[Array | np.ndarray, "_"]  # on points of their own
+Known = Shaped[Array | np.ndarray, "_"]  # A reference has its own number of points.
 Logarithmic = Literal["", "x", "y", "xy"]
-DASHES = ("--", ":", "-.")  # of references, one after the other
+DASHES = ("--", ":", "-.")  # The line styles of the references, in turn.
 
 
 def curves(
@@ -28,7 +28,7 @@ def curves(
     title: str | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw quantities over time, or over anything else, with dashed references beside them.
+    """Draw quantities over time, or over another variable, and dashed references to compare with.
 
     !!! example
 
@@ -40,21 +40,21 @@ def curves(
     **Arguments:**
 
     - `x`: the times, or other real numbers, of shape `(points,)`.
-    - `values`: the values of each curve, of shape `(points,)`, by its name in the legend. Or the values of a single
-        curve without a name.
-    - `references`: curves to compare with, by their names: pairs of their own times and values. They are black and
-        dashed.
-    - `xlabel`: what `x` is, with its unit.
-    - `log`: which axes are logarithmic.
+    - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`. Or the
+        values of a single curve without a name.
+    - `references`: a dictionary from the name of each reference to a pair of times and values, which may have another
+        number of points. References are black and dashed.
+    - `xlabel`: the label of the horizontal axis: the name of `x` and its unit.
+    - `log`: the logarithmic axes: "", "x", "y" or "xy".
     - `style`: matplotlib's format of the curves, such as "o-".
-    - `ax`: matplotlib's `Axes`; by default those of a new figure.
+    - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
-    - `label`: what is drawn, with its unit: the label of the vertical axis.
+    - `label`: the label of the vertical axis: the drawn quantity and its unit.
 
     **Returns:** the `Axes`.
 
-    **Raises:** `ImportError` without matplotlib; `TypeError` for complex values; `ValueError` for a curve that has
-    another number of values than times.
+    **Raises:** `ImportError` without matplotlib; `TypeError` for complex values; `ValueError` for a curve with more or
+    fewer values than times.
     """
     if log not in get_args(Logarithmic):
         raise ValueError(f'`log` must be "", "x", "y" or "xy"; got {log!r}.')
@@ -73,14 +73,16 @@ def curves(
 
 
 def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log: Logarithmic) -> None:
-    """Put scales, labels, a title, faint lines and a legend to curves."""
+    """Set the scales, the labels, the title, the grid lines and the legend of curves."""
     axes.set(xlabel=xlabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     if "x" in log:
-        # Plain numbers: matplotlib's own labels, such as "3 × 10⁰", overlap where few decades are shown.
+        # The ticks are labelled by plain numbers: matplotlib's labels, such as "3 × 10⁰", overlap on few decades.
         low, high = axes.get_xlim()
         digits = "25" if high < 100 * low else ""
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.tick_params("x", which="minor", pad=5)  # on one line with those of the longer ticks
+        axes.tick_params(
+            "x", which="minor", pad=5
+        )  # Puts these labels on one line with the labels of the longer ticks.
         axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in digits else "")
     if label is not None:
         axes.set_ylabel(label)
@@ -92,10 +94,10 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
 
 
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both as NumPy arrays, after a check that they are equally many real numbers."""
+    """Return `x` and `y` as NumPy arrays. Raises an error unless both are equally many real numbers."""
     x, y = np.asarray(x), np.asarray(y)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"`{argument}` must have as many values as times, {x.shape}; got {y.shape}.")
+        raise ValueError(f"`{argument}` must have one value for each time, shape {x.shape}; got {y.shape}.")
     return x, y

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from .._check import check_axis, check_flag
+from .._grid import Grid
 from .._layout import Field
-from ._grid import Grid, Reduction
 from ._panels import Axes, axes_for, titles_for
+from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
-SIGNED = 0.1  # Fields whose values of one sign are smaller than this part of the others are drawn as those of one sign.
+# The limits are symmetric about zero if the largest values of both signs differ by less than the inverse of this ratio.
+SIGNED = 0.1
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Style:
-    """How planes are drawn: the options that `slice` and `projection` share."""
+    """The options for drawing planes, which `slice` and `projection` share."""
 
     vertical: str | int | None
     limits: Limits
@@ -47,12 +49,12 @@ class Style:
 def draw_cuts(
     grid: Grid, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
 ) -> list[Axes]:
-    """Draw each cut across axis `normal` of each component: all with the same colours, and one colour bar.
+    """Draw each cut normal to axis `normal` of each component, with common colour limits and one colour bar.
 
-    Without `normal` the grid has two axes, and the field is the only plane there is.
+    If `normal` is `None`, the grid has two axes, and the field is the only plane.
     """
     horizontal, vertical = _plane_axes(grid, normal, style.vertical)
-    components = 1 if np.ndim(field) == len(grid.lengths) else np.shape(field)[0]
+    components = 1 if np.ndim(field) == grid.ndim else np.shape(field)[0]
     count = components * len(cuts)
     titles = titles_for([cut.title for cut in cuts] * components if style.title is None else style.title, count)
     across, up = grid.edges(horizontal), grid.edges(vertical)
@@ -62,20 +64,20 @@ def draw_cuts(
     if normal is None:
         planes = grid.layout.gather(field)
     else:
-        planes = np.stack([grid.plane(field, normal, cut.weights, reduce) for cut in cuts], -3)
+        planes = np.stack([reduced_plane(grid, field, normal, cut.weights, reduce) for cut in cuts], -3)
     planes = planes.reshape(count, *planes.shape[-2:]).astype(float)
     if horizontal < vertical:
-        planes = planes.transpose(0, 2, 1)  # Rows of an image are vertical.
+        planes = planes.transpose(0, 2, 1)  # The first axis of an image is the vertical one.
 
     low, high, signed = _limits(planes, style)
     colours = {"cmap": style.cmap or ("RdBu_r" if signed else "viridis"), "norm": "log" if style.log else "linear"}
     images = []
     for panel, plane, title in zip(axes, planes, titles):
-        # On a logarithmic scale, zeros have the colour of the lower limit.
+        # On a logarithmic scale, values below the lower limit, zeros included, have the colour of that limit.
         images.append(_draw(panel, plane.clip(low) if style.log else plane, across, up, colours))
         images[-1].set_clim(low, high)
         panel.set(title=title, xlabel=grid.names[horizontal], ylabel=grid.names[vertical], aspect="equal")
-    slack = 1e-3 * (high - low)  # Rounding errors lie beyond no limit.
+    slack = 1e-3 * (high - low)  # A value that exceeds a limit by a rounding error does not count as beyond the limit.
     beyond = bool((planes < low - slack).any()), bool((planes > high + slack).any())
     extend = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[beyond]
     axes[0].figure.colorbar(images[0], ax=axes, label=style.label or "", extend=extend)
@@ -83,23 +85,28 @@ def draw_cuts(
 
 
 def _draw(panel: Axes, plane: np.ndarray, across: np.ndarray, up: np.ndarray, colours: dict[str, str]) -> Any:
-    """Draw a plane whose cells have these bounds: equal ones as an image, others as rectangles of their own."""
+    """Draw a plane: as an image if all its cells are equal, otherwise cell by cell.
+
+    `across` and `up` are the bounds of the cells along the horizontal and the vertical axis.
+    """
     if _are_equal(across) and _are_equal(up):
         return panel.imshow(plane, origin="lower", extent=(*across[[0, -1]], *up[[0, -1]]), **colours)
     return panel.pcolormesh(across, up, plane, rasterized=True, **colours)
 
 
 def _plane_axes(grid: Grid, normal: int | None, vertical: Any) -> tuple[int, int]:
-    """The horizontal and the vertical axis of a plane across axis `normal`."""
-    first, last = (axis for axis in range(len(grid.lengths)) if axis != normal)
-    axis = last if vertical is None else check_axis("vertical", vertical, len(grid.lengths))
+    """Return the horizontal and the vertical axis of a plane normal to axis `normal`."""
+    first, last = (axis for axis in range(grid.ndim) if axis != normal)
+    axis = last if vertical is None else check_axis("vertical", vertical, grid.ndim)
     if axis == normal:
-        raise ValueError(f"`vertical` must be an axis of the plane that is drawn; got {vertical!r}.")
+        raise ValueError(
+            f"`vertical` must be an axis of the drawn plane; got {vertical!r}, the axis normal to the plane."
+        )
     return (last, first) if axis == first else (first, last)
 
 
 def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
-    """The values of the first and the last colour, and whether zero lies in the middle."""
+    """Return the values of the first and the last colour, and whether zero lies in the middle."""
     shown = planes[np.isfinite(planes) & (planes > 0 if style.log else True)]
     if not shown.size:
         raise ValueError(f"`field` must have a {'positive' if style.log else 'finite'} value to draw; got none.")
@@ -111,5 +118,5 @@ def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
 
 
 def _are_equal(edges: np.ndarray) -> bool:
-    """Whether all cells have the same width."""
+    """Return whether all cells have the same width."""
     return bool(np.ptp(np.diff(edges)) < 1e-6 * np.ptp(edges) / len(edges))

@@ -1,4 +1,4 @@
-"""The axes that figures are drawn on. Only this file makes a figure, and imports matplotlib to do so."""
+"""Makes figures and their axes. Only this file imports matplotlib."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -8,16 +8,16 @@ import numpy as np
 from .._check import check_count
 
 
-Axes: TypeAlias = Any  # matplotlib.axes.Axes: matplotlib is optional, and imported when something is drawn
+Axes: TypeAlias = Any  # `matplotlib.axes.Axes`. Matplotlib is optional, so it is imported when a figure is made.
 
 
 def panels(
     rows: int = 1, columns: int = 1, *, size: tuple[float | int, float | int] = (4.2, 3.4), title: str | None = None
 ) -> np.ndarray:
-    """Make a new figure with panels to draw on, side by side.
+    """Make a new figure with rows and columns of panels.
 
-    `matplotlib.pyplot` does not know the figure: no window opens, and nothing has to be closed. Save the figure by
-    `axes.figure.savefig("figure.pdf")`.
+    The figure is not registered with `matplotlib.pyplot`: no window opens, and no figure has to be closed. Save the
+    figure with `axes.figure.savefig("figure.pdf")`.
 
     !!! example
 
@@ -30,21 +30,20 @@ def panels(
 
     **Arguments:**
 
-    - `rows`, `columns`: how many panels there are, one below and one beside the other.
-    - `size`: the width and the height of one panel, in inches.
+    - `rows`, `columns`: the number of rows and of columns.
+    - `size`: the width and the height of one panel in inches.
     - `title`: a title above all panels.
 
-    **Returns:** an array of matplotlib's `Axes`: of shape `(rows, columns)`, or `(columns,)` for one row.
+    **Returns:** an array of matplotlib's `Axes` of shape `(rows, columns)`, or `(columns,)` for one row.
 
-    **Raises:** `ImportError` without matplotlib; `ValueError` for numbers that are not positive.
+    **Raises:** `ImportError` without matplotlib; `ValueError` if `rows`, `columns` or `size` is not positive.
     """
     check_count("rows", rows)
     check_count("columns", columns)
     if len(size) != 2 or not min(size) > 0:
         raise ValueError(f"`size` must be two positive numbers, width and height in inches; got {size!r}.")
     make, _ = _classes()
-    # Compressed is the constrained layout that also brings images of a fixed aspect ratio and their colour bars
-    # together.
+    # The layout "compressed" also removes the gaps between images of a fixed aspect ratio and their colour bars.
     figure = make(figsize=(size[0] * columns, size[1] * rows), layout="compressed")
     if title is not None:
         figure.suptitle(title)
@@ -53,7 +52,10 @@ def panels(
 
 
 def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> list[Axes]:
-    """`ax` as a list of `count` axes; a row of new ones for `None`. Raises `TypeError` or `ValueError` for others."""
+    """Return `ax` as a list of `count` `Axes`, or the panels of a new figure if `ax` is `None`.
+
+    Raises `TypeError` if `ax` is no `Axes`, `ValueError` for another number of `Axes`.
+    """
     if ax is None:
         return list(panels(1, count, size=size))
     _, kind = _classes()
@@ -62,20 +64,20 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
         if not isinstance(axes, kind):
             raise TypeError(f"`ax` must be matplotlib's `Axes`, or None for a new figure; got {axes!r}.")
     if len(given) != count:
-        raise ValueError(f"`ax` must be {count} axes, one for each panel; got {len(given)}.")
+        raise ValueError(f"`ax` must be {count} `Axes`, one for each panel; got {len(given)}.")
     return given
 
 
 def titles_for(title: Any, count: int) -> list[str]:
-    """`title` as a list of `count` titles. Raises `ValueError` for another number of titles."""
+    """Return `title` as a list of `count` titles. Raises `ValueError` for another number of titles."""
     titles = [title] if isinstance(title, str) else list(title)
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
-        raise ValueError(f"`title` must be {count} texts, one for each panel; got {title!r}.")
+        raise ValueError(f"`title` must be {count} strings, one for each panel; got {title!r}.")
     return titles
 
 
 def _classes() -> tuple[Any, Any]:
-    """matplotlib's `Figure` and `Axes`. Raises `ImportError` where matplotlib is not installed."""
+    """Return matplotlib's `Figure` and `Axes`. Raises `ImportError` if matplotlib is not installed."""
     try:
         from matplotlib.axes import Axes
         from matplotlib.figure import Figure

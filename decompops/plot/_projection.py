@@ -1,4 +1,4 @@
-"""`projection`: a field seen along an axis."""
+"""`projection` draws a field as seen along an axis."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -7,9 +7,10 @@ import numpy as np
 
 from .._box import Box
 from .._check import check_axis
+from .._grid import GridLike
 from .._layout import Field
-from ._grid import GridLike, Reduction, grid_of
 from ._image import Cut, Limits, Style, draw_cuts
+from ._planes import Reduction, drawable_grid
 
 
 def projection(
@@ -28,10 +29,10 @@ def projection(
     title: str | Sequence[str] | None = None,
     label: str | None = None,
 ) -> Any:
-    """Draw a field on a grid of three axes, seen along one of them: the maximum, mean or sum along each line of sight.
+    """Draw the maximum, minimum, mean or sum of a field along one of the three axes of its grid.
 
-    The devices reduce the field first, and only the plane that results is gathered. Of several processes, each one
-    makes the call and gets the whole figure.
+    The devices reduce the field, and only the resulting plane is gathered. Every process must make the call, and every
+    process gets the whole figure.
 
     !!! example
 
@@ -43,18 +44,21 @@ def projection(
     **Arguments:**
 
     - `grid`, `field`, `box`: as for `slice`.
-    - `axis`: the axis to look along, by its name or number.
-    - `reduce`: "max" or "min"; "mean", with the quadrature weights of the basis of the axis; or "sum" over the points.
-    - `between`: two coordinates along `axis`; only points between them, or there, count. By default all.
+    - `axis`: the name or the number of the axis along which the field is reduced.
+    - `reduce`: "max", "min", "mean" or "sum". The mean has the quadrature weights of the basis of the axis; the sum is
+        over the points.
+    - `between`: two coordinates along `axis`. Only the points between them are used, and the points at the two
+        coordinates. The default is all points.
     - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: as for `slice`.
 
-    **Returns:** the `Axes`; a list of them if `field` has components.
+    **Returns:** the `Axes`; a list of `Axes` if `field` has components.
 
-    **Raises:** as `slice`; `ValueError` for a grid of another number of axes, and where no point is `between`.
+    **Raises:** as `slice`; `ValueError` for a grid that does not have three axes, and if no point lies `between` the
+    two coordinates.
     """
-    known = grid_of(grid, field, box)
+    known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)
-    if len(known.lengths) != 3:
+    if known.ndim != 3:
         raise ValueError(f"`grid` must have three axes for a projection; got {known.layout.true_shape}.")
     if reduce not in get_args(Literal["max", "min", "mean", "sum"]):
         raise ValueError(f'`reduce` must be "max", "min", "mean" or "sum"; got {reduce!r}.')

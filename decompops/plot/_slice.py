@@ -1,4 +1,4 @@
-"""`slice`: planes of a field."""
+"""`slice` draws planes of a field."""
 
 import operator
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import numpy as np
 
 from .._box import Box
 from .._check import check_axis
+from .._grid import Grid, GridLike
 from .._layout import Field
-from ._grid import Grid, GridLike, grid_of
 from ._image import Cut, Limits, Style, draw_cuts
+from ._planes import drawable_grid
 
 
 def slice(
@@ -29,10 +30,10 @@ def slice(
     title: str | Sequence[str] | None = None,
     label: str | None = None,
 ) -> Any:
-    """Draw a plane of a field, or several planes or components in a row.
+    """Draw a plane of a field, or several planes or components side by side.
 
-    Only the plane is gathered. A grid of two axes is drawn as it is. Of several processes, each one makes the call and
-    gets the whole figure.
+    Only the drawn planes are gathered. A field on a grid of two axes is drawn as a whole. Every process must make the
+    call, and every process gets the whole figure.
 
     !!! example
 
@@ -44,54 +45,57 @@ def slice(
 
     **Arguments:**
 
-    - `grid`: the transform of the field, whose bases say where the points are. Or the field's `Decomposition` or
-        `Layout`, of equally spaced points.
-    - `field`: a real field, padded or not, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`; on a grid of two axes
-        `(nx, ny)` or `(components, nx, ny)`.
-    - `axis`: the axis across the plane, by its name or number; by default the last one. Not for a grid of two axes.
-    - `index`: the number of the plane along `axis`, or several numbers. By default the plane in the middle.
-    - `at`: instead of `index`, the coordinate of the plane, or several coordinates. The nearest points are drawn.
+    - `grid`: the transform of the field, whose bases give the coordinates of the points. Or the `Decomposition` or the
+        `Layout` of the field, with equally spaced points.
+    - `field`: a real field, with or without padding, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`. On a grid
+        of two axes, the shape is `(nx, ny)` or `(components, nx, ny)`.
+    - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave it out on a
+        grid of two axes.
+    - `index`: the index of the plane along `axis`, or several indices. The default is the plane in the middle.
+    - `at`: the coordinate of the plane, or several coordinates, instead of `index`. The planes of the nearest points
+        are drawn.
     - `box`: the box that the grid fills.
-    - `vertical`: the axis that points up; by default the last one of the plane.
-    - `limits`: the values of the first and the last colour. By default the least and the greatest value drawn. But if
-        they have different signs, and neither is ten times the other, zero is put in the middle.
-    - `cmap`: the colour map; by default "RdBu_r" where zero is in the middle, else "viridis".
-    - `log`: whether the scale of the colours is logarithmic.
-    - `ax`: matplotlib's `Axes`, or a sequence of them for several panels. By default those of a new figure.
-    - `title`: the title, or a sequence of them for several panels. By default the coordinate of the plane.
-    - `label`: what is drawn, with its unit: the label of the colour bar.
+    - `vertical`: the axis that points up. The default is the last axis of the plane.
+    - `limits`: the values of the first and the last colour. The default is the smallest and the largest value drawn. If
+        these have opposite signs, and their sizes differ by a factor below ten, the limits are symmetric about zero.
+    - `cmap`: the colour map. The default is "RdBu_r" for symmetric limits, otherwise "viridis".
+    - `log`: whether the colour scale is logarithmic.
+    - `ax`: matplotlib's `Axes` to draw on, or a sequence of `Axes` for several panels. The default is a new figure.
+    - `title`: the title, or a sequence of titles for several panels. The default is the coordinate of the plane.
+    - `label`: the label of the colour bar: the drawn quantity and its unit.
 
-    **Returns:** the `Axes`; a list of them if `field` has components or several planes are asked for.
+    **Returns:** the `Axes`; a list of `Axes` if `field` has components, or if `index` or `at` is a sequence.
 
-    **Raises:** `ImportError` without matplotlib; `TypeError` for a field that is complex or traced; `ValueError` for a
-    field of another shape, a plane outside of the grid, and other arguments that do not fit.
+    **Raises:** `ImportError` without matplotlib; `TypeError` for a complex or traced field; `ValueError` for a field of
+    another shape, for a plane outside the grid, and for other invalid arguments.
     """
-    known = grid_of(grid, field, box)
+    known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)
-    if len(known.lengths) not in (2, 3):
+    if known.ndim not in (2, 3):
         raise ValueError(f"`grid` must have two or three axes for a slice; got {known.layout.true_shape}.")
-    if len(known.lengths) == 2:
+    if known.ndim == 2:
         if not axis is index is at is None:
             raise ValueError(
-                f"`axis`, `index` and `at` must be left out on a grid of two axes; got {axis!r}, {index!r}, {at!r}."
+                f"`axis`, `index` and `at` must be None on a grid of two axes; got {axis!r}, {index!r} and {at!r}. The "
+                "whole field is drawn."
             )
         normal, cuts = None, [Cut("", np.ones(1))]
     else:
-        normal = check_axis("axis", -1 if axis is None else axis, len(known.lengths))
+        normal = check_axis("axis", -1 if axis is None else axis, known.ndim)
         points, numbers = known.points(normal), _numbers(known, normal, index, at)
         name, every = known.names[normal], np.arange(len(points))
         cuts = [Cut(f"{name} = {points[number]:.3g}", every == number) for number in numbers]
     axes = draw_cuts(known, field, normal, cuts, "sum", style)
     several = any(isinstance(place, Sequence | np.ndarray) for place in (index, at))
-    return axes if several or np.ndim(field) > len(known.lengths) else axes[0]
+    return axes if several or np.ndim(field) > known.ndim else axes[0]
 
 
 def _numbers(grid: Grid, axis: int, index: Any, at: Any) -> list[int]:
-    """The numbers of the points at which planes across `axis` are drawn."""
+    """Return the indices of the planes along `axis`."""
     points, length = grid.points(axis), grid.lengths[axis]
     if at is not None:
         if index is not None:
-            raise ValueError(f"`index` must be None if `at` is given; got {index!r} and {at!r}.")
+            raise ValueError(f"`index` must be None if `at` is given; got {index!r} and {at!r}. Pass one of them.")
         places = np.atleast_1d(np.asarray(at, float))
         if places.ndim > 1 or not places.size or not ((places >= 0) & (places <= length)).all():
             raise ValueError(f"`at` must be from 0 to {length:g}, the length of the box; got {at!r}.")
@@ -102,5 +106,7 @@ def _numbers(grid: Grid, axis: int, index: Any, at: Any) -> list[int]:
     except TypeError:
         numbers = []
     if not numbers or not all(-len(points) <= i < len(points) for i in numbers):
-        raise ValueError(f"`index` must be below {len(points)}, the number of points; got {index!r}.")
+        raise ValueError(
+            f"`index` must be one or more integers below {len(points)}, the number of points; got {index!r}."
+        )
     return [i % len(points) for i in numbers]

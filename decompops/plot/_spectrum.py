@@ -1,4 +1,4 @@
-"""`spectrum`: how the power or the energy of a field is spread over wavenumbers."""
+"""`spectrum` draws the power or the energy of a field as a function of the wavenumber."""
 
 import math
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from .._operator.transform import AbstractTransform
 from ..spectral import power_spectrum
 from ..spectral._check import check_diagonal, check_fft
 from ._curves import DASHES, decorate
-from ._grid import grid_of
 from ._panels import Axes, axes_for
+from ._planes import drawable_grid
 
 
 def spectrum(
@@ -34,12 +34,12 @@ def spectrum(
 ) -> Axes:
     """Draw the energy or power spectrum of a periodic field on logarithmic axes, with reference slopes.
 
-    `spectral.power_spectrum` computes it, and only its sums over shells of wavenumbers are gathered. Of several
-    processes, each one makes the call and gets the whole figure.
+    `spectral.power_spectrum` computes the spectrum. Only the sums over shells of wavenumbers are gathered. Every
+    process must make the call, and every process gets the whole figure.
 
-    The power spectrum is P(k), summed over the components of the field. The energy spectrum is
-    `E(k) = S k^(d-1) P(k) / (2 (2π)^d)`, where d axes are transformed and S is the area of the unit sphere in d
-    dimensions (4π in three, 2π in two, 2 in one). Its integral over k is half of the mean of |u|².
+    The power spectrum P(k) is summed over the components of the field. The energy spectrum is
+    `E(k) = S k^(d-1) P(k) / (2 (2π)^d)`, where `d` is the number of transformed axes and `S` is the area of the unit
+    sphere in `d` dimensions (4π in three, 2π in two, 2 in one). The integral of E(k) over k is half the mean of |u|².
 
     !!! example
 
@@ -51,21 +51,22 @@ def spectrum(
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `field`: a real field, padded or not, of the shape of the grid, perhaps with one leading axis of components.
+    - `field`: a field with the shape of the grid, with or without padding. It may have one leading axis of components.
+        It must be real, unless the transform takes complex fields.
     - `kind`: "energy" or "power".
-    - `slopes`: exponents of k. Each is drawn as a dashed line, the lowest of its slope that no value of the spectrum
-        exceeds.
+    - `slopes`: exponents of k. Each is drawn as a dashed line `c k**slope`, with the smallest `c` for which the line is
+        nowhere below the spectrum.
     - `box`: the periodic box.
     - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
     - `name`: the name of the spectrum in the legend.
-    - `ax`: matplotlib's `Axes`; by default those of a new figure.
+    - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
-    - `label`: what is drawn, with its unit: the label of the vertical axis, by default "E(k)" or "P(k)".
+    - `label`: the label of the vertical axis: the drawn quantity and its unit. The default is "E(k)" or "P(k)".
 
     **Returns:** the `Axes`.
 
-    **Raises:** `ImportError` without matplotlib; `ValueError` or `TypeError` as `spectral.power_spectrum` and `slice`
-    for fields, and for a field without power.
+    **Raises:** `ImportError` without matplotlib; `ValueError` or `TypeError` for arguments that
+    `spectral.power_spectrum` or `slice` refuses; `ValueError` for a field without power at k > 0.
     """
     if kind not in get_args(Literal["energy", "power"]):
         raise ValueError(f'`kind` must be "energy" or "power"; got {kind!r}.')
@@ -73,16 +74,16 @@ def spectrum(
         check_number("slopes", slope)
     check_fft(fft)
     check_diagonal(fft)
-    grid_of(fft, field, box, real=not fft.takes_complex)
+    drawable_grid(fft, field, box, real=not fft.takes_complex)
     measured = power_spectrum(fft, field, box, edges=edges)
-    # Summed on the devices: components may be sharded. What is left is on all of them.
+    # Components may be sharded, so the devices sum them. The result is replicated.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
     k, density = np.asarray(measured.k, float), np.asarray(power, float)
-    # Relative to the largest power, rounding errors are about the square of the precision: these are not drawn.
+    # Rounding errors are about the squared precision times the largest power. They are not drawn.
     shown = density > float(jnp.finfo(power.dtype).eps) ** 2 * density.max(initial=0)
     k, density = k[shown & (k > 0)], density[shown & (k > 0)]
     if not k.size:
-        raise ValueError("`field` must have power in a shell of wavenumbers with k > 0; got none.")
+        raise ValueError("`field` must have power in a shell of wavenumbers with k > 0; got no power there.")
     if kind == "energy":
         ndim = len(fft.transformed)
         sphere = 2 * math.pi ** (ndim / 2) / math.gamma(ndim / 2)
@@ -98,6 +99,6 @@ def spectrum(
 
 
 def _text(slope: float | int) -> str:
-    """A slope as a fraction where it is one of small numbers, such as "-5/3"."""
+    """Return a slope as text: as a fraction such as "-5/3" if its denominator is below ten."""
     fraction = Fraction(slope).limit_denominator(9)
     return str(fraction) if math.isclose(fraction, slope, rel_tol=1e-6) else f"{slope:g}"

@@ -1,4 +1,4 @@
-"""Checkpoints: runs that are interrupted and go on, on the same mesh and on others."""
+"""Tests of checkpoints: a run stops and continues, on the same mesh and on other meshes."""
 
 import json
 
@@ -35,7 +35,7 @@ def gathered(solver, history):
 
 @pytest.fixture(scope="module")
 def run():
-    """A multi-step solver, its history after 4 steps and after 8."""
+    """A multi-step solver, its history after 4 steps, and its history after 8 steps."""
     solver = make_solver((2, 4))
     middle, _ = solver.rollout(start(solver), 4)
     last, _ = solver.rollout(middle, 4, t=0.04)
@@ -43,8 +43,8 @@ def run():
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 5), (1, 1)])
-def test_a_run_goes_on_from_its_checkpoint(tmp_path, run, sizes):
-    """Bit for bit on the same mesh, up to rounding on one with other padding."""
+def test_a_run_continues_from_its_checkpoint(tmp_path, run, sizes):
+    """The result is bitwise equal on the same mesh, and equal up to rounding on a mesh with other padding."""
     solver, middle, last = run
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(4, {"u": middle, "t": 0.04}, {"u": solver.in_structure})
@@ -76,7 +76,7 @@ def test_spectra_may_be_stored_in_another_order(tmp_path):
     assert_close(contiguous.out_layout.gather(found), np.fft.rfftn(u, axes=(1, 2, 3)))
 
 
-def test_everything_that_a_run_has(tmp_path):
+def test_all_kinds_of_leaves(tmp_path):
     model = eqx.nn.MLP(3, 3, 4, 1, key=jax.random.key(1))
     optimizer = optax.adam(1e-2)
     memory = optimizer.init(eqx.filter(model, eqx.is_array))
@@ -110,7 +110,7 @@ def test_everything_that_a_run_has(tmp_path):
     np.testing.assert_array_equal(jax.random.normal(found["key"], 3), jax.random.normal(tree["key"], 3))
 
 
-def test_abstract_arrays_say_where_things_go(tmp_path):
+def test_abstract_arrays_give_the_sharding(tmp_path):
     mesh = make_mesh((2, 4))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     with io.Checkpoints(tmp_path) as checkpoints:
@@ -123,7 +123,7 @@ def test_abstract_arrays_say_where_things_go(tmp_path):
 def test_the_newest_are_kept(tmp_path):
     with io.Checkpoints(tmp_path, keep=2) as checkpoints:
         assert checkpoints.latest is None
-        with pytest.raises(FileNotFoundError, match=r"`step` must be that of a checkpoint in .*; got None"):
+        with pytest.raises(FileNotFoundError, match=r"`step` must be the number of a checkpoint in .*; got None"):
             checkpoints.restore({"i": 0})
         for i in range(4):
             checkpoints.save(i, {"i": i})
@@ -133,27 +133,27 @@ def test_the_newest_are_kept(tmp_path):
         assert checkpoints.restore({"i": 0}, step=2) == {"i": 2}
         with pytest.raises(FileNotFoundError, match="got 1"):
             checkpoints.restore({"i": 0}, step=1)
-        with pytest.raises(ValueError, match="`step` must be larger than that of the newest checkpoint, 3; got 3"):
+        with pytest.raises(ValueError, match="`step` must be larger than the newest checkpoint, 3; got 3"):
             checkpoints.save(3, {"i": 3})
 
 
-def test_what_does_not_fit_is_refused(tmp_path, run, plain):
+def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
     solver, middle, _ = run
     structures = {"u": solver.in_structure}
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, {"u": middle, "w": jnp.ones(3)}, structures)
         checkpoints.wait()
         with pytest.raises(
-            ValueError, match=r"`like` must have the leaves of .*; got \['v'\] besides, and not \['w'\]"
+            ValueError, match=r"`like` must have the same leaves as .*; got \['v'\], which .*, and lacks \['w'\]"
         ):
             checkpoints.restore({"u": middle, "v": jnp.ones(3)}, structures)
         with pytest.raises(ValueError, match=r"got {'type': 'float64', 'shape': \[4\]} for w, but .* has"):
             checkpoints.restore({"u": middle, "w": jnp.ones(4)}, structures)
         with pytest.raises(ValueError, match="'float32'"):
             checkpoints.restore({"u": middle, "w": jnp.ones(3, "float32")}, structures)
-        with pytest.raises(ValueError, match="A state on a padded grid must be named in `structures`"):
+        with pytest.raises(ValueError, match="Pass the structures of states on padded grids as `structures`"):
             checkpoints.restore({"u": start(make_solver((1, 5))), "w": jnp.ones(3)})
-        with pytest.raises(ValueError, match="`structures` must give a `Structure` for some of"):
+        with pytest.raises(ValueError, match=r"`structures` must map some of the names .* to a `Structure`"):
             checkpoints.restore({"u": middle}, {"v": solver.in_structure})
     with plain.io.Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="`tree` must be a dictionary"):
         checkpoints.save(1, [middle])

@@ -1,6 +1,6 @@
-"""Snapshots of programs that are killed while they write, and of full disks.
+"""Tests of snapshots when programs are killed while they write, and when the disk is full.
 
-python tests/io/test_interrupted.py 200     # as many kills as that, at random moments; the tests make a few
+python tests/io/test_interrupted.py 200     # Kills 200 programs at random moments. The tests kill a few.
 """
 
 import random
@@ -27,12 +27,12 @@ def commands(folder: Path, suffix: str, processes: int, *options: object) -> lis
 
 
 def numbers(rank: Rank) -> list[int]:
-    """What the first process has printed: the numbers of snapshots whose writing has begun."""
+    """Return the numbers that the first process has printed: one for each snapshot that it began to write."""
     return [int(line) for line in re.findall(r"^(\d+)\n", rank.output, flags=re.MULTILINE)]
 
 
 def check(folder: Path, suffix: str, begun: list[int]) -> None:
-    """Every snapshot is whole, and all but the last one that was begun are there."""
+    """Assert that every snapshot is complete, and that only the last one that was begun may be missing."""
     if suffix == "checkpoints":
         check_checkpoints(folder, begun)
         return
@@ -72,7 +72,7 @@ def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("suffix", [".zarr", ".h5", "checkpoints"])
 def test_killed_while_writing(tmp_path, suffix, processes):
-    """Twice in one folder, so that the second run finds what the first one left."""
+    """The second run writes to the folder in which the first run was killed."""
     folder = tmp_path / "run"
     folder.mkdir()
     for after in (0.3, 0.2):
@@ -83,7 +83,7 @@ def test_killed_while_writing(tmp_path, suffix, processes):
     ("suffix", "limit", "processes"), [(".zarr", 30_000, 1), (".h5", 300_000, 1), (".zarr", 30_000, 2)]
 )
 def test_full_disk(tmp_path, suffix, limit, processes):
-    """The error says what happened, on every process; what was there stays, and nothing else is left."""
+    """Every process raises an error that names the cause, and the older snapshot stays."""
     folder = tmp_path / "run"
     folder.mkdir()
     kill_while_writing(folder, suffix, processes, 0.3)
@@ -93,7 +93,9 @@ def test_full_disk(tmp_path, suffix, limit, processes):
         assert all(rank.code for rank in ranks), report(ranks)
         for rank in ranks:
             assert re.search(
-                r"^OSError: .*(too large|Too large)|^RuntimeError: .* was not written, for process", rank.output, re.M
+                r"^OSError: .*(too large|Too large)|^RuntimeError: .* was not written, because process",
+                rank.output,
+                re.M,
             ), report(ranks)
     after = io.read(folder / f"last{suffix}")
     assert after.time == before.time

@@ -1,4 +1,4 @@
-"""Snapshots: what `decompops.io` writes, as NumPy, xarray and VTK read it, and on other meshes."""
+"""Tests of snapshots: NumPy, xarray, VTK and other meshes read what `decompops.io` writes."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
 from helpers import make_mesh, random_field
 
 
-SHAPE = (13, 10, 9)  # Nothing divides it.
+SHAPE = (13, 10, 9)  # The meshes do not divide these lengths.
 BOX = dops.Box((1.0, 2.0, 3.0))
 SUFFIXES = (".zarr", ".h5")
 
@@ -95,7 +95,7 @@ def test_any_mesh_reads_it(saved, velocity, pressure, grid):
 
 
 def assert_vtk_reads(file, time, velocity, pressure):
-    """VTK's own reader of XDMF, which ParaView uses, finds these values at these places."""
+    """Assert that VTK's reader of XDMF, which ParaView uses, finds these values at the right points."""
     reader = vtkXdmfReader()
     reader.SetFileName(str(file))
     reader.UpdateTimeStep(time)
@@ -137,7 +137,7 @@ def test_with_an_ambient_mesh(tmp_path, suffix, kind, velocity):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_spectra_keep_their_modes_and_wavenumbers(tmp_path, fft, velocity, suffix):
-    """Written from one storage order, read into another on another mesh."""
+    """The spectrum is written in one storage order, and read in another one on another mesh."""
     path = tmp_path / f"spectrum{suffix}"
     k = fft(fft.decomposition.shard(velocity))
     io.write(path, {"velocity": k}, fft, space="spectrum", box=BOX)
@@ -193,13 +193,16 @@ def test_narrow_types_that_hdf5_lacks(tmp_path, fft, pressure):
     got = io.read(tmp_path / "u.zarr", fft).arrays["u"]
     assert got.dtype == jnp.bfloat16
     np.testing.assert_array_equal(got, u)
-    with pytest.raises(TypeError, match=r"`arrays` must have dtypes that HDF5 has; got bfloat16 for 'u': use .zarr."):
+    with pytest.raises(
+        TypeError,
+        match=r"`arrays` must have dtypes that HDF5 has; got bfloat16 for 'u'. Choose a `path` that ends in .zarr.",
+    ):
         io.write(tmp_path / "u.h5", {"u": u}, fft)
     assert not list(tmp_path.glob("*u.h5*"))
 
 
 def test_equal_blocks_are_written_once(tmp_path, pressure):
-    """A field that is replicated over a mesh axis, one whose axes the mesh divides in another way, and NumPy's."""
+    """The field is replicated over a mesh axis, lies on one device, or is a NumPy array."""
     dec = dops.Decomposition(make_mesh((2, 2, 2)), shape=SHAPE, pad=True)
     for i, u in enumerate((dec.shard(pressure), jnp.asarray(pressure), pressure)):
         io.write(tmp_path / f"{i}.zarr", {"u": u}, dec)
@@ -208,7 +211,7 @@ def test_equal_blocks_are_written_once(tmp_path, pressure):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
-    """What is written is the field at the time of the call, although its memory is given away right after it."""
+    """The snapshot has the field at the time of the call, although the field is donated right after the call."""
     double = jax.jit(lambda u: 2 * u, donate_argnums=0)
     u = fft.decomposition.shard(pressure)
     with io.Writer() as writer:
@@ -222,7 +225,7 @@ def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_the_writer_raises_what_went_wrong(tmp_path, fft, pressure):
+def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
     u = fft.decomposition.shard(pressure)
     (tmp_path / "file").touch()
     writer = io.Writer()
@@ -246,9 +249,9 @@ def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
 dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(256, 256, 256))
-io.write(sys.argv[1], {"u": jnp.ones((256, 256, 256))}, dec)  # whatever is loaded and compiled once
+io.write(sys.argv[1], {"u": jnp.ones((256, 256, 256))}, dec)  # Loads libraries and compiles programs.
 u = jnp.full((256, 256, 256), 2.0)
-Path("/proc/self/clear_refs").write_text("5")  # from here on
+Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
 before = peak()
 if sys.argv[2] == "background":
     with io.Writer() as writer:
@@ -259,11 +262,13 @@ print((peak() - before) / u.nbytes)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak of a process's memory")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux reports the peak memory of a process"
+)
 @pytest.mark.parametrize("how", ["foreground", "background"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_writing_takes_one_more_block_at_most(tmp_path, suffix, how):
-    """And some chunks: those that are being written have checksums of their own, or padding."""
+def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
+    """Writing also needs some chunks: a chunk that is being written is copied for its checksum or its padding."""
     command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -272,7 +277,7 @@ def test_writing_takes_one_more_block_at_most(tmp_path, suffix, how):
 
 
 def broken(path, how):
-    """A copy of a snapshot, broken in some way."""
+    """Return the path of a copy of a snapshot that is damaged as `how` says."""
     copy = path.with_name(f"{how.replace(' ', '-')}{path.suffix}")
     if path.is_dir():
         shutil.copytree(path, copy)
@@ -316,7 +321,7 @@ def broken(path, how):
         ("lost", "is damaged|does not exist"),
         ("metadata", "is damaged"),
         ("other", "is damaged|must be a snapshot written by decompops"),
-        ("newer", "of format 2, which a newer decompops wrote: pip install --upgrade decompops"),
+        ("newer", "of format 2, which a newer decompops wrote. Type `pip install --upgrade decompops`"),
     ],
 )
 def test_a_damaged_file_is_refused(saved, fft, how, message):
@@ -335,15 +340,15 @@ def test_a_damaged_file_is_refused(saved, fft, how, message):
             ValueError,
             "`arrays` must have names of letters, digits and underscores",
         ),
-        ({"arrays": {"x": np.ones(SHAPE)}}, ValueError, r"must not have the names of coordinates; got \['x'\]"),
+        ({"arrays": {"x": np.ones(SHAPE)}}, ValueError, r"must not use the names of coordinates; got \['x'\]"),
         ({"arrays": {"u": [1.0]}}, TypeError, "`arrays` must be arrays of JAX or NumPy; got list for 'u'"),
         ({"arrays": {"u": np.ones((3, 4, 5))}}, ValueError, r"`arrays\['u'\]` must have shape"),
         ({"grid": "fft"}, TypeError, "`grid` must be a transform such as `FFT3D`"),
         ({"space": "k"}, ValueError, r"`space` must be one of \('field', 'spectrum'\); got 'k'"),
         ({"time": "now"}, ValueError, "`time` must be one finite number; got 'now'"),
-        ({"units": {"v": "m"}}, ValueError, "`units` must give a text for some of u; got 'm' for 'v'"),
-        ({"attributes": {"f": print}}, TypeError, "`attributes` must be texts, numbers or lists of them by name"),
-        ({"attributes": {"box": 1}}, ValueError, "`attributes` must not have the name 'box'"),
+        ({"units": {"v": "m"}}, ValueError, "`units` must map some of u to strings; got 'm' for 'v'"),
+        ({"attributes": {"f": print}}, TypeError, "`attributes` must map names to strings, numbers or lists of these"),
+        ({"attributes": {"box": 1}}, ValueError, "`attributes` must not use the name 'box'"),
     ],
 )
 def test_bad_arguments_write_nothing(tmp_path, plain, change, error, message):

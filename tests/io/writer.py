@@ -1,9 +1,9 @@
-"""Writes snapshots until it is killed. test_interrupted.py starts it and looks at what is left.
+"""Writes snapshots until it is killed. test_interrupted.py starts it and checks the remaining files.
 
     python writer.py FOLDER .zarr|.h5|checkpoints [--rank R --processes N --devices D --port P] [--limit BYTES]
 
-Snapshot number i is a field of which every cell is i, so that a mixture of two is seen. Every third one keeps its
-number as its name, the others replace `last`.
+Every cell of snapshot i has the value i, so a mixture of two snapshots is detected. Every third snapshot is named after
+its number; the others replace the snapshot `last`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ parser.add_argument("--rank", type=int, default=0)
 parser.add_argument("--processes", type=int, default=1)
 parser.add_argument("--devices", type=int, default=4)
 parser.add_argument("--port")
-parser.add_argument("--limit", type=int, help="bytes that a file may have, as on a full disk")
+parser.add_argument("--limit", type=int, help="maximal size of a file in bytes, to simulate a full disk")
 args = parser.parse_args()
 if args.limit:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The equations on grids of one, two and four axes: against NumPy, exact solutions, and exponax."""
+"""Tests of the equations on grids of one, two and four axes, against NumPy, exact solutions and exponax."""
 
 import decompops as dops
 import exponax
@@ -15,7 +15,7 @@ def transform(shape, sizes=(1,), kind="auto", **options) -> dops.FFT:
 
 
 def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) -> np.ndarray:
-    """The field at a later time."""
+    """Return the field at a later time."""
     fft = equation.transform
     start = fft(fft.decomposition.shard(field))
     u, _ = pde.ETDRK(equation, time / steps, order).rollout(start, steps)
@@ -26,8 +26,8 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
     ("shape", "sizes", "axes"),
     [((15,), (1,), ()), ((9, 10), (2, 2), (("x", "y"),)), ((4, 6, 5, 7), (1,), None)],
 )
-def test_rates_are_what_numpy_says(shape, sizes, axes):
-    """Products without aliasing are those of the fields, cut to the modes below a third of the grid."""
+def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
+    """Return the exact product of the fields, cut to the modes below a third of the grid."""
     ndim, nu = len(shape), 0.3
     fft = transform(shape, sizes, axes=axes)
     k = [
@@ -71,7 +71,7 @@ def test_rates_are_what_numpy_says(shape, sizes, axes):
         assert_close(fft.decomposition.gather(rate), cases[name][2])
 
 
-def test_the_vortices_of_taylor_and_green_only_decay():
+def test_taylor_green_vortices_keep_their_shape():
     x, y = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in (9, 10)), indexing="ij")
     flow = np.stack([np.sin(x) * np.cos(y), -np.cos(x) * np.sin(y)])
     fft = transform((9, 10), (2,), "explicit")
@@ -79,8 +79,8 @@ def test_the_vortices_of_taylor_and_green_only_decay():
         assert_close(after(pde.NavierStokes(fft, 0.1), flow, 1.0, 4), np.exp(-0.2) * flow, 1e-12)
 
 
-def test_burgers_in_two_dimensions_is_solved_as_by_cole_and_hopf():
-    """u = -2ν ∇θ/θ solves Burgers' equation where θ solves the heat equation."""
+def test_burgers_in_two_dimensions_has_the_solution_of_cole_and_hopf():
+    """If θ solves the heat equation, then u = -2ν ∇θ/θ solves Burgers' equation."""
     viscosity = 0.5
     x, y = np.meshgrid(2 * np.pi * np.arange(24) / 24, np.pi * np.arange(20) / 20, indexing="ij")
 
@@ -94,12 +94,12 @@ def test_burgers_in_two_dimensions_is_solved_as_by_cole_and_hopf():
     assert_close(after(equation, velocity(0), 1.0, 20), velocity(1.0), 1e-6)
 
 
-@jax.numpy_dtype_promotion("standard")  # which exponax needs
+@jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_step_in_two_dimensions():
-    """It has the flow by minus its vorticity, which knows nothing of a mean velocity."""
+    """The state of exponax is minus the vorticity, so the mean velocity is zero."""
     n, dt = 12, 0.05
     fft = transform((n, n))
-    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, which we do not
+    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops does not.
     vorticity = random_field((n, n))
     vorticity = kept.inverse(kept(vorticity - vorticity.mean()))
     flow = np.asarray(spectral.InverseCurl(fft)(vorticity))
@@ -108,13 +108,13 @@ def test_exponax_takes_the_same_step_in_two_dimensions():
     assert_close(ours, -np.asarray(stepper(-vorticity[None]))[0], 1e-10)
 
 
-def test_what_does_not_go_with_the_grid_is_refused(plain):
+def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
     one, two = (plain.FFT(make_mesh((1,)), shape=shape, real=True) for shape in ((8,), (8, 8)))
     for make, message in (
         (lambda: plain.pde.NavierStokes(one, 0.1), "`fft` must transform a grid of at least two axes; got FFT "),
         (
             lambda: plain.pde.Advection(two, (1, 2, 3)),
-            "`velocity` must be one number along each of x, y; got",
+            "`velocity` must be a tuple of one number for each of x, y; got",
         ),
         (lambda: plain.pde.Burgers(two, 0.1).check(np.zeros((3, 8, 5), complex)), r"`u` must be a spectrum"),
     ):

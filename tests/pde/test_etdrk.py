@@ -1,4 +1,4 @@
-"""Exponential integrators: their coefficients, orders and derivatives."""
+"""Tests of the coefficients, orders and derivatives of exponential integrators."""
 
 import math
 
@@ -13,7 +13,7 @@ from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 def flow(sizes=(1, 1), viscosity=0.05):
-    """An equation and a state that is far from linear."""
+    """Return an equation, and a state for which the nonlinear part is large."""
     equation = pde.NavierStokes(FFT3D(make_mesh(sizes), shape=(8, 8, 8), real=True, norm="forward"), viscosity)
     x, y, z = np.meshgrid(*[2 * np.pi * np.arange(8) / 8] * 3, indexing="ij")
     u = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), np.sin(x + y)])
@@ -48,7 +48,7 @@ def test_error_falls_with_the_order(order):
 
 
 def test_numbers_of_other_types_and_forcings_of_other_precisions():
-    """NumPy's integers, and a forcing that is computed in another precision than the state has."""
+    """Numbers may be NumPy integers, and a forcing may have another precision than the state."""
     fft = FFT3D(make_mesh((2, 1)), shape=(4, 4, 4), real=True)
     u = pde.NavierStokes(fft, 0.1).transform(random_field((3, 4, 4, 4), np.float32))
     push = random_field(u.shape, np.complex128)
@@ -62,7 +62,7 @@ def test_numbers_of_other_types_and_forcings_of_other_precisions():
 
 
 def test_derivatives_of_a_rollout_are_those_of_finite_differences():
-    """By viscosity, time step, and initial state."""
+    """The derivatives are with respect to viscosity, time step and initial state."""
     equation, u = flow((2, 1))
 
     @jax.jit
@@ -80,11 +80,11 @@ def test_derivatives_of_a_rollout_are_those_of_finite_differences():
 
 def test_time_reaches_the_forcing():
     fft = FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True, norm="forward")
-    wind = jnp.zeros((3, *fft.out_layout.shape), complex).at[0, 0, 0, 0].set(1)  # a uniform push along x
+    wind = jnp.zeros((3, *fft.out_layout.shape), complex).at[0, 0, 0, 0].set(1)  # A uniform force along x.
     wind = spectral.dealiased(fft)(fft.inverse(wind))
     forced = pde.NavierStokes(fft, 0.0, forcing=lambda t, u, args: args * t.astype(complex) ** 3 * wind)
     later, _ = pde.ETDRK(forced, 0.5).rollout(0 * wind, 4, t=1.0, args=2)
-    assert later[0].sum() == pytest.approx(2 * (3**4 - 1) / 4)  # exact: Simpson's rule for a cubic
+    assert later[0].sum() == pytest.approx(2 * (3**4 - 1) / 4)  # Simpson's rule is exact for a cubic.
 
 
 def test_bad_input_is_refused(plain):
@@ -104,7 +104,7 @@ def test_bad_input_is_refused(plain):
     doubled = plain.pde.ETDRK(InSingle(fft, 1.0), 0.1)
 
     for make, message in (
-        (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`; got FFT3D"),
+        (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`, .*; got FFT3D"),
         (lambda: plain.pde.ETDRK(equation, 0.1, 5), r"`order` must be one of \(1, 2, 3, 4\); got 5"),
         (lambda: plain.pde.ETDRK(equation, math.inf), r"`dt` must be finite; got inf"),
         (lambda: solver.step(0.0, u.real), r"`u` must be a spectrum.*got float64"),
@@ -115,7 +115,10 @@ def test_bad_input_is_refused(plain):
         (lambda: solver.rollout(u, 6, every=4), r"`every` must divide the 6 steps; got 4"),
         (lambda: solver.rollout(u, 6.0), r"`steps` must be an integer of at least one; got 6.0"),
         (lambda: jax.jit(solver.rollout)(u, 6), r"`steps` must be an integer of at least one; got .*Tracer"),
-        (lambda: pushed(lambda t, u, args: u[0]), r"`forcing` must return .* shape \(3, 3, 3, 2\); got \(3, 3, 2\)"),
+        (
+            lambda: pushed(lambda t, u, args: u[0]),
+            r"`forcing` must return .* shape of u, \(3, 3, 3, 2\); got \(3, 3, 2\)",
+        ),
         (lambda: doubled.rollout(u, 2), r"`equation.nonlinear` must return .*, complex128 .*; got complex64"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

@@ -1,4 +1,4 @@
-"""Each equation beside the stepper of exponax that solves it: one step of the same order, of all modes."""
+"""Tests of one step of each equation against the stepper of exponax for it, with the same order, in all modes."""
 
 import decompops as dops
 import exponax
@@ -17,13 +17,13 @@ LENGTH, DT = 5.0, 0.02
 BOX = dops.Box(LENGTH)
 QUADRATIC, CUBIC = {"dealiasing": Mask(2 / 3)}, {"dealiasing": Mask(1 / 2)}
 steppers = exponax.stepper
-# A matrix of diffusion, and a number for each axis.
+# A diffusivity matrix, and a number for each axis.
 MATRIX = np.array([[0.3, 0.1, 0.0], [0.1, 0.2, 0.05], [0.0, 0.05, 0.4]])
 NUMBERS = np.array([0.3, -0.2, 0.5])
 
 
 def cases(fft: dops.FFT) -> dict:
-    """Our equation, its order, their stepper and its options, and how many components the state has."""
+    """Return an equation, its order, exponax's stepper and its options, and the number of components of a state."""
     shape = fft.decomposition.shape
     ndim = len(shape)
     matrix, numbers = MATRIX[:ndim, :ndim], NUMBERS[:ndim]
@@ -81,7 +81,7 @@ def cases(fft: dops.FFT) -> dict:
             {"diffusivity": 0.1, "single_channel": True},
             None,
         ),
-        # Its coefficients are real parts, which is right without dispersion only.
+        # exponax takes the real parts of its coefficients, which is correct only without dispersion.
         "kdv": (
             pde.KortewegDeVries(
                 fft, BOX, viscosity=0.1, hyper_viscosity=0.01, dispersivity=0.0, isotropic=False, **vector, **QUADRATIC
@@ -138,13 +138,13 @@ def cases(fft: dops.FFT) -> dict:
         ),
     }
     flow = {"diffusivity": 0.1, "drag": -0.3}
-    if ndim == 2:  # Their force is for a box of length 2π.
+    if ndim == 2:  # The force of exponax is for a box of length 2π.
         force = pde.KolmogorovForcing(fft, 2, -1.5 * LENGTH / (2 * np.pi), BOX, of="vorticity", **QUADRATIC)
         options = flow | {"injection_mode": 2, "injection_scale": 1.5}
         equation = pde.VorticityNavierStokes(fft, 0.1, BOX, drag=0.3, forcing=force, **QUADRATIC)
         found["vorticity"] = equation, 2, steppers.KolmogorovFlowVorticity, options, None
     else:
-        # Their force is a cosine of half the amplitude, because they set one of its two modes.
+        # The force of exponax is a cosine of half the amplitude, because exponax sets only one of its two modes.
         y = np.arange(shape[1])[:, None] / shape[1]
         cosine = np.zeros((3, *shape)) + np.stack([np.cos(4 * np.pi * y) / 2, 0 * y, 0 * y])[..., None, :, :]
         force = pde.NavierStokes(fft, 0.1, **QUADRATIC).transform(fft.decomposition.shard(cosine))
@@ -156,7 +156,7 @@ def cases(fft: dops.FFT) -> dict:
     return found
 
 
-@jax.numpy_dtype_promotion("standard")  # which exponax needs
+@jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 @pytest.mark.parametrize(
     ("shape", "sizes", "kind", "names"),
     [
@@ -188,7 +188,9 @@ def test_exponax_takes_the_same_step(shape, sizes, kind, names):
 
     with jax.set_mesh(fft.decomposition.mesh):
         ours = take(our_step, {name: fft.decomposition.shard(field) for name, field in fields.items()})
-    sign = {name: -1 if name == "vorticity" else 1 for name in fields}  # Their vorticity is minus ours.
+    sign = {
+        name: -1 if name == "vorticity" else 1 for name in fields
+    }  # exponax has the opposite sign of the vorticity.
     theirs = take(their_step, {name: sign[name] * jnp.asarray(field) for name, field in fields.items()})
     for name, field in ours.items():
         expected = sign[name] * np.asarray(theirs[name]).reshape(fields[name].shape)

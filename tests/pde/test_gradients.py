@@ -1,4 +1,4 @@
-"""Derivatives of rollouts within a given memory: `rollout(keep=...)`."""
+"""Tests of derivatives of rollouts within a given memory, `rollout(keep=...)`."""
 
 import functools
 import random
@@ -19,7 +19,7 @@ from helpers import assert_close, make_mesh, random_field
 
 @functools.cache
 def fewest_moves(length: int, checkpoints: int) -> float:
-    """By trying all places for the next checkpoint."""
+    """Return the fewest moves of any schedule, by trying all places for the next checkpoint."""
     if length == 1:
         return 0
     if checkpoints == 0:
@@ -31,7 +31,7 @@ def fewest_moves(length: int, checkpoints: int) -> float:
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 31])
 @pytest.mark.parametrize("places", [2, 3, 5, 8, 40])
 def test_a_schedule_has_the_fewest_moves(length, places):
-    """Played through, every block is reversed from its own state, and no move reads what is not there."""
+    """The test executes the schedule: each block is reversed from its own state, and moves read only stored states."""
     schedule = binomial_schedule(length, places)
     stored = [-1] * places
     for block in range(length):
@@ -48,7 +48,7 @@ def test_a_schedule_has_the_fewest_moves(length, places):
 
 
 def test_as_many_steps_are_taken_as_the_formula_says():
-    """15 blocks of two steps in five places: r = 2, for C(4 + 2, 4) = 15 blocks: 2 * 15 - C(6, 1) = 24 moves."""
+    """15 blocks in five places need 2 * 15 - C(6, 1) = 24 moves, because r = 2 for C(4 + 2, 4) = 15 blocks."""
     calls = []
 
     def step(state, i):
@@ -61,8 +61,8 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
     jax.block_until_ready(jax.jit(jax.grad(loss))(jnp.arange(3.0)))
     jax.effects_barrier()
-    # The forward run goes on to the end of the last block. To reverse a block takes its steps once, and a second time
-    # all of them but transforms, which this step has none of.
+    # The forward run also takes the steps of the last block. Reversing a block takes its steps once, and a second time
+    # without their transforms. The step of this test has no transforms.
     assert len(calls) == 2 * (24 + 1 + 2 * 15)
 
 
@@ -86,7 +86,7 @@ def random_cases(count):
 
 @pytest.mark.parametrize(("order", "every", "steps", "kind"), [*random_cases(4)])
 def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
-    """By the state, a parameter, `dt`, the time and what an observation closes over."""
+    """The derivatives are with respect to the state, a parameter, `dt`, the time and a closure of `observe`."""
     make, u = kuramoto(order, kind, (2, 1))
     transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -150,7 +150,7 @@ def test_no_more_memory_is_taken_than_asked_for(steps, keep, every):
     assert 0.7 * budget < taken <= budget
 
 
-def test_too_little_memory_and_what_is_no_memory_are_refused(plain):
+def test_bad_values_of_keep_are_refused(plain):
     solver, u = vortices()
     with pytest.raises(ValueError, match=r"`keep` must be at least \d+ states of .* MB, .*; got 5"):
         jax.grad(energy(solver, 50, keep=5))(u)
@@ -178,7 +178,7 @@ def test_a_derivative_is_the_limit_of_differences():
     assert_close(jnp.sum((gradient * v).real), difference, 1e-9)
 
 
-@jax.numpy_dtype_promotion("standard")  # which exponax needs
+@jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_gradients_are_those_of_exponax():
     n, dt, steps = 8, 0.05, 10
     fft = FFT3D(make_mesh((1, 1)), shape=(n, n, n), real=True)

@@ -1,4 +1,4 @@
-"""What all integrators do alike: many steps in one program."""
+"""Tests of rollouts: many steps in one program, with all integrators."""
 
 import math
 
@@ -53,7 +53,7 @@ def third_order(equation, dt):
 
 
 def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
-    """A cheap nonlinear solver, and a state."""
+    """Return a cheap nonlinear solver and a state."""
     fft = FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True, norm="forward")
     solver = make(pde.KuramotoSivashinsky(fft, Box(12.0)), 0.1)
     fft = solver.equation.transform
@@ -70,7 +70,7 @@ def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     ],
 )
 def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
-    """Values, what is observed and reported, and gradients: with chunks that divide the steps and with others."""
+    """The test compares states, observations, reports and gradients. Some chunks divide the steps, others do not."""
     solver, u = chaos(make, (2, 1), kind)
     reports = []
 
@@ -117,7 +117,7 @@ def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
     ],
 )
 def test_a_gradient_keeps_about_twice_the_root_of_the_steps(make, arrays, steps, every):
-    """States, or histories of several arrays."""
+    """The rollouts start from states or from histories of several arrays."""
     solver, u = chaos(make, shape=(24, 24, 24))
     observe = None if every is None else lambda t, u: jnp.sum(u.real**2)
 

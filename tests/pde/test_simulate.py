@@ -1,4 +1,4 @@
-"""Long runs: the same numbers with and without interruptions, on any mesh; steps of variable length; faults."""
+"""Tests of long runs: interruptions do not change the results, on any mesh; controlled steps; errors."""
 
 import signal
 import time
@@ -24,7 +24,7 @@ def make_solver(sizes=(2, 4), dt=0.02, method=pde.ETDRK):
 
 
 def vortex(solver):
-    """The Taylor–Green vortex, whose largest velocity is one."""
+    """Return the state of the Taylor–Green vortex, whose largest velocity is one."""
     x, y, z = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 3, indexing="ij")
     u = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), 0 * x])
     return solver.equation.state(solver.equation.fft.decomposition.shard(u))
@@ -41,11 +41,11 @@ def solver():
 
 @pytest.fixture(scope="module")
 def whole(solver):
-    """A run without interruption, and the same one by `rollout`."""
+    """The result of a run without interruption."""
     return pde.simulate(solver, vortex(solver), 1.0, interval=0.2, observe=energy(solver), progress=False)
 
 
-def test_it_is_a_rollout(solver, whole):
+def test_a_run_is_equal_to_a_rollout(solver, whole):
     last, seen = solver.rollout(vortex(solver), 50, every=10, observe=energy(solver))
     assert_close(whole.u, last)
     assert (whole.t, whole.steps) == (1.0, 50)
@@ -55,8 +55,8 @@ def test_it_is_a_rollout(solver, whole):
     np.testing.assert_allclose(whole.observed["energy"][0], 0.125)
 
 
-def test_it_goes_on_where_it_was_saved(tmp_path, solver, whole):
-    """In three parts, the last one on another mesh; each part is a start of the same program with a later end."""
+def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole):
+    """The run has three parts, each with a later end. The last part is on another mesh."""
     for sizes, t_end in (((2, 4), 0.4), ((2, 4), 0.8), ((1, 2), 1.0)):
         part = make_solver(sizes)
         fields = part.equation.fields
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was_saved(tmp_path, solver, whole):
     np.testing.assert_allclose(np.mean(snapshot.arrays["velocity"] ** 2) * 3 / 2, whole.observed["energy"][4])
 
 
-def test_steps_may_change_where_it_was_saved(tmp_path, solver, whole):
+def test_steps_may_change_at_a_checkpoint(tmp_path, solver, whole):
     for dt, t_end in ((0.02, 0.4), (0.01, 1.0)):
         part = make_solver(dt=dt)
         run = pde.simulate(part, vortex(part), t_end, interval=0.2, checkpoint=tmp_path, progress=False)
@@ -92,7 +92,7 @@ def test_steps_may_change_where_it_was_saved(tmp_path, solver, whole):
 
 
 def assert_cfl(solver, u, h, number):
-    """In NumPy: the Courant number of a step."""
+    """Assert that a step has the given Courant number, computed by NumPy."""
     velocity = np.asarray(solver.equation.fields(u))[..., :N, :N, :N]
     np.testing.assert_allclose(h * np.abs(velocity).sum(axis=0).max() / (2 * np.pi / N), number, rtol=1e-6)
 
@@ -110,7 +110,7 @@ def test_cfl(solver, whole):
 
 
 def test_cfl_between_walls():
-    """The distance of points differs: next to a wall it is smallest."""
+    """The distance between points varies, and is smallest next to a wall."""
     shape = (17, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)
@@ -129,7 +129,7 @@ def test_cfl_between_walls():
 
 @pytest.mark.parametrize("method", [pde.ETDRK, pde.IMEXRK])
 def test_error_control(method):
-    """Errors stay near the tolerance of a step, and steps shrink with it, as the order of the method says."""
+    """The error is at most the tolerance times the number of steps. This number grows as the order predicts."""
     solver = make_solver(method=method)
     fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
     errors, steps = [], []
@@ -137,12 +137,12 @@ def test_error_control(method):
         run = pde.simulate(solver, vortex(solver), 1.0, control=pde.ErrorControl(rtol), progress=False)
         errors.append(float(jnp.linalg.norm(run.u - fine) / jnp.linalg.norm(fine)))
         steps.append(run.steps)
-    assert errors[0] < 1e-6 * steps[0]  # The flow decays, and errors with it.
+    assert errors[0] < 1e-6 * steps[0]  # The flow decays, so errors decay as well.
     assert errors[1] < 1e-10 * steps[1]
     assert steps[1] > 1e4 ** (1 / (solver.order + 1)) / 2 * steps[0]
 
 
-def test_a_refused_step_is_tried_again(solver):
+def test_a_rejected_step_is_tried_again(solver):
     """The first proposal is far too long for the tolerance."""
     long = make_solver(dt=1.0)
     run = pde.simulate(long, vortex(long), 1.0, control=pde.ErrorControl(1e-10), progress=False)
@@ -154,7 +154,7 @@ def test_a_refused_step_is_tried_again(solver):
 def test_the_last_finite_state_is_kept(tmp_path):
     solver = make_solver(dt=0.5)
     u = 1000 * vortex(solver)
-    with pytest.raises(pde.NotFinite, match=r"`u` must stay finite, but after t = .* it does not.*saved in") as caught:
+    with pytest.raises(pde.NotFinite, match=r"`u` must stay finite, but it has .* after t = .*saved in") as caught:
         pde.simulate(solver, u, 50.0, checkpoint=tmp_path, progress=False)
     error = caught.value
     assert np.isfinite(error.state).all()
@@ -174,7 +174,7 @@ def test_multi_step_methods_keep_their_history(tmp_path):
     assert_close(run.u, expected)
     other = make_solver(method=pde.SBDF, dt=0.01)
     with pytest.raises(
-        ValueError, match=r"`solver.dt` must be that of the run .*, 0.02, for a multi-step method; got 0.01"
+        ValueError, match=r"`solver.dt` must be as in the run .*, 0.02, for a multi-step method; got 0.01"
     ):
         pde.simulate(other, vortex(other), 0.6, interval=0.1, checkpoint=tmp_path, progress=False)
 
@@ -187,7 +187,7 @@ def test_multi_step_methods_keep_their_history(tmp_path):
         (
             {"interval": 0.25},
             ValueError,
-            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. Steps of 0.0192",
+            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. For example, choose `dt=0.0192",
         ),
         ({"observe": 3}, TypeError, r"`observe` must be a function of \(t, u\) or None; got 3"),
         ({"control": 0.5}, TypeError, "`control` must be `CFL`, `ErrorControl` or None; got 0.5"),
@@ -206,7 +206,7 @@ def test_bad_arguments(plain, change, error, message):
 
 def test_bad_arguments_of_parts(plain):
     pde = plain.pde
-    with pytest.raises(ValueError, match="`path` must have a place for a number"):
+    with pytest.raises(ValueError, match="`path` must have a placeholder for a number"):
         pde.Snapshots("run.zarr")
     with pytest.raises(ValueError, match="`number` must be a positive number; got 0"):
         pde.CFL(0)
@@ -214,7 +214,7 @@ def test_bad_arguments_of_parts(plain):
         pde.ErrorControl(0.0)
     fft = plain.FFT3D(make_mesh((2, 4)), shape=(N, N, N), pad=True, real=True)
     scalar = pde.ETDRK(pde.Diffusion(fft, 0.1), 0.1)
-    with pytest.raises(ValueError, match="`velocity` must be given for Diffusion"):
+    with pytest.raises(ValueError, match="`velocity` must be given for `Diffusion`"):
         pde.CFL().limit(scalar, scalar.equation.state(scalar.equation.fft.decomposition.shard(np.ones((N, N, N)))))
 
 
@@ -222,10 +222,10 @@ def test_a_folder_belongs_to_one_run(tmp_path, solver):
     u = vortex(solver)
     pde.simulate(solver, u, 0.2, interval=0.1, observe=energy(solver), checkpoint=tmp_path, progress=False)
     with pytest.raises(
-        ValueError, match=r"`t` and `interval` must be those of the run in .*, 0 and 0.1; got 0 and 0.2"
+        ValueError, match=r"`t` and `interval` must be as in the run saved in .*, 0 and 0.1; got 0 and 0.2"
     ):
         pde.simulate(solver, u, 0.4, interval=0.2, observe=energy(solver), checkpoint=tmp_path, progress=False)
-    with pytest.raises(ValueError, match="`observe` must return what it returned before"):
+    with pytest.raises(ValueError, match="`observe` must return results of the same shapes as in the saved run"):
         pde.simulate(solver, u, 0.4, interval=0.1, checkpoint=tmp_path, progress=False)
 
 
@@ -255,13 +255,13 @@ def finish(folder: Path, logs: Path, command: list[list]) -> dict[str, np.ndarra
         ("etdrk", signal.SIGTERM, 2),
     ],
 )
-def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, method, how, processes):
-    """Bit for bit on the same mesh. Of two processes only one gets the signal; the second start has one process."""
+def test_an_interrupted_run_has_the_same_results(tmp_path, method, how, processes):
+    """The results are bitwise equal. If two processes run, only one gets the signal. One process continues the run."""
     expected = finish(tmp_path / "whole", *prepared(tmp_path, "whole", method))
     folder, logs, _ = tmp_path / "parts", *prepared(tmp_path, "parts", method)
     with start(logs, launch(folder, method, processes, slow=0.2)) as ranks:
         deadline = time.monotonic() + 100
-        while ranks[0].output.count("observed") < 2:  # The second one is at interval 10.
+        while ranks[0].output.count("observed") < 2:  # The second observation is at interval 10.
             assert time.monotonic() < deadline, report(ranks)
             assert not ranks[0].has_ended(), report(ranks)
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Equations and terms of them against exact solutions and NumPy."""
+"""Tests of equations and their terms against exact solutions and NumPy."""
 
 import math
 
@@ -24,7 +24,7 @@ def grid(shape, lengths=None) -> list[np.ndarray]:
 
 
 def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) -> np.ndarray:
-    """The field at a later time."""
+    """Return the field at a later time."""
     fft = equation.transform
     start = fft(fft.decomposition.shard(field))
     u, _ = pde.ETDRK(equation, time / steps, order).rollout(start, steps)
@@ -41,7 +41,7 @@ def test_a_soliton_keeps_its_shape():
 
 @pytest.mark.parametrize("order", [1, 4])
 def test_waves_are_exact_in_one_step(order):
-    """Standing and travelling waves, and a mean height that grows with its rate."""
+    """The state has a standing wave, a travelling wave, and a mean height that grows at a constant rate."""
     x, y = grid((8, 6), (2.0, 3.0))
     frequency = 1.7 * 2 * np.pi * math.hypot(1 / 2, 1 / 3)
 
@@ -57,8 +57,8 @@ def test_waves_are_exact_in_one_step(order):
     assert_close(after(equation, batch, 0.9, 1, order), np.stack([state(0.9), state(1.9)]), 1e-12)
 
 
-def test_a_wave_is_an_equation_like_any_other():
-    """Its rate, and what an implicit integrator solves."""
+def test_rate_and_resolvent_of_the_wave_equation():
+    """Both are given by `∂h/∂t = v` and `∂v/∂t = c² ∇²h`."""
     equation = pde.Wave(transform((6, 6, 5)), 2.0)
     u = equation.transform(random_field((2, 6, 6, 5)))
     rate, v = jax.jit(lambda u: (equation(0.0, u), equation.resolvent(u, 0.3)))(u)
@@ -85,8 +85,8 @@ def test_without_gradients_a_reaction_is_an_ordinary_differential_equation():
     assert_close(last, np.broadcast_to(expected[:, None, None], last.shape), 1e-7)
 
 
-def test_a_condensate_moves_as_plane_waves_do():
-    """A plane wave turns at the rate of its energy; the number and the energy in a trap are conserved."""
+def test_a_condensate_conserves_particles_and_energy():
+    """The phase of a plane wave changes at the rate of its energy. A condensate in a trap conserves both numbers."""
     x, y = grid((12, 10))
     fft = transform((12, 10), (2,), "explicit", real=False)
     with jax.set_mesh(fft.decomposition.mesh):
@@ -118,7 +118,7 @@ def test_a_condensate_moves_as_plane_waves_do():
 
 
 @pytest.mark.parametrize(("shape", "sizes"), [((9, 10), (2,)), ((8, 9, 10), (2, 2))])
-def test_smagorinsky_is_what_numpy_says(shape, sizes):
+def test_smagorinsky_is_equal_to_numpy(shape, sizes):
     ndim, lengths = len(shape), (2 * np.pi, np.pi, 3.0)[: len(shape)]
     fft, box = transform(shape, sizes), dops.Box(lengths)
     model = pde.Smagorinsky(fft, 0.17, box)
@@ -147,8 +147,8 @@ def test_smagorinsky_is_what_numpy_says(shape, sizes):
         assert_close(equation.transform.inverse(rates[0] - rates[1]), 2 * projected, 1e-10)
 
 
-def test_scalars_are_carried_by_the_flow():
-    """By a uniform flow, where each moves and decays; one field is constant, and one has a mean gradient."""
+def test_scalars_are_transported_by_the_flow():
+    """A uniform flow transports two scalars, which also decay. One of them has a mean gradient."""
     x, y = grid((12, 12))
     flow = pde.NavierStokes(transform((12, 12), (4,)), 0.1)
     one = pde.PassiveScalar(flow, 0.3)
@@ -158,7 +158,7 @@ def test_scalars_are_carried_by_the_flow():
     moved = 1 + np.exp(-0.3 * 2 * 0.5) * np.cos(x + y - 0.5)
     other = np.exp(-0.05 * 0.5) * np.cos(x - 1.0) - (0.7 * 2 + 0.2) * 0.5
     assert_close(last, np.stack([2 * ones, -ones, moved, other]), 1e-7)
-    # A constant stays what it is in any flow, and the flow knows nothing of it.
+    # A constant scalar stays constant in any flow, and does not change the flow.
     u = np.stack([np.sin(y), np.sin(2 * x), ones])
     assert_close(after(one, u, 0.3, 3, 1), np.stack([*after(flow, u[:2], 0.3, 3, 1), ones]), 1e-12)
 
@@ -179,7 +179,7 @@ def test_kolmogorov_forcing_is_a_sine(shape, sizes):
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
-    """Equations with each kind of product, and the components of their states."""
+    """Return equations with each kind of product, and the numbers of components of their states."""
     real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
@@ -194,7 +194,7 @@ def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
 
 
 def test_a_finer_grid_gives_the_same_products():
-    """Of modes so low that both rules keep every product."""
+    """The modes are so low that both rules keep every product."""
     shape, rates = (16, 16), []
     for quadratic, cubic in ((Truncate(2 / 3), Truncate(1 / 2)), (Pad(3 / 2), Pad(2))):
         found = quadratic_and_cubic(shape, quadratic, cubic)
@@ -255,11 +255,14 @@ def test_bad_input_is_refused(plain):
         (lambda: pde.CahnHilliard(fft, 1.0, "thin"), r"`gamma` must be one real number; got 'thin'"),
         (lambda: pde.SwiftHohenberg(fft, 1.0, polynomial=()), r"`polynomial` must be one or more numbers; got \(\)"),
         (lambda: pde.SwiftHohenberg(fft, 1.0, polynomial=3.0), r"`polynomial` must be one or more numbers; got 3.0"),
-        (lambda: pde.GrayScott(fft, (1.0,), 0.1, 0.1), r"`diffusivities` must be two numbers; got \(1.0,\)"),
+        (lambda: pde.GrayScott(fft, (1.0,), 0.1, 0.1), r"`diffusivities` must be a tuple of two numbers; got \(1.0,\)"),
         (lambda: pde.FisherKPP(fft, 1.0, -2), r"`rate` must be a finite number of at least 0; got -2"),
         (lambda: pde.Wave(fft, -2.0), r"`speed` must be a finite number of at least 0; got -2.0"),
-        (lambda: pde.Dispersion(fft, (1.0,)), r"`dispersivity` must be one number along each of x, y; got \(1.0,\)"),
-        (lambda: pde.Dispersion(fft, 1.0), r"`dispersivity` must be numbers, one for each axis of the grid; got 1.0"),
+        (
+            lambda: pde.Dispersion(fft, (1.0,)),
+            r"`dispersivity` must be a tuple of one number for each of x, y; got \(1.0,\)",
+        ),
+        (lambda: pde.Dispersion(fft, 1.0), r"`dispersivity` must be a tuple of one number for each axis; got 1.0"),
         (lambda: pde.HyperDiffusion(fft, 1.0, isotropic=1), r"`isotropic` must be True or False; got 1"),
         (lambda: pde.Diffusion(fft, (1.0, 2.0, 3.0)), r"`diffusivity` must be one number, 2 numbers, or a matrix"),
         (lambda: pde.Diffusion(fft, ((1.0, 0.0), 1.0)), r"`diffusivity` must be one number, 2 numbers, or a matrix"),
@@ -277,11 +280,11 @@ def test_bad_input_is_refused(plain):
         ),
         (
             lambda: pde.PassiveScalar(pde.AllenCahn(fft, 1.0), 1.0),
-            r"`equation` must be one of a velocity; got AllenCahn",
+            r"`equation` must have a velocity as its state, .*; got AllenCahn",
         ),
         (
             lambda: pde.PassiveScalar(pde.NavierStokes(fft, 1.0), 1.0, mean_gradient=(1.0,)),
-            r"`mean_gradient` must be one number along each of x, y; got \(1.0,\)",
+            r"`mean_gradient` must be a tuple of one number for each of x, y; got \(1.0,\)",
         ),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

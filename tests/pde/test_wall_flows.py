@@ -1,4 +1,4 @@
-"""Flows between no-slip walls: exact solutions, known growth rates and critical numbers, budgets, derivatives."""
+"""Tests of flows between no-slip walls: exact solutions, growth rates, critical numbers, budgets, derivatives."""
 
 import decompops as dops
 import jax
@@ -13,7 +13,7 @@ from helpers import assert_close, make_mesh, random_field
 
 CHANNEL = dops.Box((2.0, 4.0, 3.0))
 BASES = dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True)
-# The wavenumber at which convection between rigid walls begins first, and its Rayleigh number (Chandrasekhar 1961).
+# The critical Rayleigh number of convection between rigid walls, and its wavenumber (Chandrasekhar 1961).
 CRITICAL_WAVENUMBER, CRITICAL_RAYLEIGH = 3.11632, 1707.762
 
 
@@ -35,8 +35,8 @@ def on_grid(equation, u) -> np.ndarray:
     ("shape", "sizes", "kind"),
     [((18, 6, 10), (2, 2), "auto"), ((17, 12), (4,), "explicit")],
 )
-def test_every_flow_becomes_that_of_poiseuille(shape, sizes, kind):
-    """It meets the walls and is free of divergence after one step; Poiseuille's flow itself does not change."""
+def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
+    """After one step, a flow is zero at the walls and divergence-free. Poiseuille flow does not change."""
     ndim, viscosity = len(shape), 0.1
     fft = transform(shape, sizes, kind)
     box = dops.Box(CHANNEL.lengths[:ndim])
@@ -61,8 +61,8 @@ def test_every_flow_becomes_that_of_poiseuille(shape, sizes, kind):
         assert_close(on_grid(equation, steady), poiseuille, 1e-4)
 
 
-def test_a_mode_of_stokes_decays_as_its_equation_says():
-    """Between walls at x = ±1 a shear `cos(π x / 2)` along the walls decays by `exp(-ν (π/2)² t)`."""
+def test_decay_of_a_stokes_mode():
+    """Between walls at x = ±1, the shear flow `cos(π x / 2)` along the walls decays as `exp(-ν (π/2)² t)`."""
     fft, viscosity = transform((24, 4, 4), (1, 1)), 0.3
     equation = pde.Channel(fft, viscosity, CHANNEL)
     x = 2 * heights(24, 3)
@@ -75,10 +75,10 @@ def test_a_mode_of_stokes_decays_as_its_equation_says():
 
 
 def test_growth_of_the_orr_sommerfeld_mode():
-    """At Re = 7500 and wavenumber 1 it has the phase speed c = 0.24989154 + 0.00223498i.
+    """At Re = 7500 and wavenumber 1, the phase speed is c = 0.24989154 + 0.00223498i.
 
-    The discrete eigenvalues are those of a generalised problem: with the resolvent R of the linear part, and the
-    Jacobian J of the rest, `(L + J) u = λ u` is `R (1 + J) u - u = λ R u` for a step of one.
+    Let R be the resolvent of the linear part L for a step of length one, and J the Jacobian of the nonlinear part. Then
+    `(L + J) u = λ u` is the generalised eigenvalue problem `R (1 + J) u - u = λ R u`.
     """
     n, viscosity = 64, 1 / 7500
     fft = transform((n, 4), (1,))
@@ -94,14 +94,14 @@ def test_growth_of_the_orr_sommerfeld_mode():
         return [image.reshape(2 * n, -1)[:, 1] for image in images]
 
     a, b = (np.asarray(columns).T for columns in jax.jit(jax.vmap(column))(jnp.arange(2 * n)))
-    values = scipy.linalg.eigvals(a - np.eye(2 * n), b)  # Infinite for gradients, which R maps to zero.
+    values = scipy.linalg.eigvals(a - np.eye(2 * n), b)  # R maps gradients to zero, so their eigenvalues are infinite.
     values = 1j * values[np.isfinite(values)]
     nearest = values[np.argmin(abs(values - (0.25 + 0.002j)))]
     assert abs(nearest - (0.24989154 + 0.00223498j)) < 1e-8
 
 
 def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """The state without motion, and a perturbation of the temperature."""
+    """Return the fields of the state at rest, and a perturbation of the temperature."""
     s = heights(n, 2)
     base, perturbation = np.zeros((2, 3, n, along))
     base[2] = 1 - s
@@ -110,7 +110,7 @@ def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_convection_begins_at_the_critical_rayleigh_number():
-    """Found by bisection of the growth rate of a small perturbation, and by Newton's method with its derivative."""
+    """The test finds the critical number by bisection of the growth rate and by Newton's method with its derivative."""
     n = 20
     fft, box = transform((n, 4), (1,)), dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER))
     base, perturbation = conduction(n)
@@ -143,8 +143,8 @@ def test_convection_begins_at_the_critical_rayleigh_number():
     assert growth(1700.0)[1] == pytest.approx(float(difference), rel=1e-5)
 
 
-def test_steady_rolls_carry_the_heat_that_clever_and_busse_found():
-    """At Ra = 3000 and Pr = 0.71 the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974); the budgets of energy close."""
+def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
+    """At Ra = 3000 and Pr = 0.71, the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974). The energy budgets close."""
     n, along, rayleigh, prandtl = 24, 16, 3e3, 0.71
     fft, box = transform((n, along), (2,), "explicit"), dops.Box((1.0, 2.0155))
     equation = pde.RayleighBenard(fft, rayleigh, prandtl, box)
@@ -165,7 +165,7 @@ def test_steady_rolls_carry_the_heat_that_clever_and_busse_found():
 
 
 def test_wall_temperatures_that_vary():
-    """Without motion, heat is conducted: a wave on the lower wall decays upwards as `sinh` says."""
+    """Without motion, heat is conducted, and a sinusoidal temperature of the lower wall decays upwards as a `sinh`."""
     n, along = 24, 8
     fft, box = transform((n, along), (2,)), dops.Box((1.0, 4.0))
     q, s = 2 * np.pi / 4.0, heights(n, 2)
@@ -178,12 +178,12 @@ def test_wall_temperatures_that_vary():
 
 
 def stage(equation, u, h):
-    """What implicit–explicit methods are made of."""
+    """Return the result of an explicit step of the nonlinear part, followed by an implicit step."""
     return equation.resolvent(u + h * equation.nonlinear(0.0, u), h)
 
 
 def test_derivatives():
-    """By the state, the numbers and the wall temperatures, in both modes, beside finite differences."""
+    """First derivatives and a second one, with respect to state, Rayleigh number and wall temperature."""
     n, along = 9, 6
     fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
     base, perturbation = conduction(n, along)
@@ -214,8 +214,8 @@ def test_derivatives():
     assert_close(second, (forward - backward) / 2e-5, 1e-6)
 
 
-def test_an_implicit_step_of_no_time_changes_nothing():
-    """Of states that meet the conditions at the walls; nor does one of a flow without viscosity."""
+def test_an_implicit_step_of_length_zero_changes_nothing():
+    """The state satisfies the conditions at the walls. A step of any length changes nothing without viscosity."""
     shape, box = (12, 6, 8), dops.Box((1.0, 2.0, 3.0))
     fft = transform(shape, (2,))
     convection, channel = pde.RayleighBenard(fft, 2e3, 0.7, box), pde.Channel(fft, 0.0, box)
@@ -247,7 +247,7 @@ def test_batches_precision_and_every_rule_of_products():
 
     fields, mapped = run(both)
     assert_close(mapped, fields[0], 1e-12)
-    for later in fields[1:]:  # All rules resolve it.
+    for later in fields[1:]:  # The flow is resolved with all rules.
         assert_close(later, fields[0], 1e-3)
     u = jax.eval_shape(equations[0].state, jax.ShapeDtypeStruct((3, n, along), np.float32))
     assert jax.eval_shape(lambda u: stage(equations[0], u, 0.1), u).dtype == np.complex64
@@ -261,7 +261,7 @@ def test_bad_input_is_refused(plain):
 
     box = plain.Box((1.0, 2.0, 2.0))
     for make, message in (
-        (lambda: plain.pde.Channel(fft(f, h, chebyshev), 0.1, box), "must have its walls across x.*first axis"),
+        (lambda: plain.pde.Channel(fft(f, h, chebyshev), 0.1, box), "must have its walls normal to x.*first axis"),
         (lambda: plain.pde.Channel(fft(f, f, h), 0.1, box), r"must have the basis `Chebyshev\(\)` along x"),
         (lambda: plain.pde.Channel(fft(chebyshev, h, plain.Cosine(2)), 0.1, box), "must be periodic along z"),
         (lambda: plain.pde.Channel(fft(chebyshev, f, f), 0.1, box), "must be built with `real=True`|real fields"),
@@ -269,7 +269,7 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.Channel(fft(chebyshev, f, h), -1.0, box), "`viscosity` must be"),
         (
             lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, plain.Box(2.0)),
-            "`box` must have the height 1 along x",
+            "`box` must have the length 1 along x",
         ),
         (
             lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, box, bottom=jnp.ones(8)),

@@ -1,4 +1,4 @@
-"""Equations between free-slip walls: those of a periodic box of twice the height, in which fields are symmetric."""
+"""Tests of equations between free-slip walls, against symmetric fields in a periodic box of twice the height."""
 
 import decompops as dops
 import jax

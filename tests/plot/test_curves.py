@@ -1,4 +1,4 @@
-"""`plot.curves` and `plot.panels`: the lines and labels that are drawn."""
+"""Tests of the lines and labels that `plot.curves` and `plot.panels` draw."""
 
 import builtins
 import sys
@@ -76,12 +76,12 @@ def test_a_missing_matplotlib_is_named(monkeypatch):
 def test_errors(plain):
     draw = plain.plot.curves
     for error, message, call in (
-        (ValueError, r"`values\['a'\]` must have as many values as times", lambda: draw(TIME, {"a": TIME[1:]})),
-        (ValueError, "`values` must have as many values as times", lambda: draw(TIME, TIME[None])),
+        (ValueError, r"`values\['a'\]` must have one value for each time", lambda: draw(TIME, {"a": TIME[1:]})),
+        (ValueError, "`values` must have one value for each time", lambda: draw(TIME, TIME[None])),
         (ValueError, r"`references\['b'\]` must have", lambda: draw(TIME, TIME, references={"b": (TIME, TIME[1:])})),
         (TypeError, "`values` must be real", lambda: draw(TIME, 1j * TIME)),
         (ValueError, '`log` must be "", "x", "y" or "xy"', lambda: draw(TIME, TIME, log="z")),
-        (ValueError, "`ax` must be 1 axes", lambda: draw(TIME, TIME, ax=plain.plot.panels(1, 2))),
+        (ValueError, "`ax` must be 1 `Axes`", lambda: draw(TIME, TIME, ax=plain.plot.panels(1, 2))),
         (ValueError, "`rows` must be an integer of at least one", lambda: plain.plot.panels(0, 1)),
         (ValueError, "`size` must be two positive numbers", lambda: plain.plot.panels(size=(1, -1))),
     ):

@@ -1,11 +1,11 @@
-"""`plot.projection`: what is drawn against NumPy."""
+"""Tests of the images of `plot.projection` against NumPy."""
 
 import decompops as dops
 import numpy as np
 import pytest
 from decompops import plot
 from decompops._hlo import collectives
-from decompops.plot import _grid
+from decompops.plot import _planes
 
 from helpers import make_mesh, random_field
 
@@ -17,7 +17,7 @@ SHAPE = (9, 10, 11)
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
 @pytest.mark.parametrize("reduce", ["max", "min", "mean", "sum"])
 def test_reductions(axis, reduce, kind):
-    """Padding counts in none of them, even though its zeros are the greatest or the least values."""
+    """No reduction counts padding, although the zeros there would be the largest or the smallest values."""
     dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
     u = random_field(SHAPE)
     u = -1 - abs(u) if reduce == "max" else 1 + abs(u)
@@ -39,7 +39,7 @@ def test_components_of_a_slab():
             np.testing.assert_allclose(panel.images[0].get_array(), plane.T, rtol=1e-12)
 
 
-def test_mean_between_walls_is_that_of_the_transform():
+def test_mean_between_walls_has_the_quadrature_weights():
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     transform = dops.Transform(make_mesh((2, 4)), shape=(7, 8, 8), bases=bases, pad=True)
     x = bases[0].points(7)[:, None, None]
@@ -54,7 +54,7 @@ def test_devices_reduce_before_anything_is_gathered(reduce):
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
     field = dec.shard(random_field((n, n, n)))
     for axis in (-3, -2, -1):
-        found = collectives(_grid.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
+        found = collectives(_planes.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
         assert {collective.kind for collective in found} <= {"all-reduce"}
         assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2
 

@@ -1,4 +1,4 @@
-"""`plot.slice`: what is drawn against NumPy, and what is communicated to draw it."""
+"""Tests of the images of `plot.slice` against NumPy, and of the communication for them."""
 
 import decompops as dops
 import jax
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from decompops import plot
 from decompops._hlo import collectives
-from decompops.plot import _grid
+from decompops.plot import _planes
 
 from helpers import make_mesh, random_field
 
 
-SHAPE = (9, 10, 11)  # Nothing divides it, so that fields are padded.
+SHAPE = (9, 10, 11)  # The mesh does not divide these lengths, so fields are padded.
 BOX = dops.Box((1.0, 2.0, 4.0))
 
 
@@ -23,7 +23,7 @@ def sharded(shape=SHAPE, components=(), kind="auto"):
 
 
 def image(axes) -> np.ndarray:
-    """What the only image of some axes shows, row by row from below."""
+    """Return the pixels of the only image on `axes`, row by row from below."""
     (found,) = axes.images
     assert found.origin == "lower"
     return np.asarray(found.get_array())
@@ -62,7 +62,7 @@ def test_components_and_several_planes_share_their_colours():
         np.testing.assert_allclose(image(panel), plane.T, rtol=1e-12)
         assert panel.images[0].get_clim() == (-np.abs(planes).max(), np.abs(planes).max())
         assert panel.figure is axes[0].figure
-    assert len(axes[0].figure.axes) == 5  # with one colour bar
+    assert len(axes[0].figure.axes) == 5  # Four panels and one colour bar.
 
 
 def test_positive_fields_limits_and_logarithmic_colours():
@@ -101,7 +101,7 @@ def test_grid_of_two_axes(vertical):
     ],
     ids=["chebyshev", "cosines from wall to wall", "cosines", "sines", "cells"],
 )
-def test_points_between_walls_are_where_they_are(basis, expected):
+def test_cells_between_walls_end_at_the_walls(basis, expected):
     n, along = 5, 8
     transform = dops.Transform(make_mesh((2,)), shape=(n, along), bases=(basis, dops.Fourier(half=True)), pad=True)
     u = random_field((n, along))
@@ -113,12 +113,12 @@ def test_points_between_walls_are_where_they_are(basis, expected):
         return
     (mesh,) = axes.collections
     np.testing.assert_array_equal(mesh.get_array(), u)
-    drawn = mesh.get_coordinates()  # of the corners
+    drawn = mesh.get_coordinates()  # The corners of the cells.
     np.testing.assert_allclose(drawn[:, 0, 1], edges, atol=1e-12)
     np.testing.assert_allclose(drawn[0, :, 0], (np.arange(along + 1) - 0.5) / along, atol=1e-12)
 
 
-def test_a_layout_says_how_a_field_is_stored():
+def test_a_layout_with_another_storage_order():
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
     layout = dec.layout("x", axis_contiguous=True)
     u = random_field(SHAPE)
@@ -131,7 +131,7 @@ def test_padding_and_other_planes_do_not_matter():
     dec, field, u = sharded()
     field = jnp.where(jnp.arange(field.shape[1])[:, None] == 4, field, jnp.nan)
     np.testing.assert_allclose(image(plot.slice(dec, field, "y", index=4)), u[:, 4].T, rtol=1e-12)
-    for array in (field[:9, :10], np.asarray(field)[:9, :10]):  # without its padding
+    for array in (field[:9, :10], np.asarray(field)[:9, :10]):  # Without padding.
         np.testing.assert_allclose(image(plot.slice(dec, array, "y", index=4)), u[:, 4].T, rtol=1e-12)
 
 
@@ -149,7 +149,7 @@ def test_only_the_plane_is_gathered(axis, monkeypatch):
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
     field = dec.shard(random_field((n, n, n)))
     weights = np.eye(n)[3]
-    program = _grid.reduce_axis.lower(field, weights, axis - 3, "sum").compile()
+    program = _planes.reduce_axis.lower(field, weights, axis - 3, "sum").compile()
     found = collectives(program.as_text())
     assert {collective.kind for collective in found} <= {"all-reduce"}
     assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2  # The field has n times as many bytes.
@@ -180,32 +180,32 @@ def test_errors(plain):
     draw = plain.plot.slice
     two = plain.plot.panels(1, 2)
     for error, message, call in (
-        (TypeError, "`grid` must be the transform", lambda: draw(make_mesh((2, 4)), u)),
+        (TypeError, "`grid` must be a transform such as `FFT3D`", lambda: draw(make_mesh((2, 4)), u)),
         (TypeError, "`field` must be real; got complex128", lambda: draw(dec, u.astype(complex))),
         (TypeError, "`field` must not be traced", lambda: jax.jit(lambda u: draw(dec, u))(u)),
         (ValueError, r"`field` must have shape .*got \(8, 8, 4\)", lambda: draw(dec, u[..., :4])),
-        (ValueError, "`field` must be a scalar, or have one leading axis", lambda: draw(dec, u[None, None])),
-        (ValueError, "`field` must be a scalar, or have one leading axis", lambda: draw(dec, u[None][:0])),
+        (ValueError, "`field` must be a scalar field, or have one leading axis", lambda: draw(dec, u[None, None])),
+        (ValueError, "`field` must be a scalar field, or have one leading axis", lambda: draw(dec, u[None][:0])),
         (ValueError, "`field` must have a finite value", lambda: draw(dec, u * np.nan)),
         (ValueError, "`field` must have a positive value", lambda: draw(dec, -abs(u), log=True)),
         (ValueError, "`grid` must have two or three axes", lambda: draw(line, random_field((8,)))),
-        (ValueError, "`axis`, `index` and `at` must be left out", lambda: draw(flat, random_field((8, 8)), "x")),
+        (ValueError, "`axis`, `index` and `at` must be None", lambda: draw(flat, random_field((8, 8)), "x")),
         (ValueError, "`axis` must be", lambda: draw(dec, u, "w")),
-        (ValueError, "`index` must be below 8", lambda: draw(dec, u, index=8)),
-        (ValueError, "`index` must be below 8", lambda: draw(dec, u, index=0.5)),
-        (ValueError, "`index` must be below 8", lambda: draw(dec, u, index=())),
+        (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=8)),
+        (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=0.5)),
+        (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=())),
         (ValueError, "`index` must be None if `at` is given", lambda: draw(dec, u, index=1, at=1.0)),
         (ValueError, "`at` must be from 0 to 6.28", lambda: draw(dec, u, at=7.0)),
         (ValueError, "`at` must be from 0 to 6.28", lambda: draw(dec, u, at=np.nan)),
-        (ValueError, "`vertical` must be an axis of the plane", lambda: draw(dec, u, "x", vertical="x")),
+        (ValueError, "`vertical` must be an axis of the drawn plane", lambda: draw(dec, u, "x", vertical="x")),
         (ValueError, "`limits` must be two increasing numbers", lambda: draw(dec, u, limits=(1, 0))),
         (ValueError, "`limits` must be positive", lambda: draw(dec, u, limits=(0, 1), log=True)),
         (TypeError, "`log` must be True or False", lambda: draw(dec, u, log="x")),
         (TypeError, "`box` must be a `Box`", lambda: draw(dec, u, box=1.0)),
         (ValueError, "`box` has 2 lengths", lambda: draw(dec, u, box=plain.Box((1.0, 1.0)))),
-        (ValueError, "`ax` must be 1 axes", lambda: draw(dec, u, ax=two)),
+        (ValueError, "`ax` must be 1 `Axes`", lambda: draw(dec, u, ax=two)),
         (TypeError, "`ax` must be matplotlib's `Axes`", lambda: draw(dec, u, ax=two[0].figure)),
-        (ValueError, "`title` must be 2 texts", lambda: draw(dec, u, index=(0, 1), title="u")),
+        (ValueError, "`title` must be 2 strings", lambda: draw(dec, u, index=(0, 1), title="u")),
     ):
         with pytest.raises(error, match=message):
             call()

@@ -1,4 +1,4 @@
-"""`plot.spectrum`: the lines that are drawn against NumPy and sums that are known."""
+"""Tests of the lines of `plot.spectrum` against NumPy and against known sums."""
 
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ def line(axes, number: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("shape", [(10, 12), (9, 10, 11)])
 def test_power_and_energy_of_a_vector(shape):
-    """Shell by shell, from NumPy's transform of the whole field."""
+    """The spectra agree with sums over shells of NumPy's transform of the whole field."""
     ndim, lengths = len(shape), (2.0, 3.0, 2.5)[: len(shape)]
     fft, u = transform(shape), random_field((ndim, *shape))
     field, box = fft.decomposition.shard(u), dops.Box(lengths)
@@ -45,7 +45,7 @@ def test_power_and_energy_of_a_vector(shape):
 
 
 def test_energy_integrates_to_half_of_the_mean_square():
-    """White noise up to a wavenumber: shells of width one contain about as many modes as their volume says."""
+    """The field is white noise up to a wavenumber. The number of modes in a shell of width one is about its volume."""
     fft = transform((64, 64, 64))
     u = dops.spectral.GaussianRandomField(fft, lambda k: jnp.where(k < 20.5, 1.0, 0.0))(jax.random.key(1))
     _, energy = line(plot.spectrum(fft, u, edges=np.arange(0.5, 21)))

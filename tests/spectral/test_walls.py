@@ -172,7 +172,7 @@ def test_operators_that_walls_do_not_allow_are_refused(plain):
             lambda: plain.spectral.SpectralOperator(fft(f, h, plain.Cosine(2)), lambda *k: k[0], nyquist=False),
             "`nyquist` must be True between walls",
         ),
-        (lambda: plain.pde.NavierStokes(fft(f, h, plain.Sine(2)), 0.1), "`fft` must have constants among the modes"),
+        (lambda: plain.pde.NavierStokes(fft(f, h, plain.Sine(2)), 0.1), "`fft` must have a constant mode along"),
         (lambda: plain.pde.Advection(fft(f, h, plain.Cosine(2)), (1.0, 0.0, 0.0)), "must be periodic along z for"),
     ):
         with pytest.raises(ValueError, match=message):

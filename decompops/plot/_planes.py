@@ -1,0 +1,78 @@
+"""Checks a field to draw, and reduces it to a plane on the devices before the plane is gathered."""
+
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from .._blocks import Blocks
+from .._box import Box
+from .._grid import Grid, grid_of
+from .._layout import Field, Layout
+
+
+Reduction = Literal["max", "min", "sum"]
+
+
+def drawable_grid(grid: Any, field: Any, box: Box, *, real: bool = True) -> Grid:
+    """Return the grid of a field with at most one leading axis. Raises an error for a field that cannot be drawn.
+
+    With `real=False`, the field may be complex.
+    """
+    if isinstance(field, Tracer):
+        raise TypeError(
+            "`field` must not be traced; got a tracer. Return the field from `jax.jit`, and draw it outside."
+        )
+    if real and jnp.iscomplexobj(field):
+        raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
+    known = grid_of(grid, np.shape(field), box=box)
+    known.layout.check(field)
+    if np.ndim(field) > known.ndim + 1 or 0 in np.shape(field):
+        raise ValueError(
+            f"`field` must be a scalar field, or have one leading axis for its components; got shape {np.shape(field)} "
+            f"on a grid of {known.ndim} axes."
+        )
+    return known
+
+
+def reduced_plane(grid: Grid, field: Field, axis: int, weights: np.ndarray, reduce: Reduction) -> np.ndarray:
+    """Return the field reduced along an axis, as a NumPy array on every process.
+
+    `weights` has one weight for each point along the axis. Points of weight zero are ignored, even if they are NaN.
+    """
+    blocks = grid.layout.blocks
+    along = blocks.position(axis)
+    padded = np.pad(weights, (0, np.shape(field)[along] - len(weights)))
+    reduced = reduce_axis(jnp.asarray(field), padded, along, reduce)
+    return Layout(grid.layout.mesh, _without(blocks, axis)).gather(reduced)
+
+
+@functools.partial(jax.jit, static_argnames=("axis", "reduce"))
+def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> Array:
+    """Reduce a field along array axis `axis`, counted from the end. Only the result is communicated, by an all-reduce.
+
+    A sum is weighted. A single nonzero weight selects one plane; indexing would gather a sharded axis.
+    """
+    if field.dtype not in (np.float32, np.float64):
+        field = field.astype(np.float32)
+    weights = weights.astype(field.dtype).reshape(-1, *[1] * (-axis - 1))
+    if reduce == "sum":
+        return jnp.sum(jnp.where(weights == 0, jnp.zeros((), field.dtype), field * weights), axis)
+    if reduce == "min":
+        return jnp.min(field, axis, where=weights != 0, initial=np.inf)
+    return jnp.max(field, axis, where=weights != 0, initial=-np.inf)
+
+
+def _without(blocks: Blocks, axis: int) -> Blocks:
+    """Return the blocks of the plane that remains when a field is reduced along `axis`."""
+    kept = [other for other in range(blocks.ndim) if other != axis]
+    return Blocks(
+        tuple(blocks.lengths[other] for other in kept),
+        tuple(blocks.parts[other] for other in kept),
+        tuple(blocks.names[other] for other in kept),
+        tuple(kept.index(other) for other in blocks.order if other != axis),
+    )

@@ -1,0 +1,148 @@
+"""The argument `grid` of functions that write, read or draw fields: its layout, its coordinates and its errors."""
+
+import decompops as dops
+import h5py
+import jax
+import numpy as np
+import pytest
+from decompops import io, plot
+from decompops._grid import grid_of
+
+import example
+from helpers import make_mesh, random_field
+
+
+extras = example.load("decompops_extras", "extending")
+SHAPE = (9, 10, 11)
+BOX = dops.Box((1.0, 2.0, 3.0))
+SPECTRUM = (9, 10, 6)
+DEC = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+FFT = dops.FFT3D(DEC, real=True)
+EVEN = np.arange(6) / 5
+MIDDLE = np.arange(1, 5) / 5
+
+
+@pytest.mark.parametrize(
+    ("basis", "expected"),
+    [
+        (dops.Points(), EVEN - 0.1),
+        (dops.Fourier(), EVEN - 0.1),
+        (extras.Hartley(), EVEN - 0.1),  # a periodic basis of another package
+        (dops.Cosine(1), np.array([0, 0.125, 0.375, 0.625, 0.875, 1])),
+        (dops.Cosine(2), EVEN),
+        (dops.Cosine(3), np.array([0, *(MIDDLE - 0.1), 0.9])),
+        (dops.Cosine(4), EVEN),
+        (dops.Sine(1), np.arange(0.5, 6) / 6),
+        (dops.Sine(2), EVEN),
+        (dops.Sine(3), np.array([0.1, *(MIDDLE + 0.1), 1])),
+        (dops.Sine(4), EVEN),
+        # The points of `Chebyshev(1)` are 0, (1 - √½) / 2, 1/2, (1 + √½) / 2 and 1.
+        (dops.Chebyshev(1), np.array([0, (2 - 2**0.5) / 8, (4 - 2**0.5) / 8, (4 + 2**0.5) / 8, (6 + 2**0.5) / 8, 1])),
+        (dops.Cells([0, 0.1, 0.3, 0.6, 0.7, 1]), np.array([0, 0.1, 0.3, 0.6, 0.7, 1])),
+    ],
+    ids=str,
+)
+def test_edges_of_five_cells(basis, expected):
+    np.testing.assert_allclose(basis.edges(5), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_edges_between_points_that_touch_no_wall(n):
+    edges, points = dops.Chebyshev(2).edges(n), (1 - np.cos(np.pi * (np.arange(n) + 0.5) / n)) / 2
+    np.testing.assert_allclose(edges, [0, *(points[1:] + points[:-1]) / 2, 1], atol=1e-15)
+
+
+def assert_points(known, shape=SHAPE):
+    assert list(known.coordinates()) == ["x", "y", "z"]
+    for axis, (n, length) in enumerate(zip(shape, BOX.lengths)):
+        np.testing.assert_allclose(known.coordinates()["xyz"[axis]], length * np.arange(n) / n)
+        np.testing.assert_allclose(known.edges(axis), length * (np.arange(n + 1) - 0.5) / n)
+
+
+@pytest.mark.parametrize("grid", [FFT, DEC, DEC.layout()], ids=["transform", "decomposition", "layout"])
+def test_points_of_a_field(grid):
+    known = grid_of(grid, (3, *SHAPE), box=BOX)
+    assert known.layout == DEC.layout()
+    assert_points(known)
+
+
+@pytest.mark.parametrize("transform", [False, True])
+def test_a_grid_without_lengths_has_those_of_the_array(transform):
+    open_ended = dops.Decomposition(DEC.mesh)
+    known = grid_of(dops.FFT3D(open_ended) if transform else open_ended, (3, 8, 4, 6), box=BOX)
+    assert known.layout == dops.Decomposition(DEC.mesh, shape=(8, 4, 6)).layout()
+    assert_points(known, (8, 4, 6))
+    with pytest.raises(ValueError, match=r"4 devices do not divide 10 cells along y .*pass `shape=\(9, 10, 11\), pad"):
+        grid_of(dops.Decomposition(make_mesh((1, 4))), SHAPE)
+    with pytest.raises(ValueError, match=r"must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"):
+        grid_of(open_ended, (8, 8))
+
+
+def test_modes_of_a_spectrum():
+    known = grid_of(FFT, SPECTRUM, "spectrum", BOX)
+    assert known.layout == FFT.out_layout
+    found = known.coordinates()
+    assert list(found) == ["kx", "ky", "kz"]
+    for axis, k in enumerate(found.values()):
+        n, length = SHAPE[axis], BOX.lengths[axis]
+        np.testing.assert_allclose(k, 2 * np.pi * (np.fft.rfftfreq if axis == 2 else np.fft.fftfreq)(n, length / n))
+    kept = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), modes=(8, 8, 8))
+    kx = grid_of(kept, (8, 8, 8), "spectrum", BOX).coordinates()["kx"]
+    np.testing.assert_allclose(abs(kx), abs(2 * np.pi * np.fft.fftfreq(8, 1 / 8)))
+
+
+def test_a_layout_does_not_know_wavenumbers():
+    known = grid_of(FFT.out_layout, SPECTRUM, "spectrum", BOX)
+    assert known.layout == FFT.out_layout
+    assert known.coordinates() == {}
+
+
+@pytest.mark.parametrize("use", ["write", "read", "draw"])
+@pytest.mark.parametrize("grid", ["mesh", "halo"])
+def test_one_error_for_all(tmp_path, plain, use, grid):
+    fft = plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
+    wrong = fft.decomposition.mesh if grid == "mesh" else plain.HaloExchange(fft.decomposition, 1)
+    u, path = random_field((8, 8, 8)), tmp_path / "u.zarr"
+    plain.io.write(path, {"u": u}, fft)
+    call = {
+        "write": lambda: plain.io.write(tmp_path / "v.zarr", {"u": u}, wrong),
+        "read": lambda: plain.io.read(path, wrong),
+        "draw": lambda: plain.plot.slice(wrong, u),
+    }[use]
+    with pytest.raises(
+        TypeError, match=r"^`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got"
+    ):
+        call()
+
+
+def test_other_errors(plain):
+    find, fft = plain._grid.grid_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
+    for error, message, call in (
+        (TypeError, "`grid` must be a transform with", lambda: find(fft.decomposition, (8, 8, 8), "spectrum")),
+        (ValueError, r"`space` must be one of \('field', 'spectrum'\)", lambda: find(fft, (8, 8, 8), "k")),
+        (ValueError, "`box` has 2 lengths", lambda: find(fft, (8, 8, 8), box=plain.Box((1.0, 1.0)))),
+        (
+            ValueError,
+            "`shape` must be given",
+            lambda: find(plain.FFT3D(fft.decomposition.mesh), (8,) * 3, "spectrum"),
+        ),
+        (
+            TypeError,
+            "`box` must have lengths that are known, not traced",
+            lambda: jax.jit(lambda length: find(fft, (8, 8, 8), box=plain.Box(length)) and None)(1.0),
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_files_and_figures_have_the_same_points(tmp_path):
+    """A snapshot stores the points at the centres of the cells that are drawn, here with Hartley's basis."""
+    transform = dops.Transform(make_mesh((2,)), shape=(8, 6), bases=(extras.Hartley(), dops.Cosine(2)), pad=True)
+    box, u = dops.Box((4.0, 3.0)), random_field((8, 6))
+    io.write(tmp_path / "u.h5", {"u": u}, transform, box=box)
+    (drawn,) = plot.slice(transform, u, box=box).images
+    np.testing.assert_allclose(drawn.get_extent(), (-0.25, 3.75, 0, 3), atol=1e-12)
+    with h5py.File(tmp_path / "u.h5") as file:
+        np.testing.assert_allclose(file["x"], np.arange(8) / 2)
+        np.testing.assert_allclose(file["y"], np.arange(0.25, 3, 0.5))
