@@ -122,11 +122,11 @@ def main(argv: list[str] | None = None) -> dict[str, tuple[float, float, float]]
             f"least {args.halo} cells wide; got '{args.n}'"
         )
 
-    start = displacements(args.n, args.halo - 0.01, args.seed)
+    start = jnp.asarray(displacements(args.n, args.halo - 0.01, args.seed))
     print(f"{args.n}³ particles on {'x'.join(map(str, mesh.axis_sizes))} {jax.default_backend()} devices", flush=True)
     alone = clumping(paint)
     value, gradient = alone(start)
-    direction, eps = np.asarray(gradient / jnp.max(jnp.abs(gradient))), 1e-7
+    direction, eps = gradient / jnp.max(jnp.abs(gradient)), 1e-7
     # The step is small, because the slope jumps where a particle passes from cell to cell.
     slope = float(alone(start + eps * direction)[0] - alone(start - eps * direction)[0]) / (2 * eps)
 

@@ -94,7 +94,8 @@ def test_example_as_a_user_runs_it(tmp_path, installed, monkeypatch):
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     result = example.run("halo_gradient.py", "--n", "8", "--mesh", "2x2", "--out", "figure.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    slope, difference = map(float, re.search(r"gradient: (\S+), by finite differences (\S+)\n", result.stdout).groups())
+    ((slope, difference),) = re.findall(r"gradient: (\S+), by finite differences (\S+)\n", result.stdout)
+    slope, difference = float(slope), float(difference)
     assert abs(slope) > 1e-2
     assert slope == pytest.approx(difference, rel=1e-6)
     rows = re.findall(r"^(decompops|jaxDecomp [0-9.]+)((?: +\S+e\S+){3})$", result.stdout, re.MULTILINE)
