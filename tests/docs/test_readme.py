@@ -1,18 +1,41 @@
 """The code of README.md."""
 
-from pages import blocks, check
+import re
+
+from pages import ROOT, blocks, check
 
 
 CHECK = """
 half = np.fft.rfftn(np.asarray(u))
-k = np.fft.fftfreq(64, 1 / 64)
-q = k[:, None, None] ** 2 + k[:, None] ** 2 + k[:33] ** 2
+q1 = np.fft.fftfreq(64, 1 / 64)
+q = q1[:, None, None] ** 2 + q1[:, None] ** 2 + q1[:33] ** 2
 weights = np.where(np.isin(np.arange(33), (0, 32)), 1, 2)
 expected = 2 * 64**3 * np.fft.irfftn(q**2 * half / weights)
 np.testing.assert_allclose(gradient, expected, atol=1e-4 * abs(expected).max())
 assert gradient.sharding.is_equivalent_to(u.sharding, 3)
+np.testing.assert_allclose(k, half, atol=1e-3)
+
+# The derivative along a direction, beside finite differences of a rollout without `keep`.
+@jax.jit
+def energy_after(velocity):
+    last, _ = solver.rollout(equation.state(velocity), 20)
+    return jnp.mean(equation.fields(last) ** 2)
+
+stored = dops.io.read("slope.zarr").arrays["slope"]
+direction = stored / abs(stored).max()
+step = 0.05
+difference = (energy_after(velocity + step * direction) - energy_after(velocity - step * direction)) / (2 * step)
+np.testing.assert_allclose(np.sum(stored * direction), difference, rtol=0.01)
+assert difference > 0
 """
 
 
-def test_the_first_example():
-    check(blocks("README.md")[0] + CHECK)
+def test_the_code(tmp_path):
+    check("".join(blocks("README.md")) + CHECK, folder=tmp_path)
+
+
+def test_links_are_absolute():
+    """A package index shows the README, too."""
+    links = re.findall(r"\]\((.*?)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 20
+    assert not [link for link in links if not link.startswith("https://")]

@@ -1,0 +1,120 @@
+"""The example that compares gradients through halos."""
+
+import importlib.util
+import itertools
+import re
+import sys
+from types import SimpleNamespace
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+
+import example
+
+
+halo_gradient = example.load("halo_gradient")
+
+
+def make_mesh(*sizes: int) -> Mesh:
+    return Mesh(np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes), ("x", "y"))
+
+
+def density_and_gradient(displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The density of displaced particles and the gradient of its variance, one corner of a cloud after the other."""
+    n = displacement.shape[-1]
+    whole = np.floor(displacement).astype(int)
+    part = displacement - whole
+    density, gradient = np.zeros((n, n, n)), np.zeros_like(displacement)
+    corners = []
+    for corner in itertools.product((0, 1), repeat=3):
+        shares = [part[i] if corner[i] else 1 - part[i] for i in range(3)]
+        cells = tuple((np.indices((n, n, n))[i] + whole[i] + corner[i]) % n for i in range(3))
+        np.add.at(density, cells, shares[0] * shares[1] * shares[2])
+        corners.append((corner, cells, shares))
+    for corner, cells, shares in corners:
+        for i in range(3):
+            others = shares[i - 2] * shares[i - 1]
+            gradient[i] += 2 / n**3 * (density[cells] - 1) * (others if corner[i] else -others)
+    return density, gradient
+
+
+def test_one_device_beside_numpy():
+    displacement = halo_gradient.displacements(8, 1.9, seed=1)
+    density, gradient = density_and_gradient(displacement)
+    np.testing.assert_allclose(halo_gradient.paint(displacement), density, rtol=1e-13)
+    value, found = halo_gradient.clumping(halo_gradient.paint)(displacement)
+    np.testing.assert_allclose(value, np.var(density), rtol=1e-13)
+    np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-13 * abs(gradient).max())
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 1), (1, 1)])
+def test_decompops_beside_numpy(sizes):
+    check(halo_gradient.with_decompops, make_mesh(*sizes))
+
+
+def test_the_recipe_of_jaxpm_is_right_with_a_right_exchange(monkeypatch):
+    """The example calls `jaxdecomp.halo_exchange` as it should: with an exchange of the same values and the true
+    derivative in its place, the gradient is right."""
+    mesh = make_mesh(2, 4)
+
+    def exchange(x, halo_extents, halo_periods):
+        assert halo_periods == (True, True)
+        return dops.HaloExchange(mesh, (*halo_extents, 0)).update(x)
+
+    monkeypatch.setitem(sys.modules, "jaxdecomp", SimpleNamespace(halo_exchange=exchange))
+    check(halo_gradient.with_jaxdecomp, mesh)
+
+
+def check(make, mesh: Mesh) -> None:
+    displacement = halo_gradient.displacements(16, 1.99, seed=2)
+    density, gradient = density_and_gradient(displacement)
+    painter = make(mesh, 2)
+    sharded = jax.device_put(displacement, NamedSharding(mesh, halo_gradient.VECTOR))
+    np.testing.assert_allclose(jax.jit(painter)(sharded), density, rtol=1e-12)
+    value, found = halo_gradient.clumping(painter)(sharded)
+    np.testing.assert_allclose(value, np.var(density), rtol=1e-13)
+    np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-13 * abs(gradient).max())
+
+
+def test_displacements_reach_what_is_asked_for():
+    displacement = halo_gradient.displacements(16, 1.5, seed=0)
+    assert displacement.shape == (3, 16, 16, 16)
+    assert abs(displacement).max() == pytest.approx(1.5, rel=1e-12)
+    # Neighbours move together.
+    assert np.std(np.diff(displacement, axis=1)) < np.std(displacement) / 1.5
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_example_as_a_user_runs_it(tmp_path, installed, monkeypatch):
+    if not installed:
+        (tmp_path / "jaxdecomp.py").write_text("raise ImportError")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    result = example.run("halo_gradient.py", "--n", "8", "--mesh", "2x2", "--out", "figure.png", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    ((slope, difference),) = re.findall(r"gradient: (\S+), by finite differences (\S+)\n", result.stdout)
+    slope, difference = float(slope), float(difference)
+    assert abs(slope) > 1e-2
+    assert slope == pytest.approx(difference, rel=1e-6)
+    rows = re.findall(r"^(decompops|jaxDecomp [0-9.]+)((?: +\S+e\S+){3})$", result.stdout, re.MULTILINE)
+    errors = {name.split()[0]: [float(error) for error in row.split()] for name, row in rows}
+    assert max(errors["decompops"][:2]) < 1e-13
+    if installed and importlib.util.find_spec("jaxdecomp"):
+        value, gradient, slope = errors["jaxDecomp"]
+        assert value < 1e-13
+        assert min(gradient, slope) > 1e-2
+    else:
+        assert "jaxDecomp is left out: it is not installed" in result.stdout
+    picture = (tmp_path / "figure.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(picture) > 20_000
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--n", "4"), ("--n", "18"), ("--halo", "0"), ("--mesh", "2"), ("--mesh", "3x3"), ("--out", "figure.txt")],
+)
+def test_bad_option_is_refused_in_one_line(option, value, capsys):
+    example.assert_refused(halo_gradient, option, value, capsys)
