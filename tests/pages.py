@@ -14,6 +14,21 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+def errors(page: str, calls: dict[str, str]) -> str:
+    """Code that checks that calls raise the errors that a page quotes: `{text in the page: call}`."""
+    text = (ROOT / page).read_text()
+    assert not [quoted for quoted in calls if quoted not in text]
+    return f"""
+for quoted, call in {calls!r}.items():
+    try:
+        exec(call)
+    except Exception as error:
+        assert quoted in str(error), f"{{call}} raises {{error}}"
+    else:
+        raise AssertionError(f"{{call}} raises no error")
+"""
+
+
 def check(script: str, *, folder: Path | None = None) -> None:
     """Run a script in a process of its own, where a warning is an error. `folder` is where the script runs."""
     command = [sys.executable, "-W", "error", "-c", script + '\nprint("checked")\n']

@@ -197,6 +197,10 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
     fft = plain.FFT3D(make_mesh((2, 2)))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         jax.jit(fft)(np.ones((8, 8, 8)))
+    # A real field becomes complex first: JAX would refuse to do that on another mesh than the ambient one.
+    x = jax.device_put(np.ones((8, 8, 8)), NamedSharding(make_mesh((2, 2), "explicit"), P("x", "y")))
+    with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
+        fft(x)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])

@@ -18,7 +18,7 @@ from .._layout import Layout, check_global
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
 from .._remember import remembered
-from .._sharding import manual_axes, plain
+from .._sharding import manual_axes, mesh_in_context, plain
 from .._structure import Space, Structure
 from .derived import UNCHANGED, AbstractDerivable, Form, on_mesh
 
@@ -46,7 +46,9 @@ class AbstractPlanned(AbstractDerivable):
             x = plain(x)
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
-        x = x if x.dtype == dtype else x.astype(dtype)
+        if x.dtype != dtype:
+            mesh_in_context(self.decomposition.mesh)  # JAX's error for another ambient mesh does not say what to do.
+            x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
