@@ -19,7 +19,7 @@ def test_momentum_is_balanced(tmp_path):
     change, gained = map(float, re.search(r"at the rate (\S+); .* is (\S+)\.\n", result.stdout).groups())
     assert abs(change) > 0.01
     assert change == pytest.approx(gained, rel=0.03)
-    assert float(re.search(r"their balance by at most (\S+)\.\n", result.stdout)[1]) < 1e-2
+    assert float(re.search(r"of stresses is at most (\S+)\.\n", result.stdout)[1]) < 1e-2
     assert float(re.search(r"velocity is at most (\S+)\.\n", result.stdout)[1]) < 1e-12
     assert (tmp_path / "channel.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
