@@ -166,7 +166,7 @@ def test_example_as_a_user_runs_it(tmp_path):
 def test_leaving_the_halo_is_said_in_one_line(tmp_path):
     options = ["--n", "8", "--box", "20", "--steps", "1", "--halo", "1", "--mesh", "1x1"]
     with pytest.raises(
-        SystemExit, match=r"^A particle moved \d+\.\d+ cells, and the halo has 1; use a larger --halo\.$"
+        SystemExit, match=r"^A particle moved \d+\.\d+ cells, but the halo has 1; use a larger --halo\.$"
     ):
         lpt_nbody.main([*options, "--out", str(tmp_path / "figure.png")])
     assert list(tmp_path.iterdir()) == []
