@@ -2,7 +2,7 @@
 
     pip install "decompops[examples,training]"
     python examples/fno_training.py                             # 16³ cells on 8 virtual CPU devices: three minutes
-    python examples/fno_training.py --n 32 --samples 64 --steps 400 --mesh 2x2x2
+    python examples/fno_training.py --n 32 --samples 64 --steps 2000 --mesh 2x2x2
 
 The network learns the map from a velocity u(t) to u(t + 0.25), where u obeys the incompressible Navier–Stokes equations
 
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     parser = Parser(__doc__)
     parser.add_argument("--n", type=at_least(8), default=16, help="cells along each axis (16)")
     parser.add_argument("--samples", type=at_least(1), default=32, help="number of flows in the training data (32)")
-    parser.add_argument("--steps", type=at_least(2), default=200, help="training steps (200)")
+    parser.add_argument("--steps", type=at_least(2), default=800, help="training steps (800)")
     parser.add_argument("--batch", type=at_least(1), default=8, help="samples per step (8)")
     parser.add_argument("--width", type=at_least(1), default=12, help="channels of the network (12)")
     parser.add_argument("--depth", type=at_least(1), default=3, help="layers of the network (3)")

@@ -33,12 +33,12 @@ class Entry(NamedTuple):
 
 
 ENTRIES = [
-    Entry("taylor_green", "--n 32 --t-end 4 --dt 0.05", "--n 128 --dt 0.0125"),
-    Entry("rayleigh_benard", "--n 24 --t-end 40", ""),
-    Entry("kolmogorov", "--n 64 --t-end 10", "--n 256 --dt 0.005"),
-    Entry("gray_scott", "--n 64 --t-end 1000", "--n 256 --length 2.5"),
-    Entry("lpt_nbody", "--n 32", "--n 128"),
-    Entry("fno_training", "--steps 40 --samples 16", "--steps 400"),
+    Entry("taylor_green", "--n 64 --t-end 8 --dt 0.05", "--n 128 --dt 0.0125"),
+    Entry("rayleigh_benard", "--n 48 --t-end 40", ""),
+    Entry("kolmogorov", "--n 128 --t-end 10", "--n 256 --dt 0.005"),
+    Entry("gray_scott", "--n 128 --t-end 4000", "--n 256 --length 2.5"),
+    Entry("lpt_nbody", "--n 48", "--n 128"),
+    Entry("fno_training", "--steps 400", ""),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
     Entry("inverse_problem", "--n 16 --steps 5 --iterations 15", ""),
     Entry("channel", "", "--t-end 1"),
