@@ -1,4 +1,4 @@
-"""The example of training a neural operator, as a user runs it at small size."""
+"""The example of training a neural operator, at a small size."""
 
 import re
 

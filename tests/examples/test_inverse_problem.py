@@ -1,4 +1,4 @@
-"""The example of an inverse problem, as a user runs it at small size."""
+"""The example of an inverse problem, at a small size."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The example of Kolmogorov flow: its budgets as a user sees them, and against NumPy and the laminar flow."""
+"""The example of Kolmogorov flow: the budgets of a run, their terms against NumPy, and the laminar flow."""
 
 import re
 

@@ -13,7 +13,7 @@ from helpers import assert_close, make_mesh, put
 nested_parallelism = example.load("nested_parallelism")
 
 
-def test_example_as_a_user_runs_it(tmp_path):
+def test_run_of_a_user(tmp_path):
     """With 9 cells on 2 devices along x and y, which needs padding."""
     result = example.run("nested_parallelism.py", "--n", "9", "--out", "figure.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
