@@ -57,7 +57,7 @@ def test_history_agrees_with_the_published_solution(options, tmp_path):
 
 
 def test_it_continues_in_its_folder(tmp_path):
-    """A run in two parts on different meshes equals one run. The snapshots of the vorticity have the right enstrophy."""
+    """A run in two parts on different meshes equals one run. The vorticity snapshots have the right enstrophy."""
     basic = ("--n", "16", "--dt", "0.1", "--dtype", "float64", "--folder", "run")
     history(*basic, "--t-end", "0.5", cwd=tmp_path)
     parts = history(*basic, "--t-end", "1", "--mesh", "2x1", cwd=tmp_path)
