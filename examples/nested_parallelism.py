@@ -1,18 +1,18 @@
-"""An ensemble of simulations, each on several devices: nested parallelism with nothing but `jax.vmap`.
+"""An ensemble of simulations, each on several devices: nested parallelism with `jax.vmap`.
 
-    python examples/nested_parallelism.py            # 4 flows in 2 groups of 2x2 virtual CPU devices, or GPUs
+    python examples/nested_parallelism.py            # 4 flows in 2 groups of 2x2 virtual CPU devices, or GPUs: a minute
     python examples/nested_parallelism.py --n 64 --members 8 --mesh 4x1x2
 
-The devices form a mesh with axes c, x, y. Operators divide a grid over the last two. A solver made of them, written
-for one flow, becomes that of an ensemble by `jax.vmap`. With the ensemble divided over c, each group of devices along x
-and y computes its own members, and the groups do not communicate: the compiled program shows it.
+The devices form a mesh with the axes c, x and y. Operators shard each grid over x and y. `jax.vmap` turns a solver for
+one flow into a solver for an ensemble. With the ensemble sharded over c, each group of devices along x and y computes
+its own members. The groups do not communicate: the program verifies it in its compiled form.
 
-The flows are incompressible, in a periodic box, of different viscosities ν. With the projection P onto divergence-free
-fields they obey
+The flows are incompressible, in a periodic box, with different viscosities ν. With the projection P onto
+divergence-free fields they obey
 
-    ∂u/∂t = −P((u·∇)u) + ν∇²u,
+    ∂u/∂t = -P((u·∇)u) + ν∇²u.
 
-which Antuono (J. Fluid Mech. 890, 2020) solved exactly, for a start that is a vortex in all three dimensions.
+Source: Antuono (J. Fluid Mech. 890, 2020) gives the exact solution that each flow is compared with.
 """
 
 import math
@@ -30,12 +30,12 @@ import options
 
 
 END = 2.0
-HIGHEST = 0.2  # viscosity
+HIGHEST = 0.2  # The highest viscosity.
 
 
 def solve(fft: dops.FFT, viscosity: Array, u: Array) -> Array:
-    """One flow (3, n, n, n) at its end, by the classical fourth-order Runge–Kutta method. Knows of no ensemble."""
-    steps = math.ceil(END * HIGHEST * 3 * (u.shape[-1] / 3) ** 2 / 2.5)  # stable, if νk²dt < 2.78
+    """Return one flow (3, n, n, n) at the time `END`, by the classical fourth-order Runge–Kutta method."""
+    steps = math.ceil(END * HIGHEST * 3 * (u.shape[-1] / 3) ** 2 / 2.5)  # The method is stable for νk²dt < 2.78.
     dt = END / steps
     gradient = spectral.Gradient(fft)
     laplacian = spectral.Laplacian(fft)
@@ -55,12 +55,12 @@ def solve(fft: dops.FFT, viscosity: Array, u: Array) -> Array:
 
 
 def ensemble(fft: dops.FFT, viscosities: Array, flows: Array) -> Array:
-    """All flows (members, 3, n, n, n) at their end."""
+    """Return all flows (members, 3, n, n, n) at the time `END`."""
     return jax.vmap(lambda viscosity, u: solve(fft, viscosity, u))(viscosities, flows)
 
 
 def exact(n: int, viscosities: np.ndarray, time: float) -> np.ndarray:
-    """Antuono's solutions on the points of the grid, shape (members, 3, n, n, n)."""
+    """Return Antuono's solutions on the points of the grid, of shape (members, 3, n, n, n)."""
     points = 2 * np.pi * np.arange(n) / n
     grid = np.meshgrid(points, points, points, indexing="ij")
     a, b = 5 * np.pi / 6, np.pi / 6
@@ -74,7 +74,7 @@ def exact(n: int, viscosities: np.ndarray, time: float) -> np.ndarray:
 
 
 def collectives(text: str) -> list[tuple[str, list[set[int]]]]:
-    """What a compiled program communicates: the kind of each collective, and the groups of devices that take part."""
+    """Return the kind of each collective in a compiled program, and the groups of devices that take part."""
     kinds = "all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute|collective-broadcast"
     found = []
     for kind, rest in re.findall(rf"({kinds})(?:-start)?\((.*)", text):
@@ -97,31 +97,35 @@ def collectives(text: str) -> list[tuple[str, list[set[int]]]]:
 
 
 def integers(text: str) -> list[int]:
+    """Return the numbers in a text such as "0,1"."""
     return [int(number) for number in text.split(",")]
 
 
 def check(mesh: Mesh, found: list[tuple[str, list[set[int]]]]) -> None:
-    """Print what a program communicates; stop if it is more than all-to-alls within each member's devices."""
+    """Print the collectives of a program. Stop unless all are all-to-alls within one group of devices."""
     own = [set(devices.tolist()) for devices in np.arange(mesh.size).reshape(mesh.shape["c"], -1)]
     for kind, groups in sorted({(kind, str(groups)[1:-1]) for kind, groups in found}):
         print(f"  {kind} within each of {groups}")
     if not all(kind == "all-to-all" and any(group <= o for o in own) for kind, groups in found for group in groups):
-        raise SystemExit(f"This is more than all-to-alls within {own}.")
-    print(f"Collectives: {len(found)}, all of them all-to-alls that stay within {' or '.join(map(str, own))}.")
+        raise SystemExit(f"The program contains more than all-to-alls within {own}.")
+    print(f"All {len(found)} collectives are all-to-alls within {' or '.join(map(str, own))}.")
 
 
 def plot(dec: dops.Decomposition, u: Array, viscosities: np.ndarray, path: options.Path) -> None:
-    """Draw a slice through each member, and mark what each device holds of it."""
-    n, columns = u.shape[2], min(4, len(viscosities))
+    """Draw a plane of each member, with the blocks of the devices."""
+    n, columns = u.shape[2], min(2, len(viscosities))
     rows = math.ceil(len(viscosities) / columns)
-    title = "A component of each flow in a plane of x and y, and who holds it"
-    panels = dops.plot.panels(rows, columns, size=(3, 3), title=title).ravel()
+    title = "First velocity component of each flow in the plane z = π/2, and its devices"
+    panels = dops.plot.panels(rows, columns, size=(4, 3.6), title=title).ravel()
     for axes in panels[len(viscosities) :]:
         axes.remove()
     panels = panels[: len(viscosities)]
     titles = [f"ν = {viscosity:.3f}" for viscosity in viscosities]
-    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # coordinates are numbers of cells
+    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # Coordinates are numbers of cells.
     dops.plot.slice(dec, u[:, 0], **place, limits=(-1.4, 1.4), ax=panels, title=titles)
+    for axes in panels:
+        axes.images[0].set_interpolation("bicubic")
+        axes.set(xlabel="x [cells]", ylabel="y [cells]")
     for shard in u.addressable_shards:
         members, _, x, y, _ = (range(*index.indices(length)) for index, length in zip(shard.index, u.shape))
         for axes in panels[members.start : members.stop]:
@@ -132,24 +136,27 @@ def plot(dec: dops.Decomposition, u: Array, viscosities: np.ndarray, path: optio
 
 
 def main(argv: list[str] | None = None) -> np.ndarray:
-    """Run the example. Returns the flows (members, 3, n, n, n) at their end."""
-    parser = options.Parser(description=str(__doc__).partition("\n")[0])
+    """Run the example. Returns the flows (members, 3, n, n, n) at the time `END`."""
+    parser = options.Parser(__doc__)
     parser.add_argument("--n", type=options.at_least(8), default=24, help="cells along each axis (24)")
     parser.add_argument("--members", type=options.at_least(1), default=4, help="flows in the ensemble (4)")
     parser.add_argument("--mesh", type=options.mesh_shape, help="groups, and devices along x and y in each (2x2x2)")
-    parser.add_argument("--out", type=options.figure, default="nested_parallelism.png", help="the figure")
+    parser.add_argument("--out", type=options.figure, default="nested_parallelism.png", help="file of the figure")
     args = parser.parse_args(argv)
     mesh = options.make_mesh(parser, args.mesh, c=2, x=2, y=2)
     if args.members % mesh.shape["c"]:
         parser.error(f"argument --members: must be a multiple of {mesh.shape['c']}, the groups; got '{args.members}'")
 
-    fft = spectral.dealiased(dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True))  # by the 2/3 rule
+    backend = dops.XLA()  # Its collectives are in the compiled program; other backends hide them in their kernels.
+    fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True, backend=backend)
+    fft = spectral.dealiased(fft)  # By the 2/3 rule.
     values = np.geomspace(HIGHEST / 10, HIGHEST, args.members)
     viscosities = jax.device_put(values, NamedSharding(mesh, P("c")))
-    flows = fft.decomposition.shard(exact(args.n, values, 0.0))  # divided over c, x and y
-    with jax.set_mesh(mesh):
+    flows = fft.decomposition.shard(exact(args.n, values, 0.0))  # Sharded over c, x and y.
+    with jax.set_mesh(mesh), options.progress("compiling and simulating", 2) as report:
         program = jax.jit(ensemble).lower(fft, viscosities, flows).compile()
-        flows = program(fft, viscosities, flows)
+        report(1)
+        flows = jax.block_until_ready(program(fft, viscosities, flows))
 
     print(
         f"{args.members} flows of {args.n}³ cells on {mesh.size} {jax.default_backend()} devices, {flows.sharding.spec}"
@@ -161,9 +168,9 @@ def main(argv: list[str] | None = None) -> np.ndarray:
     result, expected = fft.decomposition.gather(flows), exact(args.n, values, END)
     errors = abs(result - expected).max(axis=(1, 2, 3, 4)) / abs(expected).max(axis=(1, 2, 3, 4))
     for viscosity, error in zip(values, errors):
-        print(f"  ν = {viscosity:.3f}: differs from the exact solution by {error:.1e}")
+        print(f"  ν = {viscosity:.3f}: relative error {error:.1e} against the exact solution")
     if not (errors < 1e-4).all():
-        raise SystemExit("That is too much.")
+        raise SystemExit("An error is larger than 1e-4; use a larger --n.")
     plot(fft.decomposition, flows, values, args.out)
     print(f"Figure: {args.out}")
     return result

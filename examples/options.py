@@ -1,28 +1,42 @@
-"""What the command lines of the examples share: options that are checked in one line, and the devices to run on."""
+"""What the examples share: options with checked values, the mesh of devices, progress, and stable simulations."""
 
 import argparse
 import contextlib
+import importlib.util
 import math
 import os
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import decompops as dops
 import jax
+from decompops.pde import NotFinite, Simulation, simulate
 from jax.sharding import Mesh
 
 
-MOST_DEVICES = 64  # virtual ones: each has a thread
+DATA = Path(__file__).parent / "data"  # A notebook has no `__file__`, but imports this file from its own folder.
+MOST_DEVICES = 64  # The limit for virtual devices, because each one has a thread.
+SECONDS_BETWEEN_LINES = 5.0
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line."""
+    """An argument parser that reports an error in one line.
+
+    The first line of `description`, usually the docstring of the example, is the description in the help text.
+    """
+
+    def __init__(self, description: str | None = None):
+        super().__init__(description=(description or "").partition("\n")[0])
 
     def error(self, message: str):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
     def checked(self, option: str, kind: Callable, text: str):
-        """The value of an option whose text is checked only where it counts."""
+        """Return the value of an option whose text is only checked where the program uses it."""
         try:
             return kind(text)
         except argparse.ArgumentTypeError as error:
@@ -30,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(least: int | float):
-    """The type of an option: a finite number of the kind of `least` that is no smaller."""
+    """Return the type of an option: a finite number of the type of `least` that is not smaller than `least`."""
 
     def convert(text: str) -> int | float:
         try:
@@ -56,7 +70,7 @@ def positive(text: str) -> float:
 
 
 def mesh_shape(text: str) -> tuple[int, ...]:
-    """The type of an option: "2x4" is (2, 4)."""
+    """The type of an option: "2x4" becomes (2, 4)."""
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) for part in parts):
         raise argparse.ArgumentTypeError(f"must be positive integers such as 2x4; got {text!r}")
@@ -64,20 +78,20 @@ def mesh_shape(text: str) -> tuple[int, ...]:
 
 
 def figure(text: str) -> Path:
-    """The type of an option: where to write a figure."""
+    """The type of an option: the file of a figure."""
     path = Path(text)
     if path.suffix != ".png" or not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"must be a .png file in a folder that can be written; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a .png file in a folder where you may write; got {text!r}")
     return path
 
 
 def make_mesh(
     parser: Parser, shape: tuple[int, ...] | None, *, double: bool = True, backend: str | None = None, **default: int
 ) -> Mesh:
-    """The mesh of the `--mesh` option, of GPUs where JAX has them, else of virtual CPU devices.
+    """Make the mesh of the `--mesh` option, with GPUs where JAX finds them, otherwise with virtual CPU devices.
 
-    `default` has a size for each axis. Call it before anything else starts JAX, because then precision and devices are
-    fixed.
+    `default` gives the name and the size of each axis. A program calls this function before anything else starts JAX,
+    because JAX cannot change its devices later. In a notebook where JAX already runs, the mesh has the devices of JAX.
     """
     jax.config.update("jax_enable_x64", double)
     names, usual = tuple(default), tuple(default.values())
@@ -86,13 +100,13 @@ def make_mesh(
     if backend == "mpi":
         dops.MPI.initialize()
     else:
-        with contextlib.suppress(RuntimeError):  # where JAX runs already, its devices are what they are
+        with contextlib.suppress(RuntimeError):  # JAX raises it if it already runs.
             jax.config.update("jax_num_cpu_devices", min(math.prod(shape or usual), MOST_DEVICES))
     devices = jax.devices()
     if not shape:
         fits = math.prod(usual) <= len(devices) and jax.process_count() == 1
         shape = usual if fits else (len(devices), *[1] * (len(names) - 1))
-    least = jax.process_count()  # each has a device to take part with
+    least = jax.process_count()  # Each process needs a device in the mesh.
     if not least <= math.prod(shape) <= len(devices):
         parser.error(f"argument --mesh: must have {least} to {len(devices)} devices; got '{_text(shape)}'")
     return jax.make_mesh(shape, names, devices=devices[: math.prod(shape)])
@@ -100,3 +114,63 @@ def make_mesh(
 
 def _text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
+
+
+def stable(solver: Any, u: Any, t_end: float, **options: Any) -> Simulation:
+    """Call `simulate`, which shows progress, and end the program in one line if the state becomes infinite or NaN."""
+    try:
+        return simulate(solver, u, t_end, **options)
+    except NotFinite as error:
+        raise SystemExit(f"The run became unstable after t = {error.t:.4g}; use a smaller --dt.") from None
+
+
+@contextlib.contextmanager
+def progress(text: str, total: int) -> Iterator[Callable[[Any], None]]:
+    """Show on stderr how many of the `total` parts of a task are done. Only the first process shows anything.
+
+    The task calls the function that this context manager yields with the number of parts done. Progress is a bar on a
+    terminal if rich is installed, otherwise a line every five seconds.
+    """
+    if jax.process_index() > 0:
+        yield lambda done: None
+    elif sys.stderr.isatty() and importlib.util.find_spec("rich"):
+        with _bar(text, total) as report:
+            yield report
+    else:
+        with _lines(text, total) as report:
+            yield report
+
+
+@contextlib.contextmanager
+def _bar(text: str, total: int) -> Iterator[Callable[[Any], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    # What a program prints must not go to stderr with the bar, if the user has redirected stdout to a file.
+    options = {"console": Console(stderr=True), "redirect_stdout": sys.stdout.isatty(), "transient": True}
+    with Progress(*columns, **options) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda done: bar.update(task, completed=int(done))
+
+
+@contextlib.contextmanager
+def _lines(text: str, total: int) -> Iterator[Callable[[Any], None]]:
+    start, finished, reached = time.monotonic(), threading.Event(), 0
+
+    def report(done: Any) -> None:
+        nonlocal reached
+        reached = int(done)
+
+    def show() -> None:
+        while not finished.wait(SECONDS_BETWEEN_LINES):
+            seconds = time.monotonic() - start
+            print(f"{text}: {reached} of {total} done after {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)  # A thread also reports while XLA compiles.
+    thread.start()
+    try:
+        yield report
+    finally:
+        finished.set()
+        thread.join()

@@ -1,23 +1,29 @@
-"""Poisson's equation with a manufactured solution: the error falls faster than any power of the grid spacing.
+"""Poisson's equation with a known solution: the error falls faster than any power of the grid spacing.
 
+    python examples/poisson.py                                  # on 8 virtual CPU devices: ten seconds
     python examples/poisson.py --sizes 8 16 24 32 --mesh 2x4
 
-∇²u = f in a periodic box, where u = exp(sin x + cos 2y) sin z is known and f follows from it by hand.
+The program solves ∇²u = f in a periodic box of lengths 2π, π and 4π. The solution u = exp(sin x + cos 2y) sin(z/2) is
+chosen, and f is its Laplacian, derived by hand (the method of manufactured solutions).
+
+Source: Trefethen, Spectral Methods in MATLAB (SIAM, 2000), chapter 4, explains this spectral accuracy.
 """
+
+from pathlib import Path
 
 import decompops as dops
 import jax
 import numpy as np
 from decompops.spectral import Poisson
 
-from options import Parser, at_least, figure, make_mesh, mesh_shape
+from options import Parser, at_least, figure, make_mesh, mesh_shape, progress
 
 
 LENGTHS = (2 * np.pi, np.pi, 4 * np.pi)
 
 
 def manufactured(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """u and f on n³ points. The box is π long along y, and 4π along z."""
+    """Return u and f on n³ points of the box."""
     x, y, z = np.meshgrid(*(length * np.arange(n) / n for length in LENGTHS), indexing="ij")
     u = np.exp(np.sin(x) + np.cos(2 * y)) * np.sin(z / 2)
     along_x = np.cos(x) ** 2 - np.sin(x)
@@ -26,21 +32,22 @@ def manufactured(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solve(mesh: jax.sharding.Mesh, f: np.ndarray) -> np.ndarray:
-    """The zero-mean solution u of ∇²u = f."""
+    """Return the solution u of ∇²u = f whose mean is zero."""
     fft = dops.FFT3D(mesh, shape=f.shape, pad=True, real=True)
     poisson = Poisson(fft, dops.Box(LENGTHS))
     return fft.decomposition.gather(jax.jit(poisson)(fft.decomposition.shard(f)))
 
 
-def plot(sizes: list[int], errors: list[float], path) -> None:
-    second = {"second order": (np.array(sizes), errors[0] * (np.array(sizes) / sizes[0]) ** -2.0)}
+def plot(sizes: list[int], errors: list[float], path: Path) -> None:
+    """Draw the errors beside the errors of a second-order method."""
+    second = {"a second-order method": (np.array(sizes), errors[0] * (np.array(sizes) / sizes[0]) ** -2.0)}
     axes = dops.plot.curves(
         np.array(sizes),
         {"spectral": np.array(errors)},
         references=second,
         xlabel="points along each axis",
         label="greatest error",
-        title="Poisson's equation",
+        title="Solution of Poisson's equation",
         log="y",
         style="o-",
     )
@@ -48,19 +55,27 @@ def plot(sizes: list[int], errors: list[float], path) -> None:
 
 
 def main(argv: list[str] | None = None) -> list[float]:
-    parser = Parser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--sizes", type=at_least(2), nargs="+", default=[8, 12, 16, 20, 24, 32, 40], help="grids")
+    """Run the example. Returns the greatest error on each grid."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "--sizes",
+        type=at_least(2),
+        nargs="+",
+        default=[8, 12, 16, 20, 24, 32, 40],
+        help="points along each axis of each grid",
+    )
     parser.add_argument("--mesh", type=mesh_shape, help="devices along x and y, such as 2x4 (all along y)")
-    parser.add_argument("--out", type=figure, default=figure("poisson.png"), help="the figure (poisson.png)")
+    parser.add_argument("--out", type=figure, default="poisson.png", help="file of the figure (poisson.png)")
     args = parser.parse_args(argv)
     mesh = make_mesh(parser, args.mesh, x=2, y=4)
 
     errors = []
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(mesh), progress("solving", len(args.sizes)) as report:
         for n in args.sizes:
             u, f = manufactured(n)
             errors.append(float(np.abs(solve(mesh, f) - u).max()))
-            print(f"{n:4d}³ points: greatest error {errors[-1]:.2e}")
+            print(f"{n:4d}³ points: greatest error {errors[-1]:.2e}", flush=True)
+            report(len(errors))
     plot(args.sizes, errors, args.out)
     print(f"Figure: {args.out}")
     return errors

@@ -1,4 +1,4 @@
-"""Runs examples as users do: in a fresh process, because they choose JAX's devices before JAX starts."""
+"""Helpers that run examples in fresh processes, because examples choose the devices before JAX starts."""
 
 import importlib
 import os
@@ -15,15 +15,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def load(name: str, folder: str = "") -> ModuleType:
-    """An example as a module, for what needs no process of its own; `folder` is where it lies in `examples`."""
-    jax.devices()  # Starts JAX with the devices of the tests, before an example asks for others.
+    """Import an example as a module. `folder` is the folder of the example inside `examples`."""
+    jax.devices()  # This starts JAX with the devices of the tests before an example chooses others.
     if (path := str(EXAMPLES / folder)) not in sys.path:
         sys.path.insert(0, path)
     return importlib.import_module(name)
 
 
 def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
-    """`main` ends at once, with one line that names the option and the value."""
+    """Assert that `main` ends at once with one line that names the option and the value."""
     with pytest.raises(SystemExit) as ended:
         module.main([option, value])
     assert ended.value.code == 2
@@ -35,9 +35,9 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 
 
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
-    """`python` with these arguments, in the folder `cwd`; the first may be the name of an example.
+    """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
-    Programs that run for long are worth being `optimised` by LLVM; of the others it takes most of the time.
+    Pass `optimised` for long programs only: the optimisation by LLVM takes most of the time of a short program.
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])

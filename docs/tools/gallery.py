@@ -39,7 +39,7 @@ ENTRIES = [
     Entry("gray_scott", "--n 64 --t-end 1000", "--n 256 --length 2.5"),
     Entry("lpt_nbody", "--n 32", "--n 128"),
     Entry("halo_gradient", "", ""),
-    Entry("fno_training", "--steps 40 --samples 16", "--steps 400"),
+    Entry("fno_training", "--steps 40 --samples 16", ""),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
     Entry("inverse_problem", "--n 16 --steps 5 --iterations 15", ""),
     Entry("channel", "", "--t-end 1"),

@@ -1,4 +1,4 @@
-"""The example of controlled convection: as a user runs it, and its gradient against a central difference."""
+"""The example of controlled convection: the run of a user, and the gradient against a central difference."""
 
 import re
 

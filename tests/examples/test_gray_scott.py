@@ -1,4 +1,4 @@
-"""The example of reaction and diffusion: as a user runs it, and its fields against finite differences."""
+"""The example of reaction and diffusion: the run of a user, and the fields against finite differences."""
 
 import re
 
@@ -19,11 +19,11 @@ def test_amounts_change_by_feeding_and_killing(tmp_path):
     assert abs(gained) > 0.05
     assert gained == pytest.approx(supplied, rel=1e-3)
     least, most = map(float, re.search(r"between (\S+) and (\S+)\.\n", result.stdout).groups())
-    assert most > 0.2 + least > 0.1  # There is a pattern.
+    assert most > 0.2 + least > 0.1  # A pattern has grown.
     assert (tmp_path / "gray_scott.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_fields_are_those_of_finite_differences(tmp_path):
+def test_fields_agree_with_finite_differences(tmp_path):
     n, length, steps, feed, kill = 96, 0.4, 800, 0.035, 0.065
     options = ("--n", str(n), "--length", str(length), "--feed", str(feed), "--kill", str(kill), "--t-end", "100")
     _, amounts, (u, v) = gray_scott.main([*options, "--mesh", "2", "--out", str(tmp_path / "figure.png")])

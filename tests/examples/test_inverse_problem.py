@@ -1,4 +1,4 @@
-"""The example of an inverse problem, as a user runs it at small size."""
+"""The example of an inverse problem, at a small size."""
 
 import re
 
@@ -10,7 +10,7 @@ def test_the_initial_field_is_recovered(tmp_path):
     result = example.run("inverse_problem.py", *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     fell = float(re.search(r"fell to (\S+) of", result.stdout)[1])
-    error, before = map(float, re.search(r"field: (\S+) \(.*guess: (\S+)\)", result.stdout).groups())
+    error, before = map(float, re.search(r"field: (\S+) \(.*velocity: (\S+)\)", result.stdout).groups())
     assert fell < 1e-6
     assert error < 1e-2 < 0.1 < before
     assert (tmp_path / "inverse_problem.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

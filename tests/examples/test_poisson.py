@@ -1,4 +1,4 @@
-"""The example of Poisson's equation: as a user runs it, and its manufactured solution against finite differences."""
+"""The example of Poisson's equation: the run of a user, and the known solution against finite differences."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The example of convection: its Nusselt number against the literature, and each form of it against NumPy."""
+"""The example of convection: the Nusselt number against the literature, and each formula for it against NumPy."""
 
 import re
 
@@ -22,7 +22,7 @@ def test_steady_rolls_carry_the_heat_of_clever_and_busse(tmp_path):
     assert result.returncode == 0, result.stderr
     bottom, top, *volume = map(float, re.findall(r"^ +40\.00 (.*)$", result.stdout, re.MULTILINE)[0].split())
     np.testing.assert_allclose(volume, 1.660, atol=1e-3)
-    np.testing.assert_allclose((bottom, top), 1.660, rtol=1e-2)  # Slopes at the walls need a finer grid.
+    np.testing.assert_allclose((bottom, top), 1.660, rtol=1e-2)  # The slopes at the walls would need a finer grid.
     assert (tmp_path / "rayleigh_benard.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
@@ -32,10 +32,10 @@ def test_three_dimensions(tmp_path):
     assert result.returncode == 0, result.stderr
     rows = np.array([line.split() for line in re.findall(r"^ +[\d.]+ +[\d. ]+$", result.stdout, re.MULTILINE)], float)
     assert rows[-1, 0] == 1
-    assert (np.diff(rows[:, 3]) > 0).all()  # Above the critical Rayleigh number the rolls grow.
+    assert (np.diff(rows[:, 3]) > 0).all()  # The rolls grow above the critical Rayleigh number.
 
 
-def test_five_forms_against_numpy():
+def test_five_formulas_against_numpy():
     n, along, length, rayleigh, prandtl = 24, 32, 3.0, 1e4, 0.5
     bases = (dops.Chebyshev(), dops.Fourier(half=True))
     transform = dops.Transform(make_mesh((4,)), shape=(n, along), bases=bases)
@@ -47,7 +47,7 @@ def test_five_forms_against_numpy():
     heat = 1 - x + (x - x**3) * (0.3 + np.cos(q * y))
     found = rayleigh_benard.nusselt(equation, equation.state(transform.decomposition.shard(np.stack([u, v, heat]))))
 
-    # Sums over a finer grid, of derivatives that are taken by hand or by NumPy.
+    # Sums over a finer grid. The derivatives come from NumPy.
     nodes, weights = np.polynomial.legendre.leggauss(40)
 
     def mean(values):

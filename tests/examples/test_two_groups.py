@@ -1,4 +1,4 @@
-"""The example of groups that run different programs, as a user starts it: as one process, as two and as four."""
+"""The example of groups that run different programs, started as one process, as two and as four."""
 
 import re
 
@@ -14,14 +14,14 @@ SMALL = ("--n", "16", "--snapshots", "8", "--width", "4")
 
 
 def numbers(output: str) -> tuple[list[float], dict[str, list[float]]]:
-    """First and last energy; for each learner, what it leaves of the coarse solver's error, at first and in the end."""
+    """Return the first and the last energy, and the first and the last relative error of each learner."""
     energy = re.search(r"energy falls from (\S+) to (\S+);", output).groups()
-    learners = re.findall(r"Learner (\d), .* leaves (\S+) of .*\n.* and (\S+) of", output)
+    learners = re.findall(r"Learner (\d), .* (\S+) at first and (\S+) in the last quarter", output)
     return [*map(float, energy)], {group: [float(first), float(last)] for group, first, last in learners}
 
 
 def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
-    """What process 0 prints. The others print nothing but what Gloo says."""
+    """Return the output of process 0. The other processes only print messages of Gloo."""
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     shared = ["--address", f"127.0.0.1:{free_port()}", "--processes", processes, "--out", folder / "figure.png"]
     command = ["-W", "error", example.EXAMPLES / "two_groups.py", *SMALL, *options, *shared]
@@ -34,7 +34,7 @@ def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory):
-    """What it prints on the usual 8 devices."""
+    """Return the output with the default 8 devices."""
     folder = tmp_path_factory.mktemp("one")
     result = example.run("two_groups.py", *SMALL, cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -47,22 +47,22 @@ def test_one_process(in_one_process):
     (first, last), learners = numbers(in_one_process)
     assert last < first < 1.5  # the energy at the start
     assert list(learners) == ["1"]
-    assert learners["1"][1] < 0.75 < 1 < learners["1"][0]  # what it predicts before it has learnt is no help
-    assert float(re.search(r"sum to it to (\S+)\.", in_one_process)[1]) < 1e-13
-    assert float(re.search(r"compute the same to (\S+)\.", in_one_process)[1]) == 0
+    assert learners["1"][1] < 0.75 < 1 < learners["1"][0]  # An untrained network makes the error larger.
+    assert float(re.search(r"sum to it up to (\S+)\.\n", in_one_process)[1]) < 1e-13
+    assert float(re.search(r"runs differ by at most (\S+)\.\n", in_one_process)[1]) == 0
     assert re.search(r"Solver alone \S+ s, learners alone \S+ s, sum \S+ s\.\nTogether \S+ s: \S+ of", in_one_process)
 
 
 @pytest.mark.parametrize(("processes", "mesh"), [(2, "2x2x2"), (4, "4x1x1")])
 def test_several_processes_compute_the_same(processes, mesh, in_one_process, tmp_path, monkeypatch):
-    """Of the same width, a learner is the same on every mesh, and whoever learns beside it."""
+    """A learner of the same width learns the same on every mesh, with or without other learners."""
     output = in_processes(tmp_path, monkeypatch, "--mesh", mesh, processes=processes)
     energy, learners = numbers(output)
     expected_energy, expected = numbers(in_one_process)
     assert energy == pytest.approx(expected_energy, abs=2e-8)
     assert learners["1"] == pytest.approx(expected["1"], abs=2e-5)
     assert list(learners) == [str(group) for group in range(1, processes)]
-    assert float(re.search(r"compute the same to (\S+)\.", output)[1]) == 0
+    assert float(re.search(r"runs differ by at most (\S+)\.\n", output)[1]) == 0
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
@@ -96,7 +96,7 @@ def test_a_process_has_devices_of_one_group(mesh, capsys):
 
 
 def test_spectra_that_miss_the_energy_are_noticed():
-    """And so are a learner that is no help, one that differs when both run, and energy that grows."""
+    """The checks also notice a useless learner, a learner that differs when both run, and growing energy."""
     two_groups = example.load("two_groups")
 
     def result(spectrum=1.0, last=1.0, corrected=0.5, other=0.5):

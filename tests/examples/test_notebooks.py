@@ -1,0 +1,85 @@
+"""The notebooks of the gallery: their cells run in one process, as a reader runs them in Jupyter."""
+
+import importlib.util
+import json
+from types import ModuleType
+
+import pytest
+
+import example
+
+
+ROOT = example.EXAMPLES.parent
+
+# Runs the cells of a notebook inside a running event loop, without `__file__` and arguments, and the last one twice.
+# IPython's `Image` is replaced by a function that checks the picture.
+RUN = """
+import asyncio, json, sys
+from pathlib import Path
+
+def image(path):
+    assert Path(path).read_bytes()[:4] == b"\\x89PNG"
+    Path(path).unlink()
+
+cells = ["".join(cell["source"]) for cell in json.loads(Path("notebook.ipynb").read_text())["cells"]
+         if cell["cell_type"] == "code"]
+sys.argv = ["ipykernel_launcher.py", "-f", "kernel.json"]
+sys.path.insert(0, "")
+space = {"__name__": "__main__", "__doc__": None, "Image": image}
+
+async def run():
+    for cell in [*cells, cells[-1]]:
+        if cell.startswith("%%writefile "):
+            name, _, text = cell.partition("\\n")
+            path = Path(name.split()[1])
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        elif not cell.startswith("%pip "):
+            exec(compile(cell.replace("from IPython.display import Image", ""), "cell", "exec"), space)
+
+if "--started" in sys.orig_argv:
+    import jax
+    jax.devices()
+asyncio.run(run())
+print("The notebook ran.")
+"""
+
+SMALL = {
+    "poisson": "--sizes 8 12",
+    "taylor_green": "--n 16 --t-end 0.2 --dt 0.05",
+    "gray_scott": "--n 16 --length 0.5 --t-end 20",
+    "kolmogorov": "--n 16 --t-end 0.1",
+}
+
+
+@pytest.fixture(scope="module")
+def gallery() -> ModuleType:
+    """The script that makes the gallery."""
+    spec = importlib.util.spec_from_file_location("gallery", ROOT / "docs" / "tools" / "gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "started"), [("poisson", True), ("taylor_green", False), ("gray_scott", True)], ids=str
+)
+def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
+    """With `started`, JAX already runs with its default devices when the notebook starts."""
+    notebook = gallery.notebook(example.EXAMPLES / f"{name}.py", SMALL[name])
+    (tmp_path / "notebook.ipynb").write_text(json.dumps(notebook))
+    result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("The notebook ran.\n")
+    assert result.stdout.count(f"Figure: {name}.png") == 2
+
+
+def test_no_notebook_needs_a_file_or_a_command_line(gallery):
+    for entry in gallery.ENTRIES:
+        notebook = gallery.notebook(example.EXAMPLES / f"{entry.name}.py", entry.quick)
+        *_, functions, call = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        assert "__file__" not in functions
+        assert "sys.argv" not in functions
+        assert "def main(" in functions
+        assert call.startswith("main([")
+        compile(functions, entry.name, "exec")
