@@ -86,14 +86,30 @@ def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
     return Mesh(grid, axis_names(len(sizes)))
 
 
-def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:
-    """Check every contestant's answer, then time them in turns. In a run of several processes, all of them call it."""
+def described(case: Case) -> str:
+    """Return a few words that name a case, such as "fft 64x64x64 float32, mesh 2x4"."""
+    shape, mesh = ("x".join(map(str, sizes)) for sizes in (case.shape, case.mesh))
+    return f"{case.operator} {shape} {case.dtype}, mesh {mesh}"
+
+
+def measure(
+    case: Case,
+    devices: list,
+    backend: AbstractBackend,
+    repeats: int,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Check the answer of every contestant, then time all contestants in turns.
+
+    Each step is announced to `on_step`. In a run of several processes, all of them must call this function.
+    """
     if case.operator == RESHARD:
         moved = HandOver(make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype))
-        rows = compare(moved.entrants(), 0.0, repeats)
+        rows = compare(moved.entrants(), 0.0, repeats, on_step)
         about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
         return {**about, "contestants": rows, "program": moved.report()}
 
+    on_step("compiling")
     problem = problem_of(case, devices, backend)
     compiled = problem.ours.compile()
     parts = {name: part.compile() for name, part in problem.parts.items()}
@@ -113,7 +129,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
         if any(isinstance(stage, LocalTransform) for plan, _ in problem.ours.calls for stage in plan.stages):
             yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
-    rows = compare(entrants(), TOLERANCE[case.dtype], repeats)
+    rows = compare(entrants(), TOLERANCE[case.dtype], repeats, on_step)
     program = report(problem.ours, compiled, parts, count_messages(backend, ours))
     return {**_about(case, problem), "repeats": repeats, "contestants": rows, "program": program}
 
@@ -157,16 +173,21 @@ def _about(case: Case, problem: Problem) -> dict[str, Any]:
 
 
 def compare(
-    entrants: Iterator[tuple[str, Callable[[], Contestant], Any]], tolerance: float, repeats: int
+    entrants: Iterator[tuple[str, Callable[[], Contestant], Any]],
+    tolerance: float,
+    repeats: int,
+    on_step: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Check every contestant against its right answer, and time them in turns. Returns a row for each."""
+    """Check every contestant against its right answer, and time all contestants in turns. Return a row for each."""
     rows: list[dict[str, Any]] = []
     contestants = []
     for name, make, right in entrants:
+        on_step(f"checking {name}")
         contestant, row = _checked(make, right, tolerance, may_fail=name != "decompops")
         rows.append({"name": name, **row})
         if contestant is not None:
             contestants.append((rows[-1], contestant))
+    on_step(f"timing {len(contestants)} contestants")
     _time(contestants, repeats)
     return rows
 

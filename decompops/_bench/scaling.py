@@ -95,16 +95,24 @@ def _exchanged(clock: np.ndarray, axis: int, costs: Costs, block_bytes: int) -> 
     return np.maximum(sent, sent.max(axis=axis, keepdims=True) + travels)
 
 
-def measured(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> Costs:
-    """The costs on this machine, with blocks of `shape`: all ranks call this. Messages go between ranks 0 and 1.
+def measured(
+    shape: tuple[int, int, int],
+    parts: tuple[int, int],
+    repeats: int = 300,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> Costs:
+    """Measure the costs on this machine, with blocks of `shape`. All ranks must call this function.
 
-    The transform of a block is that of the whole grid on one rank, divided: lines are as long as they are on all ranks.
+    Messages go between ranks 0 and 1. The time to transform a block is the time to transform the whole grid on one
+    rank, divided by the number of ranks: the lines then have the same length as on all ranks.
     """
     world, size = _world(), math.prod(parts)
     alone = make_mesh((1, 1), jax.local_devices())
+    on_step("timing transforms on one rank")
     dispatch = _seconds(_transform(alone, (2, 2, 2)), repeats)
     whole = _seconds(_transform(alone, _grid_of(shape, parts)), repeats // size)
     transform = np.median(dispatch) + (whole - np.median(dispatch)) / size
+    on_step("timing messages")
     overhead, small = _ping_pong(world, ANNOUNCEMENT_BYTES, repeats)
     _, large = _ping_pong(world, _LARGE_BYTES, 10)
     own = (np.median(dispatch), np.median(transform) - np.median(dispatch), _spread(transform))
@@ -121,21 +129,37 @@ def seconds_per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeat
     return max(_world().allgather(float(np.median(_seconds(call, repeats)))))
 
 
-def report_scaling(shape: tuple[int, int, int], ranks: list[int], latency: float | None) -> list[str]:
-    """What the command `scaling` prints, of blocks of `shape`; `latency` in microseconds. All ranks call this."""
+# The number of steps that `report_scaling` announces.
+STEPS = 4
+
+
+def report_scaling(
+    shape: tuple[int, int, int],
+    ranks: list[int],
+    latency: float | None,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> list[str]:
+    """Return the lines that the command `scaling` prints for blocks of `shape`.
+
+    All ranks must call this function. `latency` is in microseconds. Each step is announced to `on_step`.
+    """
     here = _mesh(jax.process_count())
-    costs = measured(shape, here)
+    costs = measured(shape, here, on_step=on_step)
     block_bytes = 8 * math.prod(shape)
+    on_step("timing transforms on all ranks")
     real = seconds_per_call(shape, here)
     model = simulate(here, costs, block_bytes)
-    numbers = ", ".join(f"{name} {1e6 * value:.4g}" for name, value in asdict(costs).items() if name != "spread")
+    numbers = [f"{name} {1e6 * value:.4g}" for name, value in asdict(costs).items() if name != "spread"]
     lines = [
-        f"blocks of {'x'.join(map(str, shape))} complex64; costs in us: {numbers}; spread {costs.spread:.3f}",
+        f"blocks of {'x'.join(map(str, shape))} complex64; costs in us:",
+        f"  {', '.join(numbers)}; spread {costs.spread:.3f}",
         f"{'x'.join(map(str, here))} ranks here: a call takes {1e6 * real:.1f} us, by the model {1e6 * model:.1f}",
-        f"{'ranks':>8} {'us a call':>12} {'order: tree':>12} {'one by one':>12}",
+        "us a call: with a tree of announcements. tree, one by one: what they add to a call.",
+        f"{'ranks':>8} {'us a call':>12} {'tree':>12} {'one by one':>12}",
     ]
     if latency is not None:
         costs = replace(costs, latency=1e-6 * latency)
+    on_step("running the model")
     for size in ranks:
         free, tree, flat = (simulate(_mesh(size), costs, block_bytes, order) for order in get_args(Order))
         lines.append(f"{size:8} {1e6 * tree:12.1f} {tree / free - 1:12.2%} {flat / free - 1:12.2%}")
