@@ -84,7 +84,7 @@ def real_transform(dec: Decomposition) -> float:
 
 def on_a_plane(dec: Decomposition) -> float:
     """real FFT2D, one axis sharded over all devices."""
-    return _rfftn(Decomposition(dec.mesh, shape=PLANE, axes=(dec.axes,), pad=True, backend=dec.backend), PLANE)
+    return _rfftn(Decomposition(dec.mesh, shape=PLANE, axes=(dec.mesh_axes,), pad=True, backend=dec.backend), PLANE)
 
 
 def in_four_dimensions(dec: Decomposition) -> float:

@@ -127,7 +127,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
         def function(u):
             widths = [(width, width) for width in task.halo]
             pad = map_blocks(lambda block: jnp.pad(block, widths), mesh, mesh.axis_names, spec, spec)
-            return jaxdecomp.halo_exchange(pad(u), task.halo[:2], (True, True))
+            return jaxdecomp.halo_exchange(pad(u), (task.halo[0], task.halo[1]), (True, True))
 
     def collect(result):
         array = gathered(result)
