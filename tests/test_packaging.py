@@ -1,6 +1,5 @@
 """The files that describe the project agree with the package."""
 
-import importlib.metadata
 import tomllib
 from pathlib import Path
 
