@@ -156,7 +156,8 @@ def report_scaling(
         f"blocks of {'x'.join(map(str, shape))} complex64; costs in us:",
         f"  {', '.join(numbers)}; spread {costs.spread:.3f}",
         f"{'x'.join(map(str, here))} ranks here: a call takes {1e6 * real:.1f} us, by the model {1e6 * model:.1f}",
-        "us a call: with a tree of announcements. tree, one by one: what they add to a call.",
+        "us a call: the time of a call with a tree of announcements;",
+        "tree, one by one: the share that each order of announcements adds to a call",
         f"{'ranks':>8} {'us a call':>12} {'tree':>12} {'one by one':>12}",
     ]
     if latency is not None:

@@ -162,7 +162,7 @@ def test_on_paper():
         assert one["program"]["communicated_bytes"] == sent_by_fft((256,) * 3, (4, 4), real=real)
 
 
-# Each returns before the devices are configured, or asks for those that the tests have.
+# Each command ends before it configures devices, or asks for the devices that the tests have.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
