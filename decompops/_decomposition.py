@@ -27,6 +27,7 @@ from ._check import check_axis, check_count, check_flag, check_order, check_shap
 from ._config import resolve_backend
 from ._layout import Field, Layout, check_agreement
 from ._sharding import ambient_mesh, manual_axes
+from ._types import GridAxes, Lengths, MeshAxes
 
 
 class Decomposition(eqx.Module):
@@ -66,9 +67,9 @@ class Decomposition(eqx.Module):
         self,
         mesh: "Mesh | AbstractMesh | Decomposition | None" = None,
         *,
-        shape: Any = None,
+        shape: Lengths | None = None,
         ndim: int | None = None,
-        axes: Any = None,
+        axes: MeshAxes | None = None,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):
@@ -183,7 +184,7 @@ class Decomposition(eqx.Module):
             return f"No mesh{names} of {devices} devices divides it: choose another shape."
         return f"Meshes{names} of {devices} devices that divide it: {', '.join(map(str, found))}."
 
-    def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: Any = None) -> Layout:
+    def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: GridAxes | None = None) -> Layout:
         """How fields lie in `pencil`, the one of the last axis by default.
 
         **Arguments:**
@@ -199,7 +200,7 @@ class Decomposition(eqx.Module):
         return Layout(self.mesh, self.blocks(pencil, order=stored))
 
     def storage_order(
-        self, pencil: Pencil, *, axis_contiguous: bool = False, order: Any = None, name: str = "order"
+        self, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
     ) -> tuple[int, ...]:
         """The order in which the axes of a field in `pencil` are stored; `name` is what an error calls `order`."""
         axis = check_axis("pencil", pencil, self.ndim)

@@ -1,4 +1,4 @@
-"""`python -m decompops selftest`: whether operators are right on the machine at hand, against NumPy."""
+"""The checks of `python -m decompops selftest`: operators on this machine against NumPy."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from ._operator.stencil import Stencil
 from ._operator.transpose import Transpose
 
 
-# Most numbers of devices do not divide these.
+# Most numbers of devices do not divide these shapes.
 SHAPE = (18, 20, 22)
 PLANE, FOUR_AXES = (90, 88), (6, 10, 9, 14)
-TOLERANCE = 1e-5  # of the largest value, in single precision
+TOLERANCE = 1e-5  # relative to the largest value, in single precision
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one check on one mesh: the error relative to the largest value, or what was raised."""
+    """The result of one check on one mesh: its error relative to the largest value, or the exception that it raised."""
 
     check: str
     mesh: tuple[int, ...]
@@ -37,12 +37,23 @@ class Outcome:
         return self.raised is None and self.error <= TOLERANCE
 
 
-def run(backend: AbstractBackend, devices: list) -> Iterator[Outcome]:
-    """All checks on every mesh of the devices. In a run of several processes, all of them call it."""
+def count(devices: list) -> int:
+    """Return the number of checks on all meshes of the devices."""
+    return len(CHECKS) * len(mesh_sizes(len(devices)))
+
+
+def run(
+    backend: AbstractBackend, devices: list, on_check: Callable[[str], None] = lambda text: None
+) -> Iterator[Outcome]:
+    """Run all checks on every mesh of the devices, and announce each one to `on_check`.
+
+    In a run of several processes, all of them must call this function.
+    """
     for sizes in mesh_sizes(len(devices)):
         dec = Decomposition(make_mesh(sizes, devices), shape=SHAPE, pad=True, backend=backend)
         for check in CHECKS:
             name = (check.__doc__ or "").rstrip(".")
+            on_check(f"{name}, mesh {'x'.join(map(str, sizes))}")
             try:
                 yield Outcome(name, sizes, float(check(dec)))
             except Exception as error:  # the others are still worth running
@@ -72,8 +83,8 @@ def real_transform(dec: Decomposition) -> float:
 
 
 def on_a_plane(dec: Decomposition) -> float:
-    """real FFT2D, one axis divided over all devices."""
-    return _rfftn(Decomposition(dec.mesh, shape=PLANE, axes=(dec.axes,), pad=True, backend=dec.backend), PLANE)
+    """real FFT2D, one axis sharded over all devices."""
+    return _rfftn(Decomposition(dec.mesh, shape=PLANE, axes=(dec.mesh_axes,), pad=True, backend=dec.backend), PLANE)
 
 
 def in_four_dimensions(dec: Decomposition) -> float:
@@ -87,7 +98,7 @@ def _rfftn(dec: Decomposition, shape: tuple[int, ...]) -> float:
 
 
 def there_and_back(dec: Decomposition) -> float:
-    """real FFT3D and its inverse, in axis-contiguous order, batched."""
+    """batched real FFT3D and inverse, axis-contiguous."""
     u = np.stack([_field(), _field(seed=1)])
     fft = FFT3D(dec, real=True, axis_contiguous=True)
     return _error(dec.gather(jax.jit(jax.vmap(fft.inverse @ fft))(dec.shard(u))), u)

@@ -1,4 +1,4 @@
-"""`dops.autotune`: what it tries, chooses, reports and keeps."""
+"""`dops.autotune`: its candidates, its choice, its reports and its cache."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SLOW, FAST = (2, 4), (4, 2)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time is what the test says: calls are made, but the mesh `FAST` is faster than all others."""
+    """The test sets the clock: calls are made, and the mesh `FAST` is faster than all others."""
     calls = []
 
     def seconds(compiled, field):
@@ -45,7 +45,12 @@ def test_the_fastest_is_chosen_and_all_are_reported(clock):
     assert tried == [(1, 8), (2, 4), (4, 2), (8, 1)]
     assert [trial.seconds for trial in trials] == [2.0, 100.0, 1.0, 2.0]
     assert all(trial.failure is None for trial in trials)
-    assert [clock.count(mesh) for mesh in tried] == [5, 3, 5, 5]  # two runs before; a hopeless one is timed once
+    assert [clock.count(mesh) for mesh in tried] == [
+        5,
+        3,
+        5,
+        5,
+    ]  # two runs come before, and a hopeless candidate is timed once
     u = random_field((8, 10, 12))
     fft = dops.FFT3D(dec, real=True)
     assert_close(dec.gather(fft.inverse(fft(dec.shard(u)))), u)
@@ -129,7 +134,7 @@ def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
 
 
 def test_open_options_are_tried_and_tuners_asked(clock, monkeypatch):
-    """A backend is tried in each of its variants; a tuner brings its own candidates; names are names of backends."""
+    """Every variant of a backend is a candidate, and so is each candidate of a tuner. A backend may be a name."""
 
     @dataclass(frozen=True)
     class Open(dops.XLA):
@@ -197,7 +202,7 @@ def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How many of some operators are timed, instead of taken from the cache; nothing is really timed."""
+    """Count the operators that are timed instead of read from the cache. The times are not real."""
     timed = []
     monkeypatch.setattr(choose, "fastest", lambda *_: timed.append(None) or 1)
 
@@ -211,7 +216,7 @@ def counted(monkeypatch):
 
 
 def closures():
-    """Operators of the same name that print the same, or as an address, and differ in what they compute."""
+    """Operators of the same name that print the same text, or an address, but compute something else."""
 
     there_and_back = trial.there_and_back(real=True)
 
@@ -245,7 +250,7 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
 
 
 def test_another_process_finds_the_entry(counted, tmp_path):
-    """Where functions and tables have other addresses, sets another order, and nothing was traced before."""
+    """Another process has other addresses, another order of sets, and no traces."""
     path = tmp_path / "choices.json"
     counted(closures(), path)
     before = path.read_text()

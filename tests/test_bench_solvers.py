@@ -1,4 +1,4 @@
-"""The benchmark's cases of solvers: their answers, checked against SciPy's, and their figures. Never their times."""
+"""The benchmark's cases of solvers: their answers against SciPy's, and their figures. Times are never checked."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ from helpers import make_mesh
 
 
 UNEVEN = (9, 10, 11)  # no mesh divides it
-# Of each case, a grid, a mesh, how many transforms it makes, and what it is compared to.
+# The grid and the mesh of each case, its number of transforms, and the programs beside it.
 CASES = {
     "gradient": (UNEVEN, (2, 2), 2, ["its FFTs"]),
     "navier-stokes": ((9, 10), (3,), 2, ["its FFTs", "its FFTs with all modes"]),
@@ -50,7 +50,7 @@ def test_answers_and_figures(operator):
     program, divided = result["program"], sum(parts > 1 for parts in mesh)
     passes = 1 + divided - (operator == "poisson-cells")  # cells are not transformed
     assert len(program["least_bytes_per_fft_pass"]) == transforms * passes
-    # Four devices do not divide the nine modes of the weights, which are exchanged, and so is their gradient.
+    # Four devices do not divide the nine modes of the weights, so the weights and their gradient are exchanged.
     exchanges = transforms * divided + 2 * (operator == "fno-gradient")
     assert sum(c["count"] for c in program["collectives"] if c["kind"] == "all-to-all") == exchanges
     assert (program["least_communicated_bytes"] > 0) == (divided > 0)
@@ -67,7 +67,7 @@ def test_memory_is_read_and_written_once_for_each_axis():
     field, spectrum = nx * ny * nz * 4, nx * ny * (nz // 2 + 1) * 8
     moved = memory.run()
     assert moved.dtype == np.float32
-    assert np.unique(moved) == 3  # passes: one is added in each
+    assert np.unique(moved) == 3  # each of three passes adds one
     assert 3 * 2 * moved.nbytes == pytest.approx((field + spectrum) + 2 * 2 * spectrum, rel=0.01)
 
 

@@ -104,7 +104,7 @@ EXTEND = {
 }
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
 # What the files of a room (a folder, or a file) may not import, besides what makes a circle.
-OUTER = ("_bench", "_report", "_selftest", "cli")
+OUTER = ("_bench", "_cli", "_report", "_selftest", "cli")
 APPLICATIONS = ("io", "nn", "pde", "mpmd", "plot")
 FORBIDDEN = {
     "_blocks": ("*",),

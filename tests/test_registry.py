@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import decompops as dops
 import numpy as np
 import pytest
-from decompops import _registry, cli
+from decompops import _registry, _selftest, cli
 from decompops.extend import run_stage
 
 from helpers import assert_close, make_mesh, random_field
@@ -91,9 +91,10 @@ def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
     dops.config.update(backend=None)
     monkeypatch.setenv("DECOMPOPS_BACKEND", "scaled")
     assert dops.config.backend == Scaled()
+    monkeypatch.setenv("COLUMNS", "400")  # No line is wrapped.
     assert cli.main(["info"]) == 0
     assert "\nbackend scaled    available\n" in capsys.readouterr().out
-    monkeypatch.setattr(cli.selftest, "run", lambda *_: iter(()))
+    monkeypatch.setattr(_selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest", "--backend", "scaled"]) == 0
     assert capsys.readouterr().out.startswith("Scaled(overlap=1, wire=None, factor=2.0) on 8 x cpu")
 
@@ -151,6 +152,7 @@ BROKEN = {
 
 
 def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "400")  # No line is wrapped.
     assert cli.main(["info"]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines() if line.startswith("backend ")]
     said = {(name, text) for _, name, text in lines}
@@ -170,7 +172,7 @@ def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, cap
 
 
 def test_the_self_test_says_how_to_run_the_others(installed, monkeypatch, capsys):
-    monkeypatch.setattr(cli.selftest, "run", lambda *_: iter(()))
+    monkeypatch.setattr(_selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "not run: backend plugged: srun python -m decompops selftest --backend plugged" in lines

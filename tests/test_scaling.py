@@ -1,4 +1,4 @@
-"""The model of the order of calls, against what follows by hand. Real ranks: `tree` in mpi/worker.py."""
+"""The model of the order of calls against values by hand. `tree` in mpi/worker.py tests real ranks."""
 
 import math
 
@@ -7,7 +7,7 @@ from decompops._bench.scaling import Costs, children, simulate
 
 
 def depth(rank: int) -> int:
-    """By how many ranks an announcement is passed on before it reaches `rank`."""
+    """Return the number of messages from rank 0 to `rank` along the tree."""
     return bin(rank).count("1")
 
 
@@ -29,7 +29,7 @@ COSTS = Costs(dispatch=10.0, overhead=2.0, latency=5.0, byte=0.25, transform=300
 
 
 def test_without_order():
-    # Two exchanges: both sides of 3 messages, latency, and three quarters of the block.
+    # Each of two exchanges costs both sides of 3 messages, a latency, and the time of three quarters of the block.
     exchange = 2 * 3 * 2.0 + 5.0 + 0.25 * 1000 * 3 / 4
     found = simulate((4, 4), COSTS, 1000, "none", calls=7)
     assert found == pytest.approx(10 + 300 + 2 * exchange)
@@ -40,19 +40,19 @@ def test_one_rank_needs_nothing():
 
 
 def test_order_of_a_few_ranks():
-    """The last rank to hear: from 0 to 2, from 2 to 3. Nothing but messages takes time."""
+    """Rank 3 hears last, from 0 over 2. Only messages take time."""
     costs = Costs(dispatch=0.0, overhead=2.0, latency=5.0, byte=0.0, transform=0.0, spread=0.0)
     base = simulate((4, 1), costs, 0, "none", calls=1)
     assert base == pytest.approx(2 * 3 * 2.0 + 5.0)
-    # 0 sends to 2 first (2), which hears at 2 + 5 + 2 and sends to 3 (2), which hears at 11 + 5 + 2.
+    # Rank 0 sends to 2 until 2. Rank 2 has heard at 2 + 5 + 2, and sends to 3 until 11. Rank 3 has heard at 11 + 5 + 2.
     assert simulate((4, 1), costs, 0, "tree", calls=1) == pytest.approx(base + 18)
-    # 0 sends to 3 last (3 times 2), which hears at 6 + 5 + 2.
+    # Rank 0 sends to 3 last, until 3 times 2. Rank 3 has heard at 6 + 5 + 2.
     assert simulate((4, 1), costs, 0, "one by one", calls=1) == pytest.approx(base + 13)
 
 
 @pytest.mark.parametrize("size", [64, 1024, 16384])
 def test_a_tree_costs_time_for_each_level(size):
-    """By hand: each level of the tree, at worst, costs a message for each bit, a latency and the receipt."""
+    """At worst, each level of the tree costs a message for each bit, a latency and the receipt."""
     rows = math.isqrt(size)
     extra = simulate((rows, rows), COSTS, 1000, "tree") - simulate((rows, rows), COSTS, 1000, "none")
     levels = size.bit_length() - 1

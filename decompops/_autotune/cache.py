@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices, by everything that a choice depends on."""
+"""The cache of `dops.autotune`: a JSON file of choices. A key lists everything that a choice depends on."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """The key, and the choice in the file, if there is one. If one process cannot use the file, all processes raise."""
+    """Return the key, and the choice in the file or `None`. If one process cannot use the file, all processes raise."""
     key, choice = "", _UNKNOWN
-    problem = f"`cache` must be usable on process {task.devices[0].process_index}, which says more."
+    problem = f"`cache` must be usable on process {task.devices[0].process_index}, whose error says why."
     try:
-        key = _key(task, candidates, operator)  # on all processes: operators are built on all of them
+        key = _key(task, candidates, operator)  # all processes must build the operators
         choice = _choice(path, key, len(candidates)) if task.leads else _UNKNOWN
     except ValueError as error:
         choice, problem = _BAD, str(error)
@@ -36,12 +36,12 @@ def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator:
 
 
 def keep(path: str | os.PathLike, task: Task, key: str, choice: int) -> None:
-    """Write a choice to the file, in the process that leads."""
+    """Write a choice to the file. Only the leading process writes."""
     if not task.leads:
         return
     try:
         _write(path, key, choice)
-    except (OSError, ValueError) as error:  # an error on one process would leave the others alone with the choice
+    except (OSError, ValueError) as error:  # an error would stop this process only, and the others would wait for it
         warnings.warn(f"`cache` could not be written, and the choice is not kept: {error}", stacklevel=3)
 
 
@@ -60,10 +60,10 @@ def _key(task: Task, candidates: Candidates, operator: Operator) -> str:
 
 
 def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
-    """A hash of the programs that JAX lowers the operator to, on all meshes.
+    """Return a hash of the programs to which JAX lowers the operator, on all meshes.
 
-    Programs of native kernels contain numbers that differ between runs, and making them takes memory. So each mesh has
-    its program with XLA's collectives, and each candidate with native kernels what the operator prints as.
+    Programs of compiled kernels contain numbers that differ between runs, and need memory. Therefore the hash contains
+    a program with XLA's collectives for each mesh, and the printed operator for each candidate with compiled kernels.
     """
     native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
     texts = [_printed(operator, candidate) for candidate in native]
@@ -88,7 +88,7 @@ def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
 
 
 def _printed(operator: Operator, candidate: Decomposition) -> str:
-    """What the operator prints as, without the addresses of functions: they differ between runs."""
+    """Return the printed operator without the addresses of functions, which differ between runs."""
     try:
         return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(operator(candidate)))
     except Exception as error:  # its trial reports that
@@ -100,7 +100,7 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
         choice = _read(path).get(key)
         if choice is None:
             folder = Path(path).absolute().parent
-            if not os.access(folder, os.W_OK):  # better noticed now than after all trials
+            if not os.access(folder, os.W_OK):  # an early error saves all trials
                 raise ValueError(f"{folder} is no folder that can be written to")
             return _UNKNOWN
         if type(choice) is not int or not 0 <= choice < candidates:
@@ -125,4 +125,4 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
 def _write(path: str | os.PathLike, key: str, choice: int) -> None:
     new = Path(f"{os.fspath(path)}.{os.getpid()}")
     new.write_text(json.dumps(_read(path) | {key: choice}, indent=2))
-    new.replace(path)  # at once: another job may be reading
+    new.replace(path)  # replaces the file in one step, because another job may be reading

@@ -35,7 +35,8 @@ def autotune(
 ) -> Decomposition:
     """Time an operator on every mesh of the devices and with every backend, and return the fastest decomposition.
 
-    In a run of several processes, every process that owns one of the devices calls it. All of them get the same.
+    In a run of several processes, every process that owns one of the devices must call this function. All processes
+    get the same decomposition.
 
     !!! example
 
@@ -50,21 +51,22 @@ def autotune(
     - `shape`: the true lengths of the grid in cells, such as `(nx, ny, nz)`: two or more.
     - `devices`: the devices to use; `None` for all.
     - `dtype`: the dtype of the field.
-    - `operator`: a function that takes a decomposition and returns what is timed: a function of a field of `shape` in
-        the pencils of its last axis. `None` for a Fourier transform and its inverse, a real one for a real `dtype`.
-    - `backends`: what may move the data. Each entry is a backend or its name, which is tried on every mesh, or a tuner
-        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. A backend with open options is
-        tried with several values of them: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
+    - `operator`: a function that takes a decomposition and returns the function to time, whose argument is a field of
+        `shape` in the pencils of its last axis. `None` for a Fourier transform and its inverse, which are real for a
+        real `dtype`.
+    - `backends`: the backends to try. Each entry is a backend or its name, which is tried on every mesh, or a tuner
+        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. If options of a backend are
+        open, several values are tried: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
         registered backend that works here.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
         meshes of the devices with these axes that divide the grid are tried. By default ("x", "y"), of sizes `(rows,
         columns)`: `(n, 1)` and `(1, n)` are slabs. On a grid of two axes ("x",). A grid of four axes takes up to three.
-    - `pad`: whether to try the other meshes, too, on which fields are padded with zeros.
-    - `repeats`: how many timed calls of each candidate there are; their median counts.
+    - `pad`: whether to try also the meshes that do not divide the grid, on which fields are padded with zeros.
+    - `repeats`: the number of timed calls of each candidate, whose median counts.
     - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
-    - `cache`: a JSON file where choices are kept. A choice is taken from there if everything that it depends on is the
+    - `cache`: a JSON file that keeps choices. A choice is read from the file if everything that it depends on is the
         same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
-        all meshes. An operator that depends on the backend must say so where it is printed.
+        all meshes. The printed form of an operator that depends on the backend must show it.
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
 
@@ -112,7 +114,7 @@ def _candidates(task: Task, entry: AbstractBackend | AbstractTuner | str) -> Seq
 
 
 def _working(mesh: Mesh) -> list[AbstractBackend]:
-    """The backends that can serve a mesh in this process as it is."""
+    """Return the backends that work with a mesh in this process."""
     working = []
     for _, found in all_backends():
         try:
@@ -149,7 +151,7 @@ def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
-    """`dtype`, unless it is no floating-point type, or JAX would replace it by one of half the size."""
+    """Return `dtype`. Raises an error if it is no floating-point type, or if JAX would halve its size."""
     dtype = jnp.dtype(dtype)
     if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""`CuDecompTuner`: cuDecomp's own choice of process grid and communication, or trials where it cannot make one."""
+"""`CuDecompTuner`: cuDecomp's own choice of process grid and communication, or trials if cuDecomp cannot choose."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 
 @dataclass(frozen=True)
 class CuDecompTuner(AbstractTuner):
-    """Chooses the process grid and the communication of `CuDecomp()` for `dops.autotune`: one candidate.
+    """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
 
-    Where MPI is CUDA-aware, cuDecomp makes the choice itself. It times transposes or halo updates alone, and its first
-    rank prints what it finds. Without CUDA-aware MPI, or where a halo is wider than a block, cuDecomp cannot choose;
+    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates alone, and its first
+    rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose;
     then Fourier transforms or halo exchanges are timed with each way of communicating, and each is reported as a
     `Trial`.
 
@@ -45,12 +45,12 @@ class CuDecompTuner(AbstractTuner):
 
     - `halo`, `periodic`: the halo exchange to choose for; the arguments of `HaloExchange`. Without a halo along x or y,
         the communication of halo exchanges is not tuned.
-    - `grid_mode`: whether the time of transposes or of halo exchanges decides on the process grid.
+    - `grid_mode`: whether the time of transposes or the time of halo exchanges decides on the process grid.
     - `libraries`: the libraries that may communicate. `None` for all, without "mpi" where MPI is not CUDA-aware.
         Libraries that cuDecomp was built without are skipped.
     - `cuda_aware_mpi`: whether MPI accepts pointers to a GPU's memory; `None` to ask MPI.
-    - `communicator`: the key of a communicator made known by `CuDecomp.initialize`. The `devices` of `dops.autotune`
-        must be those of its ranks.
+    - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`. The `devices` of
+        `dops.autotune` must be the devices of its ranks.
 
     **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `ValueError` for a grid of another
     number of axes than three, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
@@ -109,7 +109,7 @@ class CuDecompTuner(AbstractTuner):
         (nx, ny, _), (x, y, _) = task.shape, self.widths
 
         def choose(kind: Kind, sizes: list[Sizes]) -> tuple[Sizes, str]:
-            # On a grid where a halo is wider than a block, cuDecomp's search for halo updates fails.
+            # cuDecomp's search for halo updates fails if a halo is wider than a block on some process grid.
             fits = all(x <= nx // rows and y <= ny // columns for rows, columns in sizes)
             if cuda_aware and (fits or kind == "transpose"):
                 return self._by_cudecomp(task, kind, sizes, libraries)
@@ -118,7 +118,7 @@ class CuDecompTuner(AbstractTuner):
         first: Kind = self.grid_mode
         second: Kind = "transpose" if first == "halo" else "halo"
         sizes, name = choose(first, task.sizes)
-        if sizes not in task.sizes:  # cuDecomp pads: its choice may be a mesh that does not divide the grid.
+        if sizes not in task.sizes:  # cuDecomp pads, so it may choose a mesh that does not divide the grid.
             sizes, name = self._by_trials(task, first, task.sizes, libraries)
         chosen = {first: name}
         if second == "transpose" or max(x, y) > 0:
@@ -129,7 +129,7 @@ class CuDecompTuner(AbstractTuner):
         return task.decompose(sizes, CuDecomp(**chosen, communicator=self.communicator))
 
     def _by_cudecomp(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """cuDecomp's choice, of the process grid unless there is only one, and of the communication."""
+        """Return cuDecomp's choice of the communication and, if there are several process grids, of the grid."""
         known = launch.known[self.communicator]
         ranks = tuple(known.ranks[device.process_index] for device in task.devices)
         if kind == "transpose":
@@ -152,7 +152,7 @@ class CuDecompTuner(AbstractTuner):
         return (rows, columns), NAMES[kind][number - 1]
 
     def _by_trials(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """The fastest process grid and communication in Fourier transforms, or in halo exchanges."""
+        """Return the fastest process grid and communication in Fourier transforms or halo exchanges."""
         names = [name for name in NAMES[kind] if name.split("_")[0] in libraries]
         candidates = [self._decompose(task, grid, **{kind: name}) for name in names for grid in sizes]
         chosen = candidates[fastest(task, candidates, there_and_back(task.real) if kind == "transpose" else self._halo)]
@@ -163,7 +163,7 @@ class CuDecompTuner(AbstractTuner):
 
 
 def _transposed(task: Task) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The lengths of what Fourier transforms move, and how they store its x-, y- and z-pencils."""
+    """Return the lengths of the fields that Fourier transforms exchange, and the storage orders of their pencils."""
     any_grid = Decomposition(AbstractMesh((2, 2), ("x", "y")), shape=task.shape, pad=True, backend=XLA())
     moves = [stage for stage in FFT3D(any_grid, real=task.real).plan(task.shape).stages if isinstance(stage, Move)]
     z_to_y, y_to_x = (move for move in moves if move.gathered is not None)

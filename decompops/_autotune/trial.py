@@ -1,4 +1,4 @@
-"""Trials: what is asked of `dops.autotune`, and the timing of one candidate after the other."""
+"""The task of `dops.autotune`, and trials, which time one candidate after the other."""
 
 import math
 import statistics
@@ -20,13 +20,13 @@ from .._sharding import AxisTypes
 
 
 Operator = Callable[[Decomposition], Callable]
-# A candidate that takes this many times as long as the best one is timed only once.
+# A candidate that takes so many times as long as the best one is timed only once.
 _HOPELESS = 4
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What `autotune` has found out about one candidate: the median time of a call, or why it did not work."""
+    """The result for one candidate of `autotune`: the median time of a call, or why it did not work."""
 
     decomposition: Decomposition
     seconds: float
@@ -35,7 +35,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of `dops.autotune`. Every process that owns one of `devices` has the same task."""
+    """The arguments of `dops.autotune`. Every process that owns one of `devices` has the same task."""
 
     shape: tuple[int, ...]
     devices: tuple[Any, ...]
@@ -58,24 +58,24 @@ class Task:
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
-        """The sizes of all meshes, such as `(rows, columns)`; without `pad`, of those that divide the grid."""
+        """The sizes of the meshes, such as `(rows, columns)`: of all, or without `pad` of all that divide the grid."""
         meshes = mesh_sizes(len(self.devices), len(self.axes))
         return [sizes for sizes in meshes if self.pad or self.is_divided_by(sizes)]
 
     def is_divided_by(self, sizes: tuple[int, ...]) -> bool:
-        """Whether a mesh divides the grid in the pencils of its last axis."""
+        """Return whether a mesh divides the grid in the pencils of its last axis."""
         return not any(cells % parts for cells, parts in zip(self.shape, sizes))
 
     def mesh(self, sizes: tuple[int, ...]) -> Mesh:
-        """The mesh of `sizes` over all devices."""
+        """Return the mesh of `sizes` over all devices."""
         return Mesh(np.array(self.devices).reshape(sizes), self.axes, axis_types=self.axis_types)
 
     def decompose(self, sizes: tuple[int, ...], backend: AbstractBackend) -> Decomposition:
-        """The candidate with one mesh and one backend."""
+        """Return the candidate with one mesh and one backend."""
         return Decomposition(self.mesh(sizes), shape=self.shape, pad=self.pad, backend=backend)
 
     def gathered(self, value: float | int) -> np.ndarray:
-        """The values that all processes pass, one for each device. Only processes that own a device take part."""
+        """Gather one value for each device. Every process that owns a device must call this function with its value."""
         if len({device.process_index for device in self.devices}) == 1:
             return np.array([value])
         mesh = Mesh(np.array(self.devices), ("devices",))
@@ -85,12 +85,12 @@ class Task:
         return np.asarray(jax.device_put(values, everywhere))
 
     def agreed(self, choice: int) -> int:
-        """The choice of the process that leads: the others have other times, and may not see the same file."""
+        """Return the choice of the leading process. Others measure other times, and may not see the same file."""
         return int(self.gathered(choice)[0])
 
 
 def there_and_back(real: bool) -> Operator:
-    """The operator that is timed if the user gives none."""
+    """Return the operator that is timed if the user gives none: a transform and its inverse."""
 
     def build(decomposition: Decomposition) -> Callable:
         fft = FFT(decomposition, real=real)
@@ -100,7 +100,7 @@ def there_and_back(real: bool) -> Operator:
 
 
 def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator) -> int:
-    """Time all candidates. Returns the number of the fastest one, the same in every process."""
+    """Time all candidates. Return the index of the fastest one, which is the same in every process."""
     trials: list[Trial] = []
     for candidate in candidates:
         best = min((trial.seconds for trial in trials), default=math.inf)
@@ -114,7 +114,7 @@ def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator)
 
 
 def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) -> Trial:
-    """Time one candidate. Every process takes the time of the slowest one; what fails on one has failed on all."""
+    """Time one candidate. The slowest process gives the time, and a failure in one process is a failure in all."""
     program: list[Any] = []
     failures: list[str] = []
 
@@ -130,7 +130,7 @@ def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) 
     def slowest(action: Callable[[], float]) -> float:
         try:
             seconds = action()
-        except Exception as error:  # whatever does not work here is no candidate
+        except Exception as error:  # a candidate that fails is reported, and not chosen
             failures.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             seconds = math.inf
         return float(np.max(task.gathered(seconds)))

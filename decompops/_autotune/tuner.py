@@ -1,4 +1,4 @@
-"""What a tuner is: a search for candidates that knows one backend better than `dops.autotune` does."""
+"""The interface of tuners, which search for candidates of one backend better than `dops.autotune` could."""
 
 import abc
 from collections.abc import Sequence
@@ -15,4 +15,4 @@ class AbstractTuner(abc.ABC):
 
     @abc.abstractmethod
     def candidates(self, task: Task) -> Sequence[Decomposition]:
-        """The decompositions that are worth a trial, the same in every process. Every process calls it."""
+        """Return the decompositions to try, the same in every process. Every process must call this method."""

@@ -145,7 +145,7 @@ def mpi_problem() -> str | None:
     try:
         from mpi4py import MPI
     except ImportError:
-        return 'mpi4py is not installed: run pip install "decompops[mpi]"'
+        return "mpi4py is not installed: run pip install mpi4py"
     except RuntimeError as error:  # mpi4py has found no MPI library.
         return f"mpi4py does not work: {str(error).strip().splitlines()[0]}"
     loaded, _ = MPI.get_vendor()

@@ -1,4 +1,4 @@
-"""What gradients of long rollouts cost: memory and time for what they may keep, beside the binomial bound.
+"""The memory and time of gradients of long rollouts that may keep few states, beside the binomial bound.
 
 `python -m decompops._bench.gradients --steps 100 1000 --keep 60 500 --plot docs/gradients.svg`
 """
@@ -21,7 +21,7 @@ from ..spectral import LerayProjection
 
 
 class Row(NamedTuple):
-    """One gradient: how many states it may keep and takes; its time, and that of all cores, over the forward run's."""
+    """One gradient: the states that it may keep and does keep, and its time and CPU time over a forward run's."""
 
     steps: int
     keep: int | None
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def problem(n: int) -> tuple[ETDRK, jax.Array]:
-    """Decaying turbulence in a box of n³ cells, in float32, on one device."""
+    """Return decaying turbulence in a box of n³ cells, in float32, on one device."""
     fft = FFT3D(jax.make_mesh((1, 1), ("x", "y")), shape=(n, n, n), real=True, norm="forward")
     solver = ETDRK(NavierStokes(fft, 1e-2), 1e-2)
     noise = jax.random.normal(jax.random.key(0), (3, n, n, n), jnp.float32)
@@ -39,7 +39,7 @@ def problem(n: int) -> tuple[ETDRK, jax.Array]:
 
 
 def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None], repeats: int) -> list[Row]:
-    """Each gradient and the forward run in turns."""
+    """Time each gradient and the forward run in turns."""
 
     def loss(keep: int | None) -> Callable[[jax.Array], jax.Array]:
         return lambda u: jnp.sum(jnp.abs(solver.rollout(u, steps, keep=keep)[0]) ** 2)
@@ -56,14 +56,14 @@ def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None
 
 
 def _seconds(program: Any, u: jax.Array) -> np.ndarray:
-    """Of a clock on the wall, and of all cores together: a busy machine disturbs that less."""
+    """Return the time and the CPU time of all cores of a run. A busy machine changes the CPU time less."""
     start = np.array([time.perf_counter(), time.process_time()])
     jax.block_until_ready(program(u))
     return np.array([time.perf_counter(), time.process_time()]) - start
 
 
 def plot(rows: Sequence[Row], path: str) -> None:
-    """Time against memory for the largest number of steps, beside what binomial checkpoints of single steps take."""
+    """Plot time against memory for the largest number of steps, beside binomial checkpoints of single steps."""
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     steps = max(row.steps for row in rows)
     kept = sorted((row for row in rows if row.steps == steps and row.keep is not None), key=lambda row: row.states)

@@ -1,4 +1,4 @@
-"""The benchmark's case of groups of devices: a field goes from one to another and is divided anew."""
+"""The benchmark's case of groups of devices: a field moves from one group to another and is resharded."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from .program import Contestant, random_field
 
 @dataclass(frozen=True)
 class HandOver:
-    """From the first to the last group along the axis x of a mesh; from slabs along x to slabs along y."""
+    """A move of a field from the first to the last group along the mesh axis x, from slabs along x to slabs along y."""
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class HandOver:
         field = jax.make_array_from_callback(self.shape, source, lambda index: u[index], dtype=self.dtype)
 
         def by_jax() -> Array:
-            # Another array for each run: JAX would remember what it has fetched to the host.
+            # Each run needs a new array, because JAX keeps the copy that it has fetched to the host.
             blocks: Any = [shard.data for shard in field.addressable_shards]
             return jax.device_put(jax.make_array_from_single_device_arrays(self.shape, source, blocks), target)
 
@@ -43,7 +43,7 @@ class HandOver:
         yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
 
     def report(self) -> dict[str, Any]:
-        """For one device of the group that receives: it wants all of its block, and has none of it."""
+        """Return the bytes for one receiving device. It needs its whole block, and has none of it before."""
         devices = len(self.route.target.device_set)
         least = math.prod(self.route.target_block) * self.dtype.itemsize
         permutes = len(self.route.rounds)
@@ -63,6 +63,6 @@ class HandOver:
         }
 
     def _collect(self, result: Array) -> np.ndarray:
-        """The field, in every process."""
+        """Gather the field in every process."""
         everywhere = reshard(result, NamedSharding(self.mesh, P()))
         return np.asarray(everywhere.addressable_data(0))

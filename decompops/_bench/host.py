@@ -26,7 +26,7 @@ def _mkl(task: Task, u: np.ndarray) -> Contestant:
 
 
 def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
-    """A library with the names and options of `scipy.fft`."""
+    """Return a contestant for a library with the names and options of `scipy.fft`."""
     threads = os.cpu_count()
     transform, inverse = pair(task, library)
     forward = partial(transform, u, workers=threads)
@@ -35,7 +35,7 @@ def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
 
 
 def _fftw(task: Task, u: np.ndarray) -> Contestant:
-    """FFTW with plans that were measured, from and to arrays that are used again."""
+    """Return a contestant for FFTW with measured plans and arrays that are used again."""
     if task.kind == "dct":
         raise ValueError("it has no cosine transforms of several axes")
     import pyfftw  # pyright: ignore[reportMissingImports]  (in no extra)

@@ -1,7 +1,7 @@
-"""What the benchmark compares single operators to: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and what host.py has.
+"""The peers of single operators: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and the libraries of host.py.
 
-Everything works on one NumPy array `u` in natural order, the same in every process; `collect` brings a result back to
-that form, in every process.
+All of them work on one NumPy array `u` in natural order, which is the same in every process. `collect` returns a result
+in the same form, in every process.
 """
 
 import importlib
@@ -24,13 +24,13 @@ from .task import Task, pair, wavenumbers, weights
 
 
 def weights_of_half(*k: Array, last: int) -> Array:
-    """The weights of a half spectrum, for `last` points along the last axis: a mode may stand for two."""
+    """Return the weights of a half spectrum, whose modes may stand for two, for `last` points along the last axis."""
     counts = jnp.where((k[-1] == 0) | (2 * k[-1] == last), 1, 2).astype(k[-1].dtype)
     return weights(*k) * counts
 
 
 def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> Callable:
-    """Half the weighted mean square of a field's spectrum."""
+    """Return a function for half the weighted mean square of a field's spectrum."""
 
     def loss(u):
         k = transform(u)
@@ -40,7 +40,7 @@ def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> 
 
 
 def expected(task: Task, u: np.ndarray) -> np.ndarray:
-    """The right answer, by SciPy where there is a transform."""
+    """Return the right answer. Transforms are computed by SciPy."""
     if task.is_transform:
         return host.scipy(task, u).run()
     if task.operator == "transpose":
@@ -53,13 +53,13 @@ def expected(task: Task, u: np.ndarray) -> np.ndarray:
 
 
 def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
-    """The contestants other than ours, by name, still to be made: one that does not apply then raises."""
+    """Return a function for each peer that makes its contestant. It raises if the peer does not have the operator."""
     makers = {"jaxDecomp": lambda: _jaxdecomp(task, u)}
     if task.is_transform:
         makers |= {name: partial(make, task, u) for name, make in host.MAKERS.items()}
         makers["jnp.fft"] = lambda: _jnp(task, u)
         if jax.process_count() > 1:
-            # MKL has functions with FFTW's names, which mpi4py-fft would call once MKL is loaded.
+            # MKL has functions with FFTW's names, and mpi4py-fft would call them if MKL were loaded.
             del makers["MKL"]
             makers["mpi4py-fft"] = lambda: _mpi4py_fft(task, u)
             makers["dtFFT"] = lambda: _dtfft(task, u)
@@ -80,7 +80,7 @@ def _jnp(task: Task, u: np.ndarray) -> Contestant:
 
 
 def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Callable[[], Any]) -> Callable:
-    """The function to be timed, made of a transform, its inverse and the weights of the spectral loss."""
+    """Return the function to be timed, made from a transform, its inverse and the weights of the spectral loss."""
     match task.action:
         case "inverse":
             return lambda u: inverse(transform(u))
@@ -94,12 +94,12 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
     import jaxdecomp.fft  # pyright: ignore[reportMissingImports]
 
     if len(task.shape) != 3:
-        raise ValueError(f"its grids have three axes; got {task.shape}")
+        raise ValueError(f"jaxDecomp has grids of three axes only; got {task.shape}")
     if task.kind == "dct":
         raise ValueError("it has no cosine transforms")
     if jaxdecomp.config.transpose_axis_contiguous != task.axis_contiguous:
         jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
-        jax.clear_caches()  # functions that it has jitted do not see the change
+        jax.clear_caches()  # jaxDecomp's jitted functions do not see the change
     devices = task.mesh.devices
     mesh = Mesh(devices.reshape(devices.shape[0], -1), ("x", "y"))
     spec = P("x", "y", None)
@@ -127,7 +127,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
         def function(u):
             widths = [(width, width) for width in task.halo]
             pad = map_blocks(lambda block: jnp.pad(block, widths), mesh, mesh.axis_names, spec, spec)
-            return jaxdecomp.halo_exchange(pad(u), task.halo[:2], (True, True))
+            return jaxdecomp.halo_exchange(pad(u), (task.halo[0], task.halo[1]), (True, True))
 
     def collect(result):
         array = gathered(result)
@@ -143,12 +143,12 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
 def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     from mpi4py import MPI
 
-    library: Any = importlib.import_module("mpi4py_fft")  # in no extra: it is built for an MPI and a FFTW of the user's
+    library: Any = importlib.import_module("mpi4py_fft")  # in no extra, because it is built for the user's MPI and FFTW
     newDistArray = library.newDistArray
     grid = list(task.mesh.devices.shape)
     if len(task.shape) < 2:
         raise ValueError(f"its grids have two or more axes; got {task.shape}")
-    # The axes that are not divided in one call; otherwise its option for that fails.
+    # All axes that are not sharded are transformed in one call; otherwise its option for that fails.
     together = len(task.shape) > 2 and not any(size > 1 for size in grid[1:])
     options: dict[str, Any] = {"collapse": together}
     if task.kind == "dct":
@@ -192,7 +192,7 @@ def _dtfft(task: Task, u: np.ndarray) -> Contestant:
     grid = task.mesh.devices.shape
     place = np.unravel_index(comm.rank, grid)
     cuts = [(n * i // parts, n * (i + 1) // parts) for n, i, parts in zip(task.shape, (*place, 0), (*grid, 1))]
-    # It counts axes from the fastest one.
+    # dtFFT counts axes from the fastest one.
     starts, counts = ([int(value) for value in values][::-1] for values in zip(*((a, b - a) for a, b in cuts)))
     plan = (library.PlanR2C if task.real else library.PlanC2C)(
         library.Pencil(starts, counts),

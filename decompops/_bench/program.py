@@ -1,4 +1,4 @@
-"""What the benchmark compiles and runs: programs of ours, and contestants, which may be anybody's."""
+"""Programs that the benchmark compiles, and contestants that it runs. Contestants may be other libraries."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ from .._plan.stage import AbstractStage, Extend, LocalTransform, Move
 class Contestant:
     """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order.
 
-    `alone`: it uses one process, and is timed in the first only.
+    An `alone` contestant uses one process, and is timed in the first process only.
     """
 
     run: Callable[[], Any]
@@ -36,9 +36,9 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument or a result of a program: fields `(*lead, nx, ny, nz)`, sharded as `blocks` says.
+    """An argument or a result of a program: fields of shape `(*lead, nx, ny, nz)`, sharded by `blocks`.
 
-    Without `blocks` it is an array of shape `lead`, and every device has all of it.
+    Without `blocks` the operand is an array of shape `lead` that every device has in full.
     """
 
     dtype: np.dtype
@@ -47,12 +47,12 @@ class Operand:
 
     @property
     def block_bytes(self) -> int:
-        """What one device holds."""
+        """The bytes that one device holds."""
         return math.prod((*self.lead, *(self.blocks.block_shape if self.blocks else ()))) * self.dtype.itemsize
 
     @property
     def least_bytes(self) -> int:
-        """What one device must hold: its share without padding, but with halos."""
+        """The bytes that one device must hold: its share without padding, but with halos."""
         if self.blocks is None or self.blocks.has_halo:
             return self.block_bytes
         return round(math.prod(self.lead) * _share(self.blocks, self.dtype))
@@ -63,7 +63,7 @@ class Operand:
         return jax.ShapeDtypeStruct((*self.lead, *shape), self.dtype, sharding=sharding)
 
     def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
-        """An array in natural order, the same in every process, stored in the blocks and padded."""
+        """Shard an array in natural order, which is the same in every process. Padding is added."""
         array = array.astype(self.dtype, copy=False)
         if self.blocks is not None:
             return Layout(mesh, self.blocks).distribute(array)
@@ -71,7 +71,7 @@ class Operand:
         return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: array[index])
 
     def collect(self, mesh: Mesh, result: Array) -> np.ndarray:
-        """All of it as a NumPy array in natural order, without padding; with halos as it is."""
+        """Gather an operand as a NumPy array in natural order, without padding. Halos stay."""
         if self.blocks is None or self.blocks.has_halo:
             return gathered(result)
         return Layout(mesh, self.blocks).gather(result)
@@ -79,9 +79,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Program:
-    """A function to compile, and what it is given, returns and carries out: plans, each on so many fields at once.
+    """A function to compile, with its arguments, its results and the plans that it runs, each with a number of fields.
 
-    `data()` makes its inputs and the right results, which have nothing to do with our code.
+    `data()` makes inputs and the right results. It uses none of our code.
     """
 
     function: Callable
@@ -92,7 +92,7 @@ class Program:
     data: Callable[[], tuple[Sequence[np.ndarray], Any]] = field(repr=False)
 
     def compile(self) -> Any:
-        """Compiled without any field."""
+        """Compile the function. No field is allocated."""
         return compile_for(self.function, *(operand.struct(self.mesh) for operand in self.arguments))
 
     def contestant(self, compiled: Any, inputs: Sequence[np.ndarray]) -> Contestant:
@@ -108,10 +108,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a case is about: our program, parts of it to compare with, and peers.
+    """The programs of a case: ours, parts of ours to compare with, and peers.
 
-    `peers`, given the inputs of our program, names contestants that are still to be made: one that does not apply then
-    raises.
+    `peers` takes the inputs of our program, and returns a function for each peer that makes its contestant. The
+    function raises if the peer does not have the operator.
     """
 
     ours: Program
@@ -124,7 +124,7 @@ def compile_for(function: Callable, *arguments: Any) -> Any:
 
 
 def gathered(result: Array) -> np.ndarray:
-    """All of an array, in every process."""
+    """Gather a whole array in every process."""
     if result.is_fully_addressable:
         return np.asarray(result)
     return multihost_utils.process_allgather(result, tiled=True)
@@ -139,22 +139,23 @@ def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def over_memory(program: Program) -> Contestant:
-    """As many bytes read and written as transforming one axis after the other must, and nothing done to them.
+    """Read and write as many bytes as transforms of one axis after the other must, and compute nothing.
 
-    That is what memory alone allows. A transform of two axes may need less, where planes fit into a cache.
+    The bandwidth of memory allows no shorter time, except that a transform of two axes may read and write less if
+    planes fit into a cache.
     """
     passes = [nbytes for stage, fields, *dtypes in _walk(program) for nbytes in _passes_by_axis(stage, fields, *dtypes)]
-    length = round(sum(passes) / len(passes) / 8)  # of float32, read once and written once in each pass
+    length = round(sum(passes) / len(passes) / 8)  # float32 numbers, read once and written once in each pass
     note = f"{len(passes)} reads and writes, one for each axis transformed"
     return memory_passes(program.mesh, length, len(passes), note)
 
 
 def memory_passes(mesh: Mesh, length: int, passes: int, note: str = "") -> Contestant:
-    """Every device reads and writes `length` numbers of type float32 of its own, `passes` times."""
+    """Let every device read and write `length` float32 numbers of its own, `passes` times."""
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     x = jax.jit(lambda: jnp.zeros(mesh.size * length, np.float32), out_shardings=sharding)()
 
-    # A loop, because XLA would fuse one pass with the next; in place, because new memory may cost more than a pass.
+    # Without the loop, XLA would fuse one pass with the next. New memory may cost more than a pass, so none is used.
     step = jax.jit(lambda x: lax.fori_loop(0, passes, lambda _, y: y + 1, x), donate_argnums=0)
 
     def run():
@@ -173,10 +174,10 @@ def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: 
 
 
 def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Counters) -> dict[str, Any]:
-    """What the compiled program communicates and holds on one device, and the least that it must.
+    """Return the bytes that the compiled program communicates and holds on one device, and the least possible bytes.
 
-    `parts` are compiled, too: what the program holds can be compared to what they hold. What kernels do is not in the
-    compiled program: it is `counted` in a run.
+    `parts` are compiled programs whose temporary memory is compared with the memory of the program. The compiled
+    program does not show the messages of kernels, which are `counted` in a run.
     """
     found = collectives(compiled.as_text())
     block = max(operand.block_bytes for operand in (program.arguments[0], program.results[0]))
@@ -214,10 +215,10 @@ def _summed(found: list[Collective]) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def _lower_limits(program: Program) -> tuple[list[int], int]:
-    """The least that a device must read and write in each FFT pass, and the least that it must communicate, in bytes.
+    """Return the least bytes that a device must read and write in each FFT pass, and the least that it must send.
 
-    A pass reads its input once and writes its result once; of what is redistributed over p devices, a p-th stays.
-    Padding does not count, so that it shows as a difference to what the program does.
+    A pass reads its input once and writes its result once. An exchange between p devices leaves a p-th of the data
+    where it is. Padding does not count, so that the difference to the real program shows its cost.
     """
     passes, communicated = [], 0.0
     for stage, fields, before, after in _walk(program):
@@ -236,7 +237,7 @@ def _lower_limits(program: Program) -> tuple[list[int], int]:
 
 
 def _walk(program: Program) -> Iterator[tuple[AbstractStage, int, np.dtype, np.dtype]]:
-    """The stages, with the number of fields and the dtypes before and after each."""
+    """Yield the stages, with the number of fields and the dtypes before and after each stage."""
     dtype = program.arguments[0].dtype
     for plan, fields in program.calls:
         for stage in plan.stages:
@@ -245,5 +246,5 @@ def _walk(program: Program) -> Iterator[tuple[AbstractStage, int, np.dtype, np.d
 
 
 def _share(blocks: Blocks, dtype: np.dtype) -> float:
-    """The bytes of a field per device, without padding."""
+    """Return the bytes of a field per device, without padding."""
     return math.prod(blocks.lengths) * dtype.itemsize / math.prod(blocks.parts)

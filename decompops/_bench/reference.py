@@ -1,4 +1,4 @@
-"""What the benchmark's solvers should compute: by SciPy, in double precision, natural order and without padding."""
+"""The right answers of the benchmark's solvers, by SciPy in double precision, in natural order, without padding."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from .program import random_field
 
 @dataclass(frozen=True)
 class Spectra:
-    """The real transform of fields of `shape` to the modes that a grid of shape `modes` has."""
+    """The real transform of fields of `shape` to the modes of a grid of shape `modes`."""
 
     shape: tuple[int, ...]
     modes: tuple[int, ...]
@@ -25,17 +25,17 @@ class Spectra:
 
     @property
     def kept(self) -> tuple[np.ndarray, ...]:
-        """Where its modes are among all those of the grid."""
+        """The positions of the kept modes among all modes of the grid."""
         return np.ix_(*(2 * np.abs(k) <= m for k, m in zip(self._along(), self.modes)))
 
     @property
     def wavenumbers(self) -> np.ndarray:
-        """Of shape `(axes, *modes)`, with zero for Nyquist modes."""
+        """The wavenumbers, of shape `(axes, *modes)`, with zero for Nyquist modes."""
         along = [np.where(2 * np.abs(k) == n, 0, k) for k, n in zip(self._along(), self.shape)]
         return np.stack([k[self.kept] for k in np.meshgrid(*along, indexing="ij")])
 
     def noise(self, *lead: int) -> np.ndarray:
-        """The spectrum of a random field."""
+        """Return the spectrum of a random field."""
         return self.forward(random_field((*lead, *self.shape), np.dtype(float)))
 
     def forward(self, u: np.ndarray) -> np.ndarray:
@@ -52,14 +52,14 @@ class Spectra:
         return u
 
     def on_grid(self, k: np.ndarray) -> np.ndarray:
-        """The spectrum with all modes of the grid."""
+        """Return the spectrum with all modes of the grid."""
         *others, last = self.shape
         whole = np.zeros((*k.shape[: -len(self.shape)], *others, last // 2 + 1), k.dtype)
         whole[(..., *self.kept)] = k
         return whole
 
     def _along(self) -> list[np.ndarray]:
-        """The wavenumbers of the grid along each axis."""
+        """Return the wavenumbers of the grid along each axis."""
         kinds = [np.fft.fftfreq] * (len(self.shape) - 1) + [np.fft.rfftfreq]
         return [kind(n, 1 / n) for kind, n in zip(kinds, self.shape)]
 
@@ -72,14 +72,14 @@ class Flow:
     viscosity: float
 
     def velocity(self) -> np.ndarray:
-        """A random one."""
+        """Return a random velocity."""
         return self._projected(self.spectra.noise(len(self.spectra.shape)))
 
     def linear(self) -> np.ndarray:
         return -self.viscosity * np.sum(self.spectra.wavenumbers**2, axis=0)
 
     def nonlinear(self, u: np.ndarray) -> np.ndarray:
-        """In convective form; ours is the divergence of the products, which is the same."""
+        """Return the advection in convective form. decompops uses the divergence of the products, which is the same."""
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)
         advection = velocity[0] * inverse(1j * k[0] * u)
@@ -88,7 +88,7 @@ class Flow:
         return self._projected(-self.spectra.forward(advection))
 
     def step(self, u: np.ndarray, dt: float, order: Literal[2, 4]) -> np.ndarray:
-        """The schemes of Cox & Matthews (2002) with the contour integrals of Kassam & Trefethen (2005)."""
+        """Take a step with the schemes of Cox & Matthews (2002) and contour integrals of Kassam & Trefethen (2005)."""
         z = dt * self.linear()
         whole, (one, two, three), start = np.exp(z), _phi(z), dt * self.nonlinear(u)
         if order == 2:
@@ -109,7 +109,7 @@ class Flow:
 
 
 def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
-    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # no point on the real axis: z is real, and z + r not zero
+    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real and no r is, so z + r is never zero
     return (
         sum(((np.exp(w) - 1) / w).real for w in (z + r for r in circle)) / 32,
         sum(((np.exp(w) - 1 - w) / w**2).real for w in (z + r for r in circle)) / 32,
@@ -135,12 +135,12 @@ class Layer:
         return self._activated()[0]
 
     def gradient(self) -> tuple[np.ndarray, ...]:
-        """Of half the sum of the squares of the result, by all inputs."""
+        """Return the gradient of half the sum of the squares of the result, by all inputs."""
         result, slope = self._activated()
         by_sum = result * slope
         k, back = self.spectra.forward(self.v), self.spectra.forward(by_sum)
         convolved = self.spectra.inverse(np.einsum("oi...,o...->i...", self._factors().conj(), back))
-        # Each mode stands for two, except where k is zero along the last axis.
+        # A stored mode stands for two modes, unless k is zero along the last axis.
         counts = math.prod(self.spectra.shape) * np.where(self.spectra.wavenumbers[-1] == 0, 1, 2)
         by_factors: Any = counts * k * back.conj()[:, None]
         return (
@@ -154,7 +154,7 @@ class Layer:
         return self.weight[0] + 1j * self.weight[1]
 
     def _activated(self) -> tuple[np.ndarray, np.ndarray]:
-        """The result and its derivative by the sum that is activated, with `jax.nn.gelu`."""
+        """Return the result and its derivative by the argument of the activation, which is `jax.nn.gelu`."""
         k = np.einsum("oi...,i...->o...", self._factors(), self.spectra.forward(self.v))
         s = (
             self.spectra.inverse(k)

@@ -1,4 +1,4 @@
-"""The benchmark: our operators against their peers, and what their compiled programs communicate and hold.
+"""The benchmark: our operators against their peers, and the bytes that compiled programs send and hold.
 
 A case is one operator, or one part of a solver, on one shape, mesh, dtype and storage order. `measure` runs it;
 `on_paper` only compiles it.
@@ -30,20 +30,21 @@ from .program import Contestant, Problem, over_memory, report
 from .task import Task
 
 
-# Between groups of devices.
+# The operator that moves fields between groups of devices.
 RESHARD = "reshard"
 SOLVERS = {**solvers.SOLVERS, **walls.SOLVERS}
-# What needs more than one dimension.
+# These operators need more than one dimension.
 NOT_ON_LINES = (TRANSPOSE, RESHARD, *solvers.FLOWS, *walls.SOLVERS)
-# Relative to the largest value, as in the tests.
+# The largest allowed error, relative to the largest value, as in the tests.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is benchmarked: one operator in one setting. `dtype` is the real one; complex fields have its complex.
+    """One operator in one setting.
 
-    `axis_contiguous` is `None` where there is no storage order to choose.
+    `dtype` is the real dtype; complex fields have the complex dtype of the same precision. `axis_contiguous` is `None`
+    for operators without a choice of storage order.
     """
 
     operator: str
@@ -59,9 +60,10 @@ def cases(
     dtypes: Sequence[str],
     orders: Sequence[bool],
 ) -> list[Case]:
-    """All combinations, of `grids` which are shapes with their meshes; what has no storage order comes once.
+    """Return all combinations. `grids` are pairs of a shape and a mesh.
 
-    Raises `ValueError` for what does not go together.
+    Operators without a choice of storage order appear once. Raises `ValueError` for an operator that cannot run on a
+    grid or a mesh.
     """
     found = []
     for (shape, mesh), operator, dtype in product(grids, operators, dtypes):
@@ -86,14 +88,30 @@ def make_mesh(sizes: tuple[int, ...], devices: list) -> Mesh:
     return Mesh(grid, axis_names(len(sizes)))
 
 
-def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -> dict[str, Any]:
-    """Check every contestant's answer, then time them in turns. In a run of several processes, all of them call it."""
+def described(case: Case) -> str:
+    """Return a few words that name a case, such as "fft 64x64x64 float32, mesh 2x4"."""
+    shape, mesh = ("x".join(map(str, sizes)) for sizes in (case.shape, case.mesh))
+    return f"{case.operator} {shape} {case.dtype}, mesh {mesh}"
+
+
+def measure(
+    case: Case,
+    devices: list,
+    backend: AbstractBackend,
+    repeats: int,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Check the answer of every contestant, then time all contestants in turns.
+
+    Each step is announced to `on_step`. In a run of several processes, all of them must call this function.
+    """
     if case.operator == RESHARD:
         moved = HandOver(make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype))
-        rows = compare(moved.entrants(), 0.0, repeats)
+        rows = compare(moved.entrants(), 0.0, repeats, on_step)
         about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
         return {**about, "contestants": rows, "program": moved.report()}
 
+    on_step("compiling")
     problem = problem_of(case, devices, backend)
     compiled = problem.ours.compile()
     parts = {name: part.compile() for name, part in problem.parts.items()}
@@ -101,7 +119,7 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
     ours = problem.ours.contestant(compiled, inputs)
 
     def entrants() -> Iterator[tuple[str, Callable[[], Contestant], Any]]:
-        """The contestants still to be made, with the answers that they should give."""
+        """Yield each contestant with the right answer. A function makes the contestant when its turn comes."""
         yield "decompops", lambda: ours, answer
         for name, part in problem.parts.items():
             own_inputs, own_answer = part.data()
@@ -113,13 +131,13 @@ def measure(case: Case, devices: list, backend: AbstractBackend, repeats: int) -
         if any(isinstance(stage, LocalTransform) for plan, _ in problem.ours.calls for stage in plan.stages):
             yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
-    rows = compare(entrants(), TOLERANCE[case.dtype], repeats)
+    rows = compare(entrants(), TOLERANCE[case.dtype], repeats, on_step)
     program = report(problem.ours, compiled, parts, count_messages(backend, ours))
     return {**_about(case, problem), "repeats": repeats, "contestants": rows, "program": program}
 
 
 def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, Any]:
-    """Compile our operator, and parts of it to compare with, without running them: no field is allocated."""
+    """Compile our operator, and parts of it to compare with. Nothing runs, and no field is allocated."""
     problem = problem_of(case, devices, backend)
     start = time.perf_counter()
     compiled = problem.ours.compile()
@@ -130,7 +148,7 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
 
 
 def count_messages(backend: AbstractBackend, contestant: Contestant) -> Counters:
-    """What a process sends by compiled kernels in a run, and their work space: means, for uneven blocks differ."""
+    """Return the messages and bytes that compiled kernels send in a run, and their workspace: means over processes."""
     before = backend.counters()
     jax.block_until_ready(contestant.run())
     after = backend.counters()
@@ -157,16 +175,21 @@ def _about(case: Case, problem: Problem) -> dict[str, Any]:
 
 
 def compare(
-    entrants: Iterator[tuple[str, Callable[[], Contestant], Any]], tolerance: float, repeats: int
+    entrants: Iterator[tuple[str, Callable[[], Contestant], Any]],
+    tolerance: float,
+    repeats: int,
+    on_step: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Check every contestant against its right answer, and time them in turns. Returns a row for each."""
+    """Check every contestant against its right answer, and time all contestants in turns. Return a row for each."""
     rows: list[dict[str, Any]] = []
     contestants = []
     for name, make, right in entrants:
+        on_step(f"checking {name}")
         contestant, row = _checked(make, right, tolerance, may_fail=name != "decompops")
         rows.append({"name": name, **row})
         if contestant is not None:
             contestants.append((rows[-1], contestant))
+    on_step(f"timing {len(contestants)} contestants")
     _time(contestants, repeats)
     return rows
 
@@ -174,7 +197,7 @@ def compare(
 def _checked(
     make: Callable[[], Contestant], answer: Any, tolerance: float, *, may_fail: bool
 ) -> tuple[Contestant | None, dict[str, Any]]:
-    """A contestant and its row, which says how wrong it is; no contestant where it cannot run or is too wrong."""
+    """Return a contestant and its row with its error. The contestant is `None` if it fails or is too inaccurate."""
     row: dict[str, Any] = dict.fromkeys(("note", "relative_error", "median_s", "min_s", "ratio", "failure"))
     try:
         contestant = make()
@@ -183,7 +206,7 @@ def _checked(
     except Exception as error:
         if not may_fail:
             raise
-        # A missing part of a package is a failure: the versions do not fit together.
+        # If only a part of a package is missing, the versions do not fit together, which is a failure.
         missing = isinstance(error, ModuleNotFoundError) and "." not in str(error.name)
         row["failure"] = "not installed" if missing else f"{type(error).__name__}: {error}".partition("\n")[0]
         return None, row
@@ -194,7 +217,7 @@ def _checked(
 
 
 def relative_error(got: Any, answer: Any) -> float:
-    """The largest one, if there are several arrays."""
+    """Return the relative error, which is the largest one if there are several arrays."""
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(answer), strict=True))
     for one, right in pairs:
         if one.shape != right.shape:
@@ -203,9 +226,9 @@ def relative_error(got: Any, answer: Any) -> float:
 
 
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
-    """Time in turns, each repeat starting with another contestant, so that a busy moment hits no one in particular.
+    """Time contestants in turns. Each repeat starts with another one, so that a busy moment slows no particular one.
 
-    Processes start together; a time is that of the slowest. Where a call is short, a turn is several of them.
+    Processes start together, and the slowest process gives the time. Short calls are repeated within a turn.
     """
     calls = _calls_of_turns([contestant for _, contestant in contestants])
     times = np.zeros((len(contestants), repeats))
@@ -225,7 +248,10 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
 
 
 def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
-    """How many calls of each contestant last for `_LEAST_SECONDS`: processes start together to 0.1 ms at best."""
+    """Return the calls in a turn of each contestant, which last `_LEAST_SECONDS`.
+
+    Processes start together to 0.1 ms at best, so a turn must be longer.
+    """
     seconds = np.array([[_seconds(contestant, 3) for contestant in contestants] for _ in range(3)])
     slowest = np.max(multihost_utils.process_allgather(seconds.min(axis=0)).reshape(-1, len(contestants)), axis=0)
     return [min(1000, math.ceil(_LEAST_SECONDS / one)) for one in slowest.tolist()]
@@ -235,7 +261,7 @@ _LEAST_SECONDS = 2e-2
 
 
 def _seconds(contestant: Contestant, calls: int) -> float:
-    """Of one call, of several one after the other."""
+    """Return the seconds of one call, as the mean of several calls."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("decompops bench")
     if contestant.alone and jax.process_index() > 0:

@@ -1,7 +1,7 @@
-"""What the order of calls costs on many ranks: a model of the MPI kernels, and its costs measured here.
+"""The cost of the order of calls on many ranks: a model of the MPI kernels, with costs that are measured here.
 
-The first rank of a mesh decides which call comes next, and a tree of ranks passes it on (docs/kernels.md). `simulate`
-follows the clocks of all ranks through calls of a transform with two exchanges.
+The first rank of a mesh decides which call comes next, and announces it along a tree of ranks (docs/kernels.md).
+`simulate` follows the clocks of all ranks through calls of a transform with two exchanges.
 """
 
 import math
@@ -25,11 +25,13 @@ ANNOUNCEMENT_BYTES = 824  # `Announcement` in ffi/mpi/team.h
 
 @dataclass(frozen=True)
 class Costs:
-    """In seconds.
+    """Costs in seconds.
 
-    `dispatch`: from one call to the next, without its work. `overhead`: a rank's time for one message. `latency`: from
-    one rank to another. `byte`: of a byte in a message. `transform`: of one block along all axes; `spread` is its
-    relative standard deviation.
+    - `dispatch`: the time from one call to the next, without the work of the call.
+    - `overhead`: the time of a rank for one message.
+    - `latency`: the time of a message from one rank to another.
+    - `byte`: the time of one byte in a message.
+    - `transform`: the time to transform one block along all axes; `spread` is its relative standard deviation.
     """
 
     dispatch: float
@@ -41,7 +43,7 @@ class Costs:
 
 
 def children(rank: int, size: int) -> list[int]:
-    """To which ranks a rank passes an announcement on, in that order (`Team::announce`)."""
+    """Return the ranks to which a rank sends an announcement, in their order (`Team::announce`)."""
     lowest = rank & -rank if rank else 1 << max(size - 1, 1).bit_length()
     bits = [1 << i for i in reversed(range(lowest.bit_length() - 1))]
     return [rank + bit for bit in bits if rank + bit < size]
@@ -50,7 +52,7 @@ def children(rank: int, size: int) -> list[int]:
 def simulate(
     parts: tuple[int, int], costs: Costs, block_bytes: int, order: Order = "tree", *, calls: int = 20, seed: int = 0
 ) -> float:
-    """Seconds for each call, of a transform on a mesh of `parts` ranks.
+    """Return the seconds of each call of a transform on a mesh of `parts` ranks.
 
     A block of `block_bytes` is exchanged along each mesh axis that has several ranks.
     """
@@ -69,7 +71,7 @@ def simulate(
 
 
 def _announced(clock: np.ndarray, costs: Costs, order: Order) -> np.ndarray:
-    """When ranks begin with a call that they are ready for at `clock`."""
+    """Return the times at which ranks begin with a call, if they are ready at `clock`."""
     size = len(clock)
     if order == "none" or size == 1:
         return clock
@@ -88,23 +90,31 @@ def _announced(clock: np.ndarray, costs: Costs, order: Order) -> np.ndarray:
 
 
 def _exchanged(clock: np.ndarray, axis: int, costs: Costs, block_bytes: int) -> np.ndarray:
-    """When ranks have what those along a mesh axis send them. All of them begin at `clock`."""
+    """Return the times at which ranks have received their data, if they start to exchange along `axis` at `clock`."""
     size = clock.shape[axis]
     sent = clock + 2 * costs.overhead * (size - 1)
     travels = costs.latency + costs.byte * block_bytes * (size - 1) / size
     return np.maximum(sent, sent.max(axis=axis, keepdims=True) + travels)
 
 
-def measured(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> Costs:
-    """The costs on this machine, with blocks of `shape`: all ranks call this. Messages go between ranks 0 and 1.
+def measured(
+    shape: tuple[int, int, int],
+    parts: tuple[int, int],
+    repeats: int = 300,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> Costs:
+    """Measure the costs on this machine, with blocks of `shape`. All ranks must call this function.
 
-    The transform of a block is that of the whole grid on one rank, divided: lines are as long as they are on all ranks.
+    Messages go between ranks 0 and 1. The time to transform a block is the time to transform the whole grid on one
+    rank, divided by the number of ranks: the lines then have the same length as on all ranks.
     """
     world, size = _world(), math.prod(parts)
     alone = make_mesh((1, 1), jax.local_devices())
+    on_step("timing transforms on one rank")
     dispatch = _seconds(_transform(alone, (2, 2, 2)), repeats)
     whole = _seconds(_transform(alone, _grid_of(shape, parts)), repeats // size)
     transform = np.median(dispatch) + (whole - np.median(dispatch)) / size
+    on_step("timing messages")
     overhead, small = _ping_pong(world, ANNOUNCEMENT_BYTES, repeats)
     _, large = _ping_pong(world, _LARGE_BYTES, 10)
     own = (np.median(dispatch), np.median(transform) - np.median(dispatch), _spread(transform))
@@ -116,26 +126,43 @@ def measured(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int =
 
 
 def seconds_per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> float:
-    """Of transforms of all ranks one after the other, with blocks of `shape`: all ranks call this."""
+    """Return the seconds of a transform on all ranks, with blocks of `shape`. All ranks must call this function."""
     call = _transform(make_mesh(parts, jax.devices()), _grid_of(shape, parts))
     return max(_world().allgather(float(np.median(_seconds(call, repeats)))))
 
 
-def report_scaling(shape: tuple[int, int, int], ranks: list[int], latency: float | None) -> list[str]:
-    """What the command `scaling` prints, of blocks of `shape`; `latency` in microseconds. All ranks call this."""
+# The number of steps that `report_scaling` announces.
+STEPS = 4
+
+
+def report_scaling(
+    shape: tuple[int, int, int],
+    ranks: list[int],
+    latency: float | None,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> list[str]:
+    """Return the lines that the command `scaling` prints for blocks of `shape`.
+
+    All ranks must call this function. `latency` is in microseconds. Each step is announced to `on_step`.
+    """
     here = _mesh(jax.process_count())
-    costs = measured(shape, here)
+    costs = measured(shape, here, on_step=on_step)
     block_bytes = 8 * math.prod(shape)
+    on_step("timing transforms on all ranks")
     real = seconds_per_call(shape, here)
     model = simulate(here, costs, block_bytes)
-    numbers = ", ".join(f"{name} {1e6 * value:.4g}" for name, value in asdict(costs).items() if name != "spread")
+    numbers = [f"{name} {1e6 * value:.4g}" for name, value in asdict(costs).items() if name != "spread"]
     lines = [
-        f"blocks of {'x'.join(map(str, shape))} complex64; costs in us: {numbers}; spread {costs.spread:.3f}",
+        f"blocks of {'x'.join(map(str, shape))} complex64; costs in us:",
+        f"  {', '.join(numbers)}; spread {costs.spread:.3f}",
         f"{'x'.join(map(str, here))} ranks here: a call takes {1e6 * real:.1f} us, by the model {1e6 * model:.1f}",
-        f"{'ranks':>8} {'us a call':>12} {'order: tree':>12} {'one by one':>12}",
+        "us a call: the time of a call with a tree of announcements;",
+        "tree, one by one: the share that each order of announcements adds to a call",
+        f"{'ranks':>8} {'us a call':>12} {'tree':>12} {'one by one':>12}",
     ]
     if latency is not None:
         costs = replace(costs, latency=1e-6 * latency)
+    on_step("running the model")
     for size in ranks:
         free, tree, flat = (simulate(_mesh(size), costs, block_bytes, order) for order in get_args(Order))
         lines.append(f"{size:8} {1e6 * tree:12.1f} {tree / free - 1:12.2%} {flat / free - 1:12.2%}")
@@ -143,7 +170,7 @@ def report_scaling(shape: tuple[int, int, int], ranks: list[int], latency: float
 
 
 def _mesh(size: int) -> tuple[int, int]:
-    """As square as possible."""
+    """Return the sizes of a mesh of so many ranks, as square as possible."""
     rows = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
     return size // rows, rows
 
@@ -162,7 +189,7 @@ def _world() -> Any:
 
 
 def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
-    """A call of a complex transform of that shape. The field is one of this process' own where the mesh is."""
+    """Return a function that calls a complex transform of that shape. Each process makes its own block of the field."""
     fft = FFT3D(mesh, shape=shape, backend=MPI())
     layout = fft.plan(shape).source
     block = np.random.default_rng(0).standard_normal(layout.block_shape).astype(np.complex64)
@@ -174,7 +201,7 @@ def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> np.ndarray:
-    """Of each of some calls one after the other, which all ranks begin together."""
+    """Return the seconds of each of some calls. All ranks begin together."""
     for _ in range(20):
         jax.block_until_ready(call())
     _world().Barrier()
@@ -187,13 +214,13 @@ def _seconds(call: Callable[[], Any], repeats: int) -> np.ndarray:
 
 
 def _spread(times: np.ndarray) -> float:
-    """The relative standard deviation, without the slowest tenth."""
+    """Return the relative standard deviation, without the slowest tenth."""
     fastest = np.sort(times)[: len(times) * 9 // 10]
     return float(np.std(fastest) / np.mean(fastest))
 
 
 def _ping_pong(world: Any, size: int, repeats: int) -> tuple[float, float]:
-    """Seconds for the start of a message of `size` bytes, and from its start until it has arrived."""
+    """Return the seconds to start a message of `size` bytes, and from its start to its arrival."""
     message, started, arrived = np.zeros(size, np.uint8), 0.0, 0.0
     world.Barrier()
     for _ in range(repeats if world.rank < 2 else 0):

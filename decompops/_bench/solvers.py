@@ -27,15 +27,15 @@ from .reference import Flow, Spectra, random_layer
 
 
 VISCOSITY, DT = 1e-2, 1e-2
-# Of a layer: its channels, and its modes, as far as the grid has so many.
+# The channels of a layer, and its modes if the grid has so many.
 WIDTH, MODES = 20, 12
 
-# Batched transforms: in which direction, and the axes before the grid.
+# Batched transforms: their direction, and the lengths of the axes before the grid.
 Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 
 
 def right_hand_side(ndim: int) -> Calls:
-    """The velocity is transformed to the grid, and all products of two components but one back."""
+    """Return the transforms: the velocity to the grid, and all products of two components but one back."""
     return ("inverse", (ndim,)), ("forward", (ndim * (ndim + 1) // 2 - 1,))
 
 
@@ -66,19 +66,19 @@ class SolverTransform:
         return Operand(np.result_type(self.dtype, np.complex64), self.plan.target, lead)
 
     def plans(self, calls: Calls) -> tuple[tuple[Plan, int], ...]:
-        """What a program carries out that makes these calls."""
+        """Return the plans of a program that makes these calls."""
         plans = {"forward": self.plan, "inverse": self.plan.inverse()}
         return tuple((plans[direction], math.prod(lead)) for direction, lead in calls)
 
     def alone(self, calls: Calls) -> Program:
-        """A program that makes these calls, each on fields of its own, and does nothing else."""
+        """Return a program that only makes these calls, each on fields of its own."""
         functions = {"forward": self.fft, "inverse": self.fft.inverse}
 
         def function(*arrays):
             return [functions[direction](array) for (direction, _), array in zip(calls, arrays)]
 
         def ends(field: Callable[..., Any], spectrum: Callable[..., Any]) -> tuple[tuple, tuple]:
-            """What goes into each call and what comes out."""
+            """Return the operands and the results of all calls."""
             pairs = ((direction, field(*lead), spectrum(*lead)) for direction, lead in calls)
             sources, targets = zip(*((u, k) if direction == "forward" else (k, u) for direction, u, k in pairs))
             return sources, targets
@@ -140,17 +140,17 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
     exponax: Any = importlib.import_module("exponax")
     reference = transform.reference
     n = reference.shape[0]
-    if reference.shape != (n, n, n):  # On squares it has the flow by its vorticity.
+    if reference.shape != (n, n, n):  # On squares, exponax computes the vorticity.
         raise ValueError(f"its grids are cubes; got {reference.shape}")
     highest = reference.wavenumbers[-1].max()
     options = {"diffusivity": VISCOSITY, "order": order}
-    # It keeps modes up to this fraction of n // 2, less one: those that we keep, with a half for rounding.
+    # exponax keeps modes up to this fraction of n // 2, less one. These are our modes; a half is added for rounding.
     options["dealiasing_fraction"] = (highest + 1.5) / (n // 2)
-    with jax.enable_x64(transform.dtype == np.float64):  # else its coefficients have the precision of another case
-        # Compiled as a whole: operation by operation it takes seconds.
+    with jax.enable_x64(transform.dtype == np.float64):  # otherwise its coefficients have the precision of another case
+        # Without compilation this takes seconds.
         stepper = eqx.filter_jit(exponax.stepper.NavierStokesVelocity)(3, 2 * math.pi, n, DT, **options)
     state = jax.device_put(reference.on_grid(u).astype(transform.spectrum().dtype), jax.local_devices()[0])
-    # Its coefficients are arguments: XLA would try to fold constants.
+    # The coefficients are arguments, because XLA would try to fold constants.
     arrays, rest = eqx.partition(stepper, eqx.is_array)
     compiled = compile_for(lambda arrays, state: eqx.combine(arrays, rest).step_fourier(state), arrays, state)
 
@@ -161,10 +161,10 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
 
 
 def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
-    """One layer, or its derivatives by the fields and all parameters."""
+    """Return the problem of one layer, or of its derivatives by the fields and all parameters."""
     fft = FFT(dec, real=True)
     modes = tuple(min(MODES, (n + 1) // 2) for n in check_fft(fft))
-    # Shapes only: what each device has of the weights is part of the problem, as it is for fields.
+    # Only shapes are needed here. The weights are sharded inputs of the problem, as fields are.
     block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
     transform = SolverTransform(block.spectral.transform, dtype)
 
@@ -185,16 +185,16 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         return reference.inputs, reference.gradient() if gradient else reference.value()
 
     if gradient:
-        calls *= 2  # those and their transposes, which are as much work
+        calls *= 2  # the calls and their transposes, which are as much work
         ours = Program(jax.grad(loss, (0, 1, 2, 3)), arguments, arguments, transform.plans(calls), transform.mesh, data)
     else:
         ours = Program(layer, arguments, arguments[:1], transform.plans(calls), transform.mesh, data)
     return Problem(ours, {"its FFTs": transform.alone(calls)})
 
 
-# Flows, which need more than one dimension.
+# These flows need more than one dimension.
 FLOWS = ("navier-stokes", "etdrk2", "etdrk4")
-# Each makes a problem of a decomposition and a real dtype.
+# Each function makes a problem from a decomposition and a real dtype.
 SOLVERS: dict[str, Callable[[Decomposition, np.dtype], Problem]] = {
     "gradient": _gradient,
     "navier-stokes": _navier_stokes,

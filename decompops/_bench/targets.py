@@ -1,4 +1,4 @@
-"""GPUs to compile programs for that need not be here, as XLA wants them described."""
+"""GPUs that need not be here, described for XLA, which compiles programs for them."""
 
 import importlib.util
 
@@ -28,8 +28,8 @@ TARGETS = {
 
 
 def problem() -> str | None:
-    """What keeps programs for GPUs from being compiled here, and what to do; `None` if nothing does."""
-    # What is inside a package can be looked for only where the package is.
+    """Return why programs for GPUs cannot be compiled here and what to do about it, or `None` if they can."""
+    # `find_spec` fails for a module inside a package that is not installed.
     plugins = [f"jax_plugins.xla_cuda{version}" for version in (12, 13)]
     if not (importlib.util.find_spec("jax_plugins") and any(map(importlib.util.find_spec, plugins))):
         version = jax.__version__
@@ -39,12 +39,12 @@ def problem() -> str | None:
         )
     try:
         devices(next(iter(TARGETS)), 1)
-    except NotImplementedError:  # what JAX raises for a platform whose plugin has not registered itself
+    except NotImplementedError:  # the plugin has not registered its platform
         return "JAX's CUDA plugin does not start: set JAX_PLATFORMS=cpu where there is no GPU"
     return None
 
 
 def devices(target: str, count: int) -> list:
-    """`count` GPUs of a kind in `TARGETS`, in one process: programs can be compiled for them, not run."""
+    """Return `count` GPUs of a kind in `TARGETS`, in one process. Programs can be compiled for them, and not run."""
     topology = f"1x1x{count}"  # slices, processes, devices
     return topologies.get_topology_desc(platform="cuda", target_config=TARGETS[target], topology=topology).devices

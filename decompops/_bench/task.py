@@ -1,4 +1,4 @@
-"""What a benchmark of a single operator computes."""
+"""The task of a benchmark of a single operator."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ HALO_WIDTH = 2
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be computed of a field: the answer is the same for all contestants. `dtype` is the real one."""
+    """An operator on a field. The answer is the same for all contestants. `dtype` is the real dtype."""
 
     operator: str
     shape: tuple[int, ...]
@@ -25,12 +25,12 @@ class Task:
 
     @property
     def halo(self) -> tuple[int, ...]:
-        """Its widths: along axes that devices divide."""
+        """The width of the halo along each axis. It is zero along axes that are not sharded."""
         return tuple(HALO_WIDTH if parts > 1 else 0 for parts in self.parts)
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """How many devices divide each axis of the grid."""
+        """The number of devices along each axis of the grid."""
         sizes = self.mesh.devices.shape[: len(self.shape) - 1]
         return *sizes, *[1] * (len(self.shape) - len(sizes))
 
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def action(self) -> str:
-        """What is done with the transform: "" (nothing more), "inverse" or "gradient"."""
+        """The computation after the transform: "" (none), "inverse" or "gradient"."""
         return self.operator.removeprefix(self.kind).lstrip("+-")
 
     @property
@@ -55,17 +55,17 @@ class Task:
 
     @property
     def forward(self) -> "Task":
-        """The plain transform of the same field."""
+        """The task that only transforms the same field."""
         return replace(self, operator=self.kind)
 
 
 def weights(*k: Any) -> Any:
-    """The weights of the spectral loss: `1 / (1 + |k|^2)`, of one array of wavenumbers for each axis."""
+    """Return the weights of the spectral loss, `1 / (1 + |k|^2)`, for one array of wavenumbers for each axis."""
     return 1 / sum((component**2 for component in k), 1)
 
 
 def wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[np.ndarray]:
-    """Integer wavenumbers, broadcastable against a spectrum stored in `order`, by default that of the axes."""
+    """Return integer wavenumbers, broadcastable against a spectrum whose axes are stored in `order`."""
     ndim = len(task.shape)
     order = order or tuple(range(ndim))
     kinds = [np.fft.fftfreq] * (ndim - 1) + [np.fft.rfftfreq if half else np.fft.fftfreq]
@@ -74,7 +74,7 @@ def wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[
 
 
 def pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The transform and its inverse, of a library with the names of `scipy.fft`."""
+    """Return the transform and its inverse from a library with the names of `scipy.fft`."""
     match task.kind:
         case "rfft":
             return library.rfftn, partial(library.irfftn, s=task.shape)

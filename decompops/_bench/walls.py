@@ -24,13 +24,13 @@ from .solvers import Calls, SolverTransform
 
 
 RAYLEIGH, PRANDTL, DT = 1e4, 1.0, 1e-3
-# The half waves across of what Poisson's equation is solved for, and the stages of a step of `IMEXRK`.
+# The half waves between the walls in the solution of Poisson's equation, and the stages of a step of `IMEXRK`.
 WAVES, STAGES = 3, 4
 
 
 @dataclass(frozen=True)
 class ChebyshevSpectra(Spectra):
-    """Chebyshev coefficients across, of values at Gauss–Lobatto points; Fourier modes along the other axes."""
+    """Chebyshev coefficients between the walls, of values at Gauss–Lobatto points; Fourier modes along other axes."""
 
     def forward(self, u: np.ndarray) -> np.ndarray:
         import scipy.fft
@@ -48,7 +48,7 @@ class ChebyshevSpectra(Spectra):
         return values
 
     def points(self) -> np.ndarray:
-        """Between walls at 0 and 1, broadcastable against fields."""
+        """Return the points between walls at 0 and 1, broadcastable against fields."""
         angle = math.pi * np.arange(self.shape[0]) / (self.shape[0] - 1)
         return (1 - np.cos(angle)).reshape(-1, *[1] * (len(self.shape) - 1)) / 2
 
@@ -59,12 +59,12 @@ class ChebyshevSpectra(Spectra):
 
     def _along(self) -> list[np.ndarray]:
         _, *along = super()._along()
-        return [(np.arange(self.shape[0]) + 0.5) / 2, *along]  # as many as the modes are kept
+        return [(np.arange(self.shape[0]) + 0.5) / 2, *along]  # chosen so that `kept` keeps all of them
 
 
 @dataclass(frozen=True)
 class WallTransform(SolverTransform):
-    """A transform with Chebyshev polynomials across."""
+    """A transform with Chebyshev polynomials between the walls."""
 
     @property
     def reference(self) -> ChebyshevSpectra:
@@ -77,16 +77,16 @@ def _with_walls(dec: Decomposition, basis: AbstractBasis) -> Transform:
 
 
 def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: np.dtype) -> Problem:
-    """Poisson's equation between walls without flux, beside the periodic one on a grid of the same size.
+    """Return Poisson's equation between walls without flux, and the periodic one on a grid of the same size beside it.
 
-    `across(n)` is the basis across for n points.
+    `across(n)` is the basis between the walls for n points.
     """
     shape: Any = dec.shape
     n, basis = shape[0], across(shape[0])
-    along = 2 * math.pi * np.arange(shape[-1]) / shape[-1]  # A wave there, so that no mean is involved.
+    along = 2 * math.pi * np.arange(shape[-1]) / shape[-1]  # A wave along the last axis, so that the mean is zero.
 
     def program(operator: Poisson | WallPoisson, line: np.ndarray, k: float) -> Program:
-        """For a wave with the wavenumber `k` across, whose values are `line`."""
+        """Return the program for a wave with the wavenumber `k` between the walls, where its values are `line`."""
         transform = SolverTransform(operator.transform, dtype)
 
         def data():
@@ -99,7 +99,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
     fft = _with_walls(dec, basis)
     operator = Poisson(fft) if isinstance(basis, Cosine) else WallPoisson(fft, "neumann")
     k = WAVES / 2  # The box has the length 2π.
-    if isinstance(basis, Cells):  # Second differences see less of it.
+    if isinstance(basis, Cells):  # Second differences see a smaller wavenumber.
         k = n / math.pi * math.sin(math.pi * WAVES / (2 * n))
     angle = 2 * math.pi * np.arange(n) / n
     periodic = program(Poisson(_with_walls(dec, Fourier())), np.sin(angle), 1.0)
@@ -107,7 +107,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
 
 
 def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
-    """A step of `IMEXRK`, for a flow along the walls and a temperature that both decay as their diffusion says."""
+    """Return a step of `IMEXRK` for a flow along the walls and a temperature, which both decay by diffusion."""
     ndim = dec.ndim
     equation = RayleighBenard(_with_walls(dec, Chebyshev()), RAYLEIGH, PRANDTL, Box((1.0, *[2 * math.pi] * (ndim - 1))))
     transform = WallTransform(equation.transform, dtype)
@@ -125,7 +125,7 @@ def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
 
         return (state(0.0),), state(DT)
 
-    # To the grid go the velocity, its vorticity and the slopes of the temperature. The rates of the state come back.
+    # The velocity, its vorticity and the slopes of the temperature are transformed to the grid, and the rates back.
     to_grid = 2 * ndim + ndim * (ndim - 1) // 2
     stage: Calls = ("inverse", (to_grid,)), ("forward", (ndim + 1,))
     calls = STAGES * stage
@@ -135,7 +135,7 @@ def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
     return Problem(ours, {"its transforms": transform.alone(calls)})
 
 
-# Each makes a problem of a decomposition and a real dtype.
+# Each function makes a problem from a decomposition and a real dtype.
 SOLVERS: dict[str, Callable[[Decomposition, np.dtype], Problem]] = {
     "poisson-centres": partial(_poisson, lambda n: Cosine(2)),
     "poisson-nodes": partial(_poisson, lambda n: Cosine(1)),

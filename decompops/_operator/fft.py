@@ -1,6 +1,6 @@
 """`FFT`, and its names `FFT2D` and `FFT3D`: the distributed fast Fourier transform."""
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
@@ -12,6 +12,7 @@ from .._basis.points import Points
 from .._check import check_axes, check_flag
 from .._decomposition import Decomposition
 from .._plan.transform import Norm
+from .._types import GridAxes, Lengths, MeshAxes, Modes
 from .transform import AbstractTransform, check_modes, check_norm
 
 
@@ -47,15 +48,15 @@ class FFT(AbstractTransform):
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None = None,
         *,
-        shape: Any = None,
+        shape: Lengths | None = None,
         ndim: int | None = None,
-        axes: Any = None,
-        transformed: Any = None,
+        axes: MeshAxes | None = None,
+        transformed: GridAxes | None = None,
         pad: bool | None = None,
         real: bool = False,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
-        modes: Any = None,
+        modes: Modes | None = None,
         nyquist: bool = False,
         backend: AbstractBackend | str | None = None,
     ):
@@ -109,11 +110,26 @@ class FFT(AbstractTransform):
         return FFT(self.decomposition, **({name: getattr(self, name) for name in names} | options))
 
 
-def FFT2D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Any) -> FFT:
+class FFTOptions(TypedDict, total=False):
+    """The options of `FFT2D` and `FFT3D`, for type checkers: those of `FFT` without `ndim`."""
+
+    shape: Lengths | None
+    axes: MeshAxes | None
+    transformed: GridAxes | None
+    pad: bool | None
+    real: bool
+    norm: Norm | None
+    axis_contiguous: bool
+    modes: Modes | None
+    nyquist: bool
+    backend: AbstractBackend | str | None
+
+
+def FFT2D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]) -> FFT:
     """`FFT(mesh, ndim=2, **options)`: the Fourier transform on grids of two axes."""
     return FFT(mesh, ndim=2, **options)
 
 
-def FFT3D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Any) -> FFT:
+def FFT3D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]) -> FFT:
     """`FFT(mesh, ndim=3, **options)`: the Fourier transform on grids of three axes."""
     return FFT(mesh, ndim=3, **options)

@@ -13,6 +13,7 @@ from .._check import check_axis
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend
+from .._types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .planned import AbstractPlanned
 
 
@@ -45,14 +46,14 @@ class HaloExchange(AbstractPlanned):
     def __init__(
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None = None,
-        halo: Any = 1,
+        halo: Width = 1,
         *,
-        periodic: Any = True,
+        periodic: Periodic = True,
         pencil: Pencil = -1,
-        order: Any = None,
-        shape: Any = None,
+        order: GridAxes | None = None,
+        shape: Lengths | None = None,
         ndim: int | None = None,
-        axes: Any = None,
+        axes: MeshAxes | None = None,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from .._decomposition import Decomposition
 from .._layout import Layout
 from .._sharding import manual_axes, place, reshape_behind
 from .._structure import Structure
+from .._types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
 
@@ -46,13 +46,13 @@ class Stencil(AbstractDerivable):
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None,
         fn: Callable,
-        halo: Any = 1,
+        halo: Width = 1,
         *,
-        periodic: Any = True,
+        periodic: Periodic = True,
         pencil: Pencil = -1,
-        shape: Any = None,
+        shape: Lengths | None = None,
         ndim: int | None = None,
-        axes: Any = None,
+        axes: MeshAxes | None = None,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):

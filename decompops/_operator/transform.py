@@ -28,6 +28,7 @@ from .._plan.route import check_bases_fit
 from .._plan.transform import Norm, transform_plan
 from .._sharding import manual_axes, place
 from .._structure import Space
+from .._types import Bases, Lengths, MeshAxes, Modes
 from .planned import AbstractPlanned
 
 
@@ -81,7 +82,7 @@ class AbstractTransform(AbstractPlanned):
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
 
     def wavenumbers(
-        self, shape: Any = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
+        self, shape: Lengths | None = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
     ) -> Wavenumbers:
         """Angular wavenumbers of the spectrum, such as `(kx, ky, kz)`, broadcastable against it and sharded like it.
 
@@ -115,7 +116,7 @@ class AbstractTransform(AbstractPlanned):
 
         return tuple(map(along, range(blocks.ndim)))
 
-    def multiplicity(self, shape: Any = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
+    def multiplicity(self, shape: Lengths | None = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
         """How many terms of the expansion each stored coefficient stands for, broadcastable against the spectrum.
 
         Of Fourier modes, two for those of a half spectrum whose complex conjugates are not stored, else one; zero in
@@ -203,12 +204,12 @@ class Transform(AbstractTransform):
         self,
         mesh: Mesh | AbstractMesh | Decomposition | None = None,
         *,
-        bases: Any,
-        shape: Any = None,
-        axes: Any = None,
+        bases: Bases,
+        shape: Lengths | None = None,
+        axes: MeshAxes | None = None,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
-        modes: Any = None,
+        modes: Modes | None = None,
         nyquist: bool = False,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,

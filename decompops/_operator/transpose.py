@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
@@ -13,6 +12,7 @@ from .._check import check_axis
 from .._decomposition import Decomposition
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Move
+from .._types import GridAxes, Lengths, MeshAxes, Width
 from .halo import Halo, check_halo
 from .planned import AbstractPlanned
 
@@ -46,15 +46,15 @@ class Transpose(AbstractPlanned):
         source: Pencil = -1,
         target: Pencil = 0,
         *,
-        shape: Any = None,
+        shape: Lengths | None = None,
         ndim: int | None = None,
-        axes: Any = None,
+        axes: MeshAxes | None = None,
         pad: bool | None = None,
         axis_contiguous: bool = False,
-        source_order: Any = None,
-        target_order: Any = None,
-        source_halo: Any = 0,
-        target_halo: Any = 0,
+        source_order: GridAxes | None = None,
+        target_order: GridAxes | None = None,
+        source_halo: Width = 0,
+        target_halo: Width = 0,
         backend: AbstractBackend | str | None = None,
     ):
         """**Arguments:**

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from .._cli.arguments import Parser, add_backend, count, one_of, sizes
+from .._cli.devices import default_backend, is_quiet
+from .._cli.progress import Progress
 from .._config import resolve_backend
 from .hardware import cpu, usable_cores
 from .page import read, write_page
@@ -33,52 +35,35 @@ _ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
-def add_report(commands: Any, sizes: Callable[[str], tuple[int, ...]], count: Callable[[str], int]) -> None:
-    """Add the command to the command line. `sizes` and `count` parse an argument."""
-    parser = commands.add_parser("report", help="measure this machine: one JSON file, one page, and plots")
+def add(parser: Parser) -> None:
+    """Add the options of the command."""
     add = parser.add_argument
-    add("--out", type=Path, default=Path("."), metavar="FOLDER", help="where the files go (default: here)")
-    add("--name", help="the name of the files (default: what the machine is)")
-    add("--minutes", type=float, default=10.0, help="after which the report ends at the latest (default: 10)")
-    names = ", ".join(SECTIONS)
-    add(
-        "--sections",
-        nargs="+",
-        choices=SECTIONS,
-        default=list(SECTIONS),
-        metavar="NAME",
-        help=f"{names} (default: all)",
-    )
-    add("--backend", help="the name of a backend, as `info` lists them (default: that of `dops.config`)")
-    add("--devices", type=count, help="CPU cores, and as many virtual devices (default: all cores, 8 devices at most)")
-    add(
-        "--shape",
-        nargs="+",
-        type=sizes,
-        help="grids of the benchmarks: 64, 256x256x128 (default: 64 128 256, on GPUs 128 256 512)",
-    )
-    add("--strong", type=count, help="cells along each axis of the grid for strong scaling (default: 256, on GPUs 512)")
-    add(
-        "--weak",
-        type=count,
-        help="cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)",
-    )
-    add("--repeats", type=count, help="how often each contestant is timed (default: 5)")
-    add("--shared", action="store_true", help="others use the machine, too: the page then shows ratios, and no times")
+    add("--out", type=Path, default=Path("."), metavar="FOLDER", help="the folder for the files (default: this folder)")
+    add("--name", help="the name of the files (default: a name for the machine)")
+    minutes = "the report ends after so many minutes at the latest (default: 10)"
+    add("--minutes", type=float, default=10.0, metavar="TIME", help=minutes)
+    sections = f"{', '.join(SECTIONS)} (default: all)"
+    add("--sections", nargs="+", type=one_of(*SECTIONS), default=list(SECTIONS), metavar="NAME", help=sections)
+    add_backend(parser)
+    devices = "CPU cores, and as many virtual devices (default: all cores, 8 devices at most)"
+    add("--devices", type=count, metavar="N", help=devices)
+    grids = "grids of the benchmarks: 64, 256x256x128 (default: 64 128 256, on GPUs 128 256 512)"
+    add("--shape", nargs="+", type=sizes, metavar="SIZES", help=grids)
+    strong = "cells along each axis of the grid for strong scaling (default: 256, on GPUs 512)"
+    add("--strong", type=count, metavar="N", help=strong)
+    weak = "cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)"
+    add("--weak", type=count, metavar="N", help=weak)
+    add("--repeats", type=count, metavar="N", help="how often each contestant is timed (default: 5)")
+    add("--shared", action="store_true", help="others use the machine, too: the page shows ratios, and no times")
     add("--note", default="", help="a sentence for the page")
     add("--json", action="store_true", help="print JSON to stdout, and write no files")
-    add(
-        "--from",
-        nargs="+",
-        type=Path,
-        dest="files",
-        metavar="FILE",
-        help="make the page of a JSON file, or a study of several",
-    )
+    files = "make the page of a JSON file, or a study of several"
+    add("--from", nargs="+", type=Path, dest="files", metavar="FILE", help=files)
+    parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
-def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.files:
         try:
             return _render(options)
@@ -101,8 +86,12 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
     # Peers print to stdout. With `--json`, stdout must hold nothing but JSON.
-    with contextlib.redirect_stdout(sys.stderr):
-        report.run(setting, options.sections)
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        Progress("report", len(options.sections), quiet=is_quiet(options)) as progress,
+    ):
+        setting = dataclasses.replace(setting, on_step=progress.step)
+        report.run(setting, options.sections, progress)
     timer.cancel()
     if jax.process_index() == 0:
         if file is None:
@@ -140,7 +129,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
         _connect()
     devices = jax.devices()
     if options.backend is None:
-        backend = resolve_backend(None, Mesh(np.array(devices), ("x",)))
+        backend = default_backend(devices)
     backend.check(Mesh(np.array(devices), ("x",)))
     alone_on_cpus = devices[0].platform == "cpu" and jax.process_count() == 1
     children = powers_of_two(cores) if alone_on_cpus and options.devices is None else []

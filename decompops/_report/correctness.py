@@ -25,7 +25,7 @@ def selftest(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Run the checks of `python -m decompops selftest` until the time is up."""
     outcomes: list[_selftest.Outcome] = []
     stopped = False
-    for outcome in _selftest.run(setting.backend, setting.devices):
+    for outcome in _selftest.run(setting.backend, setting.devices, setting.on_step):
         outcomes.append(outcome)
         if stopped := not setting.clock.allows():
             break

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from .._cli.progress import Progress
 from .hardware import private_names
 from .sections import SECTIONS
 from .setting import Setting, first_line
@@ -32,14 +33,16 @@ class Report:
         self.file = file
         self._lock = threading.Lock()
 
-    def run(self, setting: Setting, names: Iterable[str]) -> None:
+    def run(self, setting: Setting, names: Iterable[str], progress: Progress | None = None) -> None:
         """Run sections one after the other. A section that fails is recorded, and the others still run."""
+        progress = progress or Progress("report", len(SECTIONS), quiet=True)
         sections = self.content["sections"]
         left = {name: SECTIONS[name][1] for name in SECTIONS if name in names}
         while left:
             name = next(iter(left))
             setting.clock.begin(left[name] / sum(left.values()))
             del left[name]
+            progress.part(name)
             start, data, error = time.monotonic(), {}, None
             sections[name] = {"seconds": None, "error": "it did not end within the time limit", "data": data}
             try:
@@ -50,6 +53,7 @@ class Report:
             seconds = round(time.monotonic() - start, 1)
             sections[name] = {"seconds": seconds, "error": errors, "data": data}
             if jax.process_index() == 0:
+                progress.clear()
                 print(f"{name:10} {seconds:6.1f} s  {errors or ''}", file=sys.stderr, flush=True)
             self.write()
 

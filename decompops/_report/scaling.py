@@ -142,7 +142,7 @@ def _of_children(setting: Setting) -> dict[str, Any]:
         left = setting.clock.left()
         options = {"--devices": cores, "--strong": setting.strong, "--weak": setting.weak}
         options |= {"--repeats": setting.repeats, "--minutes": left / 60}
-        command = [sys.executable, "-m", "decompops", "report", "--json", "--sections", "scaling"]
+        command = [sys.executable, "-m", "decompops", "report", "--json", "--quiet", "--sections", "scaling"]
         command += [str(part) for option in options.items() for part in option]
         done = subprocess.run(command, capture_output=True, text=True, timeout=left + 30, check=False)
         if not done.stdout:

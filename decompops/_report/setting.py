@@ -58,6 +58,7 @@ class Setting:
         has in weak scaling.
     - `block_bytes`: the sizes of the blocks whose copies and all-to-alls are timed.
     - `child_counts`: the numbers of CPU cores for which a process of its own measures scaling; empty for none.
+    - `on_step`: a function that is told what is measured next.
     """
 
     devices: list
@@ -70,6 +71,7 @@ class Setting:
     repeats: int = 5
     child_counts: tuple[int, ...] = ()
     clock: Clock = field(default_factory=lambda: Clock(600))
+    on_step: Callable[[str], None] = lambda text: None
 
     @property
     def mesh_sizes(self) -> tuple[int, int]:
@@ -88,6 +90,7 @@ class Setting:
             if not self.clock.allows(cost):
                 found["left_out"].append(described(case))
                 continue
+            self.on_step(described(case))
             start = time.monotonic()
             try:
                 found["rows"].append(run(case))

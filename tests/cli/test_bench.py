@@ -1,37 +1,24 @@
-"""The command line, and the benchmark's figures (never its times)."""
+"""The command `bench`: its figures, tables and errors. Times are never checked."""
 
 import importlib.util
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
-from decompops import MPI, XLA, CuDecomp, Native, _selftest, cli
-from decompops._backend import library
+from decompops import XLA, cli
 from decompops._bench import run as bench, targets
 from decompops._bench.program import Contestant
+from decompops._bench.tables import LEGEND
 from decompops._bench.task import HALO_WIDTH
-from decompops.extend import run_stage
+
+from commands import assert_fits, run, run_json
 
 
 SHAPE = (16, 8, 24)
 MESHES = ((2, 4), (8, 1), (1, 1), (8,))
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    command, variables = [sys.executable, "-m", "decompops", *arguments], os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=variables)
-
-
-def run_json(*arguments: str) -> dict:
-    done = run("bench", "--json", *arguments)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def text(sizes: tuple[int, ...]) -> str:
@@ -57,7 +44,7 @@ def kinds(program: dict) -> dict[str, int]:
 
 
 def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
-    """What one device sends: the block, less its own part, once for each axis of the mesh; the half spectrum padded."""
+    """The bytes that one device sends: for each mesh axis, its block without its own part. Half spectra are padded."""
     (nx, ny, nz), (rows, columns) = shape, (*mesh, 1)[:2]
     modes = nz // 2 + 1 if real else nz
     modes = -(-modes // columns) * columns
@@ -67,34 +54,8 @@ def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
     return itemsize * (first * (columns - 1) // columns + second * (rows - 1) // rows)
 
 
-def test_info():
-    done = run("info")
-    assert done.returncode == 0, done.stderr
-    lines = dict(line.split("  ", 1) for line in done.stdout.splitlines())
-    assert lines["jax"].strip() == jax.__version__
-    assert lines["platform"].strip().startswith("cpu")
-    assert lines["backend xla"].strip() == "available"
-    for backend in (Native(), MPI(), CuDecomp()):
-        problem, name = backend.problem(), type(backend).__name__.lower()
-        expected = "available" if problem is None else f"not available: {problem}"
-        assert lines[f"backend {name}"].strip().startswith(expected)
-    assert library.fft_version() in lines["backend native"]
-    assert "backend=XLA(" in lines["defaults"]
-
-
-@pytest.mark.parametrize("ducc", ["yes", "no"])
-def test_info_without_fftw(ducc, monkeypatch, capsys):
-    built = library.build()
-    monkeypatch.setattr(library, "build", lambda: {**built, "ducc": ducc})
-    monkeypatch.setattr(library.fft_library, "find", lambda: None)
-    assert cli.main(["info"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("backend native"))
-    assert line.endswith("available, with DUCC") == (ducc == "yes")
-    assert ("so XLA computes them: install FFTW" in line) == (ducc == "no")
-
-
 def test_default_of_the_commands():
-    """What users get who name no backend: here the kernels in one process."""
+    """Users who name no backend get the compiled kernels of one process here."""
     environment = {"DECOMPOPS_BACKEND": ""}
     done = run("bench", "--shape", "8", "--operator", "fft", "--mesh", "2x1", "--repeats", "1", "--json", **environment)
     assert done.returncode == 0, done.stderr
@@ -104,30 +65,6 @@ def test_default_of_the_commands():
     assert "our XLA backend" in {row["name"] for row in found["contestants"]}
     done = run("bench", "--shape", "8", "--operator", "fft", "--mesh", "2x1", "--on-paper", "--json", **environment)
     assert done.returncode == 0, done.stderr
-
-
-def test_info_of_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
-    built = {"problem": "", "mpi": "some MPI", "ducc": "yes", "mpi_problem": "", "cudecomp_problem": ""}
-    monkeypatch.setattr(library, "build", lambda: built)
-    monkeypatch.setattr(library, "mpi_problem", lambda: None)
-    monkeypatch.setattr(library, "folder", lambda: tmp_path)
-    for name in ("native", "mpi", "cudecomp"):
-        (tmp_path / f"libdecompops_{name}.so").write_text("no library")
-
-    def said() -> list[str]:
-        assert cli.main(["info"]) == 0
-        return [line for line in capsys.readouterr().out.splitlines() if "not available" in line]
-
-    for line, backend in zip(said(), ("native", "mpi", "cudecomp"), strict=True):
-        assert line.startswith(f"backend {backend}")
-        assert line.endswith("reinstall decompops")
-
-    def without_cutensor(path):
-        raise OSError("libcutensor.so.2: cannot open shared object file: No such file or directory")
-
-    monkeypatch.setattr(library.ctypes, "CDLL", without_cutensor)
-    for line in said():
-        assert "libcutensor.so.2 was not found: install it, or if it is installed, add its folder" in line
 
 
 @pytest.mark.parametrize("operator", ["fft", "rfft"])
@@ -153,7 +90,7 @@ def test_contestants_are_right_and_timed(measured):
         for name, package in (("jaxDecomp", "jaxdecomp"), ("FFTW", "pyfftw"), ("MKL", "mkl")):
             if importlib.util.find_spec(package) is None:
                 assert rows.pop(name)["failure"] == "not installed"
-            elif (name, one["mesh"]) == ("jaxDecomp", [1, 1]):  # it knows no undivided grid
+            elif (name, one["mesh"]) == ("jaxDecomp", [1, 1]):  # it does not run on one device
                 rows.pop(name)
         for row in rows.values():
             assert row["failure"] is None
@@ -170,15 +107,38 @@ def test_every_operator_in_tables():
     done = run("bench", *options, "--operator", *operators)
     assert done.returncode == 0, done.stderr
     assert "wrong" not in done.stdout
+    assert_fits(done.stdout)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0] == "XLA(overlap=1, wire=None) on 8 x cpu"
+    tables = 0
     for operator in operators:
         fields = "complex128" if operator.startswith("fft") else "float64"
         orders = [""] if operator in ("halo", "gradient", "reshard") else [", natural order", ", axis-contiguous order"]
+        tables += len(orders)
         for order in orders:
-            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}, XLA(overlap=1, wire=None)" in done.stdout
-    assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in done.stdout
-    assert "2 all-to-all (groups of 4), 2 all-to-all (groups of 2)" in done.stdout
-    assert "collective-permute" in done.stdout
-    assert re.search(r"extra memory  [+-]\d+\.\d\d blocks over its FFTs", done.stdout)
+            assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}" in lines
+    text = " ".join(lines)
+    assert text.count(LEGEND) == tables
+    assert "1 all-to-all (groups of 4), 1 all-to-all (groups of 2)" in text
+    assert "2 all-to-all (groups of 4), 2 all-to-all (groups of 2)" in text
+    assert "collective-permute" in text
+    assert re.search(r"extra memory  [+-]\d+\.\d\d blocks over its FFTs", text)
+
+
+def test_reasons_are_printed_below_the_table(monkeypatch, capsys):
+    """A failing peer is a word in the table; the reason follows in whole lines. Our own failure is the exit code 1."""
+    monkeypatch.setenv("COLUMNS", "80")
+    reason = "ValueError: a grid of 8 cells along every axis is too small for this library; choose a larger grid"
+    nothing = dict.fromkeys(("note", "relative_error", "median_s", "min_s", "ratio"))
+    rows = [{"name": name, **nothing, "failure": reason} for name in ("decompops", "SciPy")]
+    program = bench.on_paper(bench.Case("fft", (8, 8, 8), (2, 4), "float32", False), jax.devices(), XLA())["program"]
+    case = {"operator": "fft", "shape": (8, 8, 8), "mesh": (2, 4), "field_dtype": "complex64", "axis_contiguous": None}
+    monkeypatch.setattr(cli.bench, "measure", lambda *_: {**case, "contestants": rows, "program": program})
+    assert cli.main(["bench", "--shape", "8", "--operator", "fft", "--backend", "xla"]) == 1
+    printed = capsys.readouterr().out
+    assert_fits(printed)
+    assert f"SciPy failed: {reason}" in " ".join(printed.split())
+    assert re.search(r"^SciPy +failed *$", printed, re.MULTILINE)
 
 
 def test_grids_of_one_two_and_four_axes():
@@ -202,7 +162,7 @@ def test_on_paper():
         assert one["program"]["communicated_bytes"] == sent_by_fft((256,) * 3, (4, 4), real=real)
 
 
-# Each returns before the devices are configured, or asks for those that the tests have.
+# Each command ends before it configures devices, or asks for the devices that the tests have.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -219,16 +179,18 @@ def test_on_paper():
         (["--mesh", "2x2x2"], "the mesh must have fewer axes than the grid; got (2, 2, 2)"),
         (["--mesh", "1000x1000"], "--mesh: must be at most 4096 devices; got '1000x1000'"),
         (["--devices", "100000000"], "--devices: must be at most 4096 devices; got '100000000'"),
-        (["--mesh", "4x4", "--devices", "8", "--json"], "4x4 needs 16 devices; there are 8"),
-        (["--operator", "curl"], "--operator: invalid choice"),
-        (["--dtype", "int32"], "--dtype: invalid choice"),
+        (["--mesh", "4x4", "--devices", "8", "--json"], "4x4 needs 16 devices; JAX has 8"),
+        (["--operator", "curl"], "--operator: must be one of fft, rfft,"),
+        (["--dtype", "int32"], "--dtype: must be one of float32, float64; got 'int32'"),
+        (["--operator", "rffft"], "; got 'rffft'; did you mean rfft?"),
         (["--repeats", "0"], "--repeats: must be a positive integer"),
         (["--devices", "-1"], "--devices: must be a positive integer"),
-        (["--backend", "smoke", "--json"], "`backend` must be one of"),
+        (["--backend", "smoke", "--json"], "--backend: must be one of xla, native, mpi, cudecomp; got 'smoke'"),
         (["--backend", "cudecomp", "--json"], "`backend=CuDecomp()` does not work here"),
         (["--operator", "halo", "--shape", "9", "--json"], "the mesh must divide the shape"),
-        (["--target", "h200"], "--target: it goes with --on-paper"),
-        (["--on-paper", "--target", "smoke"], "--target: invalid choice"),
+        (["--target", "h200"], "--target: add --on-paper"),
+        (["--on-paper", "--backend", "native"], "--on-paper counts the collectives of XLA; add --backend xla"),
+        (["--on-paper", "--target", "smoke"], "--target: must be one of h100, h200; got 'smoke'"),
     ],
 )
 def test_bad_options(arguments, message, capsys, monkeypatch):
@@ -252,62 +214,6 @@ def test_compiling_for_gpus_without_what_it_needs(monkeypatch):
 
     monkeypatch.setattr(targets, "devices", devices)
     assert "set JAX_PLATFORMS=cpu" in str(targets.problem())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["info"],
-        ["selftest"],
-        ["bench", "--on-paper", "--shape", "8", "--mesh", "1x1"],
-        ["bench", "--on-paper", "--shape", "8", "--mesh", "1x1", "--json"],
-    ],
-    ids=["info", "selftest", "tables", "json"],
-)
-def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
-    """What a shell does with `decompops selftest | head`: the reader ends before the command does."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "w") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-        assert cli.main(arguments) == 141
-        stdout.flush()  # as Python does at its exit
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(monkeypatch):
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "decompops", "info"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
-    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of a stdout that is closed from the beginning
-    assert cli.main(["info"]) == 0
-
-
-def test_a_platform_that_does_not_start_is_named(monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "smoke")
-    for arguments in (["info"], ["bench", "--json", "--on-paper"]):
-        done = run(*arguments)
-        assert (done.returncode, done.stdout) == (1, "")
-        (line,) = done.stderr.splitlines()
-        assert "JAX cannot start on 'smoke'" in line
-
-
-def test_a_bad_command_exits_with_2():
-    done = run("dance")
-    assert done.returncode == 2
-    assert done.stdout == ""
-
-
-def test_missing_packages_are_named(capsys, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["bench"])
-    assert stop.value.code == 1
-    assert capsys.readouterr().err == ('decompops bench: rich is not installed; run: pip install "decompops[bench]"\n')
 
 
 def test_wrong_contestants_are_not_timed():
@@ -339,39 +245,3 @@ def test_limits_of_the_halo_exchange(mesh, axis, cells):
         block = math.prod(shape) * 4 // 8
         assert program["least_communicated_bytes"] == layers * block // cells
         assert program["block_bytes"] == block // cells * (cells + layers)
-
-
-def test_selftest(capsys, monkeypatch):
-    monkeypatch.setattr(_selftest, "mesh_sizes", lambda n: [(2, n // 2)])
-    assert cli.main(["selftest"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("passed ") for line in lines) == 9
-    assert "9 passed, 0 failed" in lines
-    assert any(line.startswith("not run: backend mpi: ") for line in lines)
-    assert "not run: GPUs: there are none that JAX uses" in lines
-
-
-def test_selftest_sees_what_is_wrong(capsys, monkeypatch):
-    class Wrong(XLA):
-        def takes(self, stages):
-            return len(stages)
-
-        def run(self, plan, block, call):
-            for stage in plan.stages:
-                block = run_stage(stage, block, call.platform)
-            return (1 + 1e-4) * block
-
-    def raises(dec):
-        """something that raises."""
-        raise ValueError("of no use")
-
-    monkeypatch.setattr(_selftest, "CHECKS", (*_selftest.CHECKS, raises))
-    outcomes = list(_selftest.run(Wrong(), jax.devices()[:1]))
-    assert len(outcomes) == 10
-    assert not any(outcome.passed for outcome in outcomes if "adjoint" not in outcome.check)
-    assert outcomes[-1].raised == "ValueError: of no use"
-    monkeypatch.setattr(_selftest, "CHECKS", (raises,))
-    assert cli.main(["selftest"]) == 1
-    printed = capsys.readouterr().out
-    assert re.search("FAILED +something that raises +1x8 +ValueError: of no use", printed)
-    assert "0 passed, 4 failed" in printed

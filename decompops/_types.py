@@ -1,0 +1,27 @@
+"""Types of arguments. Type checkers see them; at run time, the checks of the arguments give better errors."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+
+if TYPE_CHECKING:
+    from ._basis.base import AbstractBasis
+
+    # The lengths of a grid along its axes.
+    Lengths = Sequence[SupportsIndex] | np.ndarray
+    # The mesh axes that shard a grid: for each grid axis one, several or none.
+    MeshAxes = str | Sequence[str | Sequence[str] | None]
+    # Grid axes, by their names or numbers.
+    GridAxes = Sequence[str | SupportsIndex]
+    # The number of modes, for all axes or for each.
+    Modes = SupportsIndex | Lengths
+    # One basis, or a basis for each axis.
+    Bases = AbstractBasis | Sequence[AbstractBasis]
+    # The width of a halo, for all axes or for each; for each side where it is a pair.
+    Width = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] | np.ndarray
+    # Whether all axes or each axis is periodic.
+    Periodic = bool | Sequence[bool]
+else:
+    Lengths = MeshAxes = GridAxes = Modes = Bases = Width = Periodic = Any

@@ -1,0 +1,106 @@
+"""The command `info`, as text of 80 columns and as JSON."""
+
+import json
+
+import jax
+import pytest
+from decompops import MPI, CuDecomp, Native, cli
+from decompops._backend import library
+
+from commands import assert_fits, run
+
+
+def entries(text: str) -> dict[str, str]:
+    """The lines that `info` prints, by their labels. Wrapped lines are joined."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith(" "):
+            found[label] += f" {line.strip()}"
+        else:
+            label, value = line.split("  ", 1)
+            found[label] = value.strip()
+    return found
+
+
+def test_text():
+    done = run("info")
+    assert done.returncode == 0, done.stderr
+    assert_fits(done.stdout)
+    lines = entries(done.stdout)
+    assert lines["jax"] == jax.__version__
+    assert lines["platform"] == "cpu, 1 process"
+    assert lines["backend xla"] == "available"
+    for backend in (Native(), MPI(), CuDecomp()):
+        problem, name = backend.problem(), type(backend).__name__.lower()
+        expected = "available" if problem is None else f"not available: {problem}"
+        assert lines[f"backend {name}"].startswith(expected)
+    assert library.fft_version() in lines["backend native"]
+    assert "backend=XLA(" in lines["defaults"]
+
+
+def test_json():
+    done = run("info", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["versions"]["jax"] == jax.__version__
+    assert (found["platform"], found["processes"], found["device_kinds"]) == ("cpu", 1, ["cpu"])
+    backends = {one.pop("name"): one for one in found["backends"]}
+    assert backends["xla"] == {"available": True, "problem": None, "features": None}
+    for backend in (Native(), MPI(), CuDecomp()):
+        one = backends[type(backend).__name__.lower()]
+        assert (one["available"], one["problem"]) == (backend.problem() is None, backend.problem())
+    assert found["defaults"] == {
+        "backend": "XLA(overlap=1, wire=None)",
+        "transpose_backend": None,
+        "halo_backend": None,
+    }
+
+
+def test_defaults_that_do_not_work(monkeypatch, capsys):
+    monkeypatch.setenv("DECOMPOPS_BACKEND", "smoke")
+    assert cli.main(["info"]) == 0
+    assert entries(capsys.readouterr().out)["defaults"].startswith("invalid: `DECOMPOPS_BACKEND` must be one of")
+    assert cli.main(["info", "--json"]) == 0
+    assert "must be one of" in json.loads(capsys.readouterr().out)["defaults"]["problem"]
+
+
+@pytest.mark.parametrize("ducc", ["yes", "no"])
+def test_without_fftw(ducc, monkeypatch, capsys):
+    built = library.build()
+    monkeypatch.setattr(library, "build", lambda: {**built, "ducc": ducc})
+    monkeypatch.setattr(library.fft_library, "find", lambda: None)
+    assert cli.main(["info"]) == 0
+    line = entries(capsys.readouterr().out)["backend native"]
+    assert line.endswith("available, with DUCC") == (ducc == "yes")
+    assert ("so XLA computes them: install FFTW" in line) == (ducc == "no")
+
+
+def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
+    built = {"problem": "", "mpi": "some MPI", "ducc": "yes", "mpi_problem": "", "cudecomp_problem": ""}
+    monkeypatch.setattr(library, "build", lambda: built)
+    monkeypatch.setattr(library, "mpi_problem", lambda: None)
+    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+    for name in ("native", "mpi", "cudecomp"):
+        (tmp_path / f"libdecompops_{name}.so").write_text("no library")
+
+    def said() -> dict[str, str]:
+        assert cli.main(["info"]) == 0
+        lines = entries(capsys.readouterr().out)
+        return {name: lines[f"backend {name}"] for name in ("native", "mpi", "cudecomp")}
+
+    for text in said().values():
+        assert text.startswith("not available: ")
+        assert text.endswith("reinstall decompops")
+
+    def without_cutensor(path):
+        raise OSError("libcutensor.so.2: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(library.ctypes, "CDLL", without_cutensor)
+    for text in said().values():
+        assert "libcutensor.so.2 was not found: install it, or if it is installed, add its folder" in text
+
+
+def test_advice_works_without_a_package_index():
+    """A clone has no extras on a package index, so that advice names the packages themselves."""
+    for backend in json.loads(run("info", "--json").stdout)["backends"]:
+        assert "decompops[" not in str(backend["problem"])

@@ -1,0 +1,50 @@
+"""The files that describe the project agree with the package."""
+
+import tomllib
+from pathlib import Path
+
+import decompops as dops
+import pytest
+
+
+ROOT = Path(dops.__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_version_is_the_same_everywhere():
+    assert "version" in PROJECT["dynamic"]  # It is read from decompops/__init__.py.
+    citation = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {dops.__version__}" in citation
+    assert f"## [{dops.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_links_agree():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"url: {PROJECT['urls']['Homepage']}\n" in citation
+    assert f"repository-code: {PROJECT['urls']['Repository']}\n" in citation
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert f"site_url: {PROJECT['urls']['Documentation']}\n" in site
+    assert f"repo_url: {PROJECT['urls']['Repository']}\n" in site
+
+
+def test_extras_of_extras_exist():
+    extras = PROJECT["optional-dependencies"]
+    for name, requirements in extras.items():
+        for requirement in requirements:
+            if requirement.startswith("decompops["):
+                named = requirement.removeprefix("decompops[").removesuffix("]").split(",")
+                assert set(named) <= extras.keys(), name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_forms_of_issues_are_complete(path):
+    """GitHub ignores a form without these keys, and says so nowhere."""
+    yaml = pytest.importorskip("yaml")
+    form = yaml.safe_load(path.read_text())
+    if path.name == "config.yml":
+        assert all({"name", "url", "about"} == link.keys() for link in form["contact_links"])
+        return
+    assert {"name", "description", "body"} <= form.keys()
+    identifiers = [field["id"] for field in form["body"]]
+    assert len(set(identifiers)) == len(identifiers) > 0
+    assert all(field["attributes"]["label"] for field in form["body"])

@@ -1,0 +1,96 @@
+"""Annotations for users: mypy and pyright accept right programs and report common mistakes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import decompops as dops
+import pytest
+
+
+ROOT = Path(dops.__file__).parent.parent
+RIGHT = """
+import decompops as dops
+import jax
+import numpy as np
+
+mesh = jax.make_mesh((2, 4), ("x", "y"))
+dec = dops.Decomposition(mesh, shape=np.array([8, 8, 8]), axes=(("x", "y"),), pad=True)
+u = dec.shard(np.zeros((8, 8, 8)))
+mean: jax.Array = dec.mean(u)
+fft = dops.FFT3D(dec, real=True, norm="ortho", modes=4)
+k: jax.Array = fft(u)
+v: jax.Array = (fft.inverse @ fft)(u)
+kx, ky, kz = fft.wavenumbers()
+halo = dops.HaloExchange(mesh, ((1, 2), 0, 3), periodic=(True, False, True))
+cropped: jax.Array = halo.crop(halo(u))
+stencil = dops.Stencil(mesh, lambda block: block[1:-1, 1:-1, 1:-1], halo=1)
+moved: jax.Array = dops.Transpose(mesh, "z", 1, source_order=("z", "x", 1))(u)
+cosine = dops.Transform(mesh, bases=[dops.Cosine(2), dops.Fourier()], shape=(8, 8), axes="x")
+best: dops.Decomposition = dops.autotune((64, 64, 64), dtype="float32")
+"""
+MISTAKES = """
+import decompops as dops
+import jax
+
+mesh = jax.make_mesh((2, 4), ("x", "y"))
+dops.FFT3D(mesh, shape=64)
+dops.FFT2D(mesh, shape="64")
+dops.FFT(mesh, shape=64)
+dops.FFT3D(mesh, norm="orthogonal")
+dops.FFT3D(mesh, reel=True)
+dops.FFT3D(mesh, real="yes")
+dops.Decomposition(mesh, shape=64)
+dops.Decomposition(mesh, axes=3)
+dops.Decomposition(mesh, backend=3)
+dops.HaloExchange(mesh, halo="two")
+dops.Stencil(mesh, 3, halo=1)
+dops.Transpose(mesh, 1.5, "y")
+dops.Transform(mesh, bases=["cosine"])
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> Path:
+    """A folder with both programs, in which type checkers find decompops."""
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "right.py").write_text(RIGHT)
+    (folder / "mistakes.py").write_text(MISTAKES)
+    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)]}))
+    settings = f"[mypy]\nmypy_path = {ROOT}\nfollow_imports = silent\n"
+    (folder / "mypy.ini").write_text(settings)
+    return folder
+
+
+def lines_of_mistakes() -> list[int]:
+    return [number for number, line in enumerate(MISTAKES.splitlines(), 1) if line.startswith("dops.")]
+
+
+def run(checker: str, *arguments: str, folder: Path) -> str:
+    """Run a type checker, with the Python that runs the tests."""
+    command = [sys.executable, "-m", checker, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr  # There are mistakes.
+    return done.stdout
+
+
+def test_pyright(programs):
+    found = json.loads(run("pyright", "--outputjson", "--pythonpath", sys.executable, "-p", ".", folder=programs))
+    assert found["summary"]["filesAnalyzed"] == 2
+    reported = [
+        (Path(one["file"]).name, one["range"]["start"]["line"] + 1)
+        for one in found["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
+    assert reported == [("mistakes.py", number) for number in lines_of_mistakes()]
+
+
+def test_mypy(programs):
+    lines = run("mypy", "right.py", "mistakes.py", folder=programs).splitlines()
+    reported = [tuple(line.split(":")[:2]) for line in lines if ": error: " in line]
+    assert reported == [("mistakes.py", str(number)) for number in lines_of_mistakes()]
+
+
+def test_the_package_says_that_it_has_types():
+    assert (ROOT / "decompops" / "py.typed").read_text() == ""
