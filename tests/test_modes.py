@@ -148,7 +148,7 @@ BAD = [
     (lambda d, m: d.FFT3D(m, modes=(4, 4, 4)), r"`shape` must be given with `modes`; got None and \(4, 4, 4\)"),
     (
         lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(4, 4, 5)),
-        r"`modes` must be one to \(8, 8, 4\) .*; got \(4, 4, 5\)",
+        r"`modes` must be at least one and at most \(8, 8, 4\) .*; got \(4, 4, 5\)",
     ),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=5), r"`modes` must be .*; got 5"),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(0, 1, 1)), r"`modes` must be .*; got \(0, 1, 1\)"),
