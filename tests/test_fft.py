@@ -312,7 +312,10 @@ def test_ambient_mesh():
 BAD = [
     (lambda d, m: d.FFT3D(m, norm="none"), "`norm` must be one of .*; got 'none'"),
     (lambda d, m: d.FFT3D(m)(np.ones((8, 8))), r"`x` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
-    (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be divided by the mesh, unless `pad=True`: 2 devices"),
+    (
+        lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))),
+        "`shape` must be divisible by the mesh, unless `pad=True`; got .* 2 devices",
+    ),
     (
         lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))),
         r"because 4 devices do not divide the 9 cells of the result along z: pass `shape=\(8, 8, 9\)`; got `x`",

@@ -78,7 +78,7 @@ def test_a_mesh_from_the_array(kind):
         halo.inverse  # noqa: B018
     with pytest.raises(ValueError, match="`mesh` must be given to `FFT3D`, or be the ambient mesh"):
         fft(u)
-    with pytest.raises(ValueError, match="`mesh` must be given for this, or be the ambient mesh"):
+    with pytest.raises(ValueError, match="`mesh` must be known here; got None and no ambient mesh"):
         fft.wavenumbers()
 
 

@@ -132,7 +132,7 @@ BAD = [
     ),
     (
         lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))),
-        "`shape` must be divided by the mesh, unless `pad=True`: 4 devices",
+        "`shape` must be divisible by the mesh, unless `pad=True`; got .* 4 devices",
     ),
     (
         lambda d, m: d.Transpose(m, "z", "x", shape=(4, 4, 4))(np.ones((8, 8, 8))),

@@ -148,13 +148,13 @@ def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
             f"mesh is not known; got {jnp.result_type(x)}{jnp.shape(x)}. (In `jax.jit` an array tells its mesh only "
             "on Explicit axes.)"
         )
-    return on_mesh(operator, mesh)
+    return with_mesh(operator, mesh)
 
 
-def on_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
-    """`operator`, which was built without a mesh, on `mesh`."""
+def with_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
+    """Return `operator`, which was built without a mesh, with `mesh`."""
 
-    def with_mesh(node: Any) -> Any:
-        return node.on(mesh) if isinstance(node, Decomposition) else node
+    def replaced(node: Any) -> Any:
+        return node.with_mesh(mesh) if isinstance(node, Decomposition) else node
 
-    return jax.tree.map(with_mesh, operator, is_leaf=lambda node: isinstance(node, Decomposition))
+    return jax.tree.map(replaced, operator, is_leaf=lambda node: isinstance(node, Decomposition))

@@ -20,7 +20,7 @@ from .._primitive import apply, apply_to_block
 from .._remember import remembered
 from .._sharding import manual_axes, plain
 from .._structure import Space, Structure
-from .derived import UNCHANGED, AbstractDerivable, Form, on_mesh
+from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
 
 
 class AbstractPlanned(AbstractDerivable):
@@ -42,7 +42,7 @@ class AbstractPlanned(AbstractDerivable):
         if local:
             _check_inside(self.decomposition)
         else:
-            check_global("x", self.decomposition.mesh_axes, "use `.local(block)` there")
+            check_global("x", self.decomposition.mesh_axes, "Call `.local(block)` instead")
             x = plain(x)
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
@@ -51,8 +51,8 @@ class AbstractPlanned(AbstractDerivable):
 
     @property
     def is_invertible(self) -> bool:
-        # Which mesh it is makes no difference.
-        operator = self if self.decomposition.has_mesh else on_mesh(self, AbstractMesh((1,), ("any",)))
+        # Any mesh will do: whether an inverse exists does not depend on the mesh.
+        operator = self if self.decomposition.has_mesh else with_mesh(self, AbstractMesh((1,), ("any",)))
         return _example(operator, UNCHANGED).is_invertible
 
     # Whether fields or spectra are taken and returned: `None` for either, as the input is.
