@@ -337,7 +337,7 @@ BAD = [
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),
     (
         lambda d, m: d.FFT3D(m, shape=(8, 8, 8)).wavenumbers((8, 8, 16)),
-        r"`shape` must be that of the operator, \(8, 8, 8\); got \(8, 8, 16\)",
+        r"`shape` must be \(8, 8, 8\), as in the operator; got \(8, 8, 16\)",
     ),
     (lambda d, m: d.FFT3D(m, real="no"), "`real` must be True or False; got 'no'"),
     (lambda d, m: d.FFT3D(m, axis_contiguous=1), "`axis_contiguous` must be True or False; got 1"),

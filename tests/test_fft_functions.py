@@ -276,7 +276,7 @@ ERRORS = [
     (lambda fft: fft.fftn(X, s=3), ValueError, "`s` must be a sequence of lengths; got 3"),
     (lambda fft: fft.fft(X, n=0), ValueError, "`n` must be a positive integer; got 0"),
     (lambda fft: fft.dctn(X, s=(1.5, 2, 2)), ValueError, "`s` must be positive integers; got (1.5, 2, 2)"),
-    (lambda fft: fft.irfft(X[..., :1]), ValueError, "`n` must be given where a half spectrum has one mode only"),
+    (lambda fft: fft.irfft(X[..., :1]), ValueError, "`n` must be given if a half spectrum has only one mode"),
     (
         lambda fft: fft.rfft(X.astype(complex)),
         TypeError,
@@ -285,18 +285,22 @@ ERRORS = [
     (lambda fft: fft.ihfft(X.astype(complex)), TypeError, "or call `ifft`, which takes complex numbers"),
     (lambda fft: fft.fft(X, norm="no"), ValueError, "`norm` must be one of ('backward', 'ortho', 'forward'); got 'no'"),
     (lambda fft: fft.dct(X, 5), ValueError, "`type` must be 1, 2, 3 or 4; got 5"),
-    (lambda fft: fft.fft([1, 2]), TypeError, "`x` must be an array; got list"),
+    (lambda fft: fft.fft([1, 2]), TypeError, "`x` must be a JAX or NumPy array; got list"),
     (lambda fft: fft.fft(np.zeros((0, 4))), ValueError, "`x` must have at least one axis, and cells along each"),
     (lambda fft: fft.fft(X, mesh="x"), TypeError, "`mesh` must be a `jax.sharding.Mesh`; got 'x'"),
     (lambda fft: fft.fft(X, out_sharding="x"), TypeError, "`out_sharding` must be a `PartitionSpec` or a"),
     (lambda fft: fft.fft(X, out_sharding=P("z")), ValueError, "`out_sharding` must have mesh axes from ('x', 'y')"),
     (lambda fft: fft.rfft(X, out_sharding=P(None, None, "y")), ValueError, "'y' do not divide 7 cells along axis 2"),
-    (lambda fft: fft.fft(X, out_sharding=P("x")), ValueError, "must be over the mesh axes that divide `x`, ['x', 'y']"),
-    (lambda fft: fft.fft(np.ones(4), out_sharding=P("x")), ValueError, "must be a `NamedSharding` where `x` is on no"),
+    (
+        lambda fft: fft.fft(X, out_sharding=P("x")),
+        ValueError,
+        "must use the same mesh axes as the sharding of `x`, ['x', 'y']",
+    ),
+    (lambda fft: fft.fft(np.ones(4), out_sharding=P("x")), ValueError, "must be a `NamedSharding` if `x` is on no"),
     (
         lambda fft: fft.fft(put(AUTO, np.ones(8), "x")),
         ValueError,
-        "Replicate an array of one axis, or transform several",
+        "Replicate an array of one axis, or stack several",
     ),
     (lambda fft: fft.fft2(put(AUTO, np.ones((6, 4)), "x", "y")), ValueError, "Shard `x` over fewer mesh axes"),
     (
@@ -307,7 +311,7 @@ ERRORS = [
     (
         lambda fft: fft.fftfreq(6, out_sharding=P("y")),
         ValueError,
-        "must be a `NamedSharding` where there is no ambient",
+        "must be a `NamedSharding` if there is no ambient",
     ),
 ]
 

@@ -160,14 +160,14 @@ BAD = [
     (lambda d, m: d.HaloExchange(m, (2, -1, 0)), r"`halo` must be non-negative; got \(2, -1, 0\)"),
     (
         lambda d, m: d.HaloExchange(m, (1, 1)),
-        r"`halo` must be an int, or an int or a .before, after. pair along each of x, y, z; got \(1, 1\)",
+        r"`halo` must be one int, or one int or .before, after. pair for each of x, y, z; got \(1, 1\)",
     ),
-    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pair along each of .*; got"),
+    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pair for each of .*; got"),
     (lambda d, m: d.HaloExchange(m, 1.5), "`halo` must be made of integers; got 1.5"),
     (lambda d, m: d.HaloExchange(m, True), "`halo` must be made of integers; got True"),
     (
         lambda d, m: d.HaloExchange(m, 1, periodic="yes"),
-        "`periodic` must be a bool, or one along each of x, y, z; got 'yes'",
+        "`periodic` must be one bool, or one for each of x, y, z; got 'yes'",
     ),
     (lambda d, m: d.HaloExchange(m, 1, periodic=(True, False)), "`periodic` must be"),
     (

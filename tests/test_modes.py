@@ -164,7 +164,7 @@ BAD = [
         lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=3).inverse(np.ones((8, 6, 4))),
         r"`x` must have .*; got \(8, 6, 4\)",
     ),
-    (lambda d, m: d.FFT3D(m).multiplicity(), "`shape` must be given to the operator, or here; got None"),
+    (lambda d, m: d.FFT3D(m).multiplicity(), "`shape` must be given to the operator or to this method; got None"),
     (lambda d, m: d.FFT3D(m).multiplicity((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),
 ]
 

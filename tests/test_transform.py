@@ -91,8 +91,8 @@ def test_bad_input(options, error, message, plain):
 @pytest.mark.parametrize(
     ("bases", "message"),
     [
-        (FULL, "`bases` must be one for each of 3 axes of the grid; got Fourier"),
-        ((FULL, FULL), "`bases` must be one for each of 3 axes of the grid; got "),
+        (FULL, "`bases` must be 3 bases, one for each axis of the grid; got Fourier"),
+        ((FULL, FULL), "`bases` must be 3 bases, one for each axis of the grid; got "),
         ((COSINE, HALF, HALF), r"at most one basis with real fields and complex coefficients.*; got \(Cosine"),
     ],
 )
