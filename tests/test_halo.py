@@ -178,10 +178,13 @@ BAD = [
     (lambda d, m: d.HaloExchange(m, 1).inverse, "has no inverse"),
     (
         lambda d, m: d.HaloExchange(m, 1).crop(np.ones((8, 8, 8))),
-        r"`x` must be extended by the halo .*; got \(8, 8, 8\)",
+        r"`x` must contain the halo .*; got shape \(8, 8, 8\)",
     ),
-    (lambda d, m: d.HaloExchange(m, 1).update(np.ones((4, 4, 4))), r"`x` must be extended .*; got \(4, 4, 4\)"),
-    (lambda d, m: d.HaloExchange(m, 3).T(np.ones((8, 8, 8))), r"`x` must be extended .*; got \(8, 8, 8\)"),
+    (
+        lambda d, m: d.HaloExchange(m, 1).update(np.ones((4, 4, 4))),
+        r"`x` must contain the halo .*; got shape \(4, 4, 4\)",
+    ),
+    (lambda d, m: d.HaloExchange(m, 3).T(np.ones((8, 8, 8))), r"`x` must contain the halo .*; got shape \(8, 8, 8\)"),
 ]
 
 

@@ -113,8 +113,11 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
         (lambda: nowhere.shard(np.ones((8, 8, 8))), "`mesh` must be a `jax.sharding.Mesh`, which has devices"),
         (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field; got .* `shard_map` over mesh axis 'x'"),
         (lambda: plain.Decomposition(mesh, shape=(8, 8, 6)).layout("x"), "`shape` must be divisible by the mesh"),
-        (lambda: plain.FFT3D(mesh).in_layout, "`shape` must be given to `FFT3D` for its layouts; got None"),
-        (lambda: plain.FFT3D(mesh).inverse.in_layout, "`shape` must be given to `FFT3D.inverse` for its layouts; got"),
+        (
+            lambda: plain.FFT3D(mesh).in_layout,
+            "`shape` must be given to `FFT3D`, because its layouts depend on it; got None",
+        ),
+        (lambda: plain.FFT3D(mesh).inverse.in_layout, "`shape` must be given to `FFT3D.inverse`, because its .*; got"),
         (lambda: plain.Decomposition(mesh).layout("y"), "`shape` must be known here; got None"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -115,7 +115,7 @@ def test_the_open_options_of_a_backend_come_from_the_defaults():
             (name, "XLA", ValueError, "`name` must be a lower-case identifier, .*; got ")
             for name in ("My", "a-b", "", 3)
         ),
-        ("xla", "MPI", ValueError, "`name` must be new; got 'xla', which is the name of .*XLA"),
+        ("xla", "MPI", ValueError, "`name` must be new; got 'xla', which already names .*XLA"),
         ("mine", "config", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got Config"),
         ("mine", "FFT3D", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got .*FFT3D"),
         ("mine", "AbstractBackend", TypeError, "`backend_class` must implement check, problem; got"),
@@ -146,7 +146,7 @@ BROKEN = {
     "needy": r"TypeError: .*missing 1 required positional argument: 'option'",
     "raising": "OSError: no driver",
     "Upper": "ValueError: `name` must be a lower-case identifier",
-    "xla": "ValueError: `name` must be new; got 'xla', which is the name of .*XLA",
+    "xla": "ValueError: `name` must be new; got 'xla', which already names .*XLA",
 }
 
 
