@@ -1,4 +1,4 @@
-"""`python -m decompops selftest`: whether operators are right on the machine at hand, against NumPy."""
+"""`python -m decompops selftest`: compare operators with NumPy on the user's machine."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from ._operator.stencil import Stencil
 from ._operator.transpose import Transpose
 
 
-# Most numbers of devices do not divide these.
+# Most numbers of devices do not divide these lengths, so that padding is tested.
 SHAPE = (18, 20, 22)
 PLANE, FOUR_AXES = (90, 88), (6, 10, 9, 14)
-TOLERANCE = 1e-5  # of the largest value, in single precision
+TOLERANCE = 1e-5  # Relative to the largest value, in single precision.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one check on one mesh: the error relative to the largest value, or what was raised."""
+    """The outcome of one check on one mesh: the error relative to the largest value, or the exception."""
 
     check: str
     mesh: tuple[int, ...]
@@ -38,14 +38,14 @@ class Outcome:
 
 
 def run(backend: AbstractBackend, devices: list) -> Iterator[Outcome]:
-    """All checks on every mesh of the devices. In a run of several processes, all of them call it."""
+    """Run all checks on every mesh of the devices. In a run of several processes, all processes must call this."""
     for sizes in mesh_sizes(len(devices)):
         dec = Decomposition(make_mesh(sizes, devices), shape=SHAPE, pad=True, backend=backend)
         for check in CHECKS:
             name = (check.__doc__ or "").rstrip(".")
             try:
                 yield Outcome(name, sizes, float(check(dec)))
-            except Exception as error:  # the others are still worth running
+            except Exception as error:  # The other checks still run.
                 yield Outcome(name, sizes, np.inf, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
