@@ -142,7 +142,7 @@ class Decomposition(eqx.Module):
         return tuple(flat_names(self.axes))
 
     def blocks(self, pencil: Pencil = -1, shape: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Blocks:
-        """Return how a field in real space is cut into blocks in `pencil`. `shape` is by default the grid's.
+        """Return how a field in real space is cut into blocks in `pencil`. By default its shape is the grid's.
 
         Raises `ValueError` if the field would have to be padded, but `pad` is False.
         """

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def load(name: str, folder: str = "") -> ModuleType:
-    """An example as a module, for what needs no process of its own; `folder` is where it lies in `examples`."""
+    """Import an example as a module, for tests that need no separate process. `folder` is its folder in `examples`."""
     jax.devices()  # Starts JAX with the devices of the tests, before an example asks for others.
     if (path := str(EXAMPLES / folder)) not in sys.path:
         sys.path.insert(0, path)
@@ -23,7 +23,7 @@ def load(name: str, folder: str = "") -> ModuleType:
 
 
 def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
-    """`main` ends at once, with one line that names the option and the value."""
+    """Assert that `main` ends at once, with one line that names the option and the value."""
     with pytest.raises(SystemExit) as ended:
         module.main([option, value])
     assert ended.value.code == 2
@@ -35,7 +35,7 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 
 
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
-    """`python` with these arguments, in the folder `cwd`; the first may be the name of an example.
+    """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
     Programs that run for long are worth being `optimised` by LLVM; of the others it takes most of the time.
     """

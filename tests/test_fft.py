@@ -268,7 +268,7 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
 
     monkeypatch.setattr(jnp.fft, "irfftn", reading)
     for platform, right, nx in (("cpu", False, 5), ("gpu", True, 3)):
-        shape = (nx, 7, nz)  # another one, so that it is compiled again
+        shape = (nx, 7, nz)  # A new function is compiled again.
         k = random_field((2, nx, 7, nz // 2 + 1), np.complex128)
         monkeypatch.setattr(Call, "platform", platform)
         fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True)

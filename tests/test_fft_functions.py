@@ -120,10 +120,10 @@ def test_dtypes(dtype):
 
 
 def test_the_default_sharding_on_auto_axes():
-    """Under `jit` nothing tells how an array on Auto axes is sharded: the mesh axes divide its leading axes."""
+    """Under `jit` the sharding of an array on Auto axes is not known: the mesh axes shard its leading axes."""
     x, k = random_field(GRID), put(AUTO, random_field(GRID, np.complex128), None, "x", "y")
     program = jax.jit(lambda x: dops.fft.irfftn(2 * dops.fft.rfftn(x))).lower(put(AUTO, x, "x", "y")).compile()
-    # A spectrum is taken to lie where `rfftn` leaves it, so that both ways cost the same.
+    # A spectrum is assumed to be sharded as `rfftn` returns it, so that both directions cost the same.
     forward = jax.jit(dops.fft.rfftn).lower(put(AUTO, x, "x", "y")).compile()
     assert [c.kind for c in collectives(program.as_text())] == 2 * [c.kind for c in collectives(forward.as_text())]
     assert_same(program(put(AUTO, x, "x", "y")), 2 * x)
@@ -141,7 +141,7 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
         assert calls[-1].plan.scale == 1
         for _ in range(2):
             dops.fft.fftn(put(mesh, random_field((8, 8, 8), np.complex64), "x", "y"))
-        assert calls[-1] is calls[-2]  # found, not made again
+        assert calls[-1] is calls[-2]  # The cache returns the same call.
 
 
 def test_a_route_is_the_cheapest_one():

@@ -55,7 +55,7 @@ def test_every_cell_and_the_adjoint(sizes, shape):
     y = random_field(plan.target.shape, seed=1)
     operators = (exchange, exchange.crop, exchange.update)
 
-    @jax.jit  # one program: most of the time goes into compiling
+    @jax.jit  # One program for all, because compiling takes most of the time.
     def programs(x, y):
         h, inputs, outputs = exchange(x), (x, y, y), (y, x, y[::-1])
         forth = [operator(a) for operator, a in zip(operators, inputs)]
@@ -99,7 +99,7 @@ def test_update_refreshes_stale_halos():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_gradient_adds_cotangents_back_to_their_owners(kind):
-    """jaxDecomp uses the exchange as its own adjoint, which is wrong: each cell's copies must add up."""
+    """The gradient of a cell is the sum over its copies. (jaxDecomp wrongly uses the exchange as its own adjoint.)"""
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         exchange = dops.HaloExchange(mesh, 1)

@@ -188,7 +188,7 @@ def test_fields_are_padded_only_when_asked(plain):
         lambda: plain.spectral.Resample(some, u.shape),
         lambda: some.replace(shape=u.shape),
         lambda: plain.Decomposition(mesh, shape=(8, 8, 9)).shard(np.ones((8, 8, 9)), "x"),
-        # Only a call tells these operators the shape.
+        # These operators know the shape only when they are called.
         lambda: plain.FFT3D(mesh)(u),
         lambda: plain.HaloExchange(mesh)(u),
         lambda: plain.Stencil(mesh, lambda h: h)(u),
@@ -217,7 +217,7 @@ def test_whether_to_pad_is_inherited_and_told_apart():
 
 
 def test_spectra_are_padded_without_asking():
-    """A field that the mesh divides, and a spectrum that it does not divide: all is right."""
+    """Test a field that the mesh divides together with a spectrum that it does not divide."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(4, 8, 6), real=True)
     u = random_field((4, 8, 6))
     k = fft(fft.decomposition.shard(u))

@@ -97,7 +97,7 @@ def test_nothing_but_an_all_reduce_in_each_group(kind):
             found = collectives(program)
             assert {one.kind for one in found} == {"all-reduce"}
             assert max(one.group_size for one in found) <= 4
-        # Inside a `shard_map` over the batch axis, too.
+        # The call also works inside a `shard_map` over the batch axis.
         mean = jax.shard_map(dec.mean, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
         assert_close(jax.jit(mean)(x), u.mean((1, 2, 3)))
         assert_close(jax.jit(jax.vmap(dec.mean))(x), u.mean((1, 2, 3)))

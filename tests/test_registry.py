@@ -44,7 +44,7 @@ twice = plugin_of_test:Plugged
 
 @dataclass(frozen=True)
 class Scaled(dops.XLA):
-    """A backend that can be told from XLA by its results."""
+    """A backend whose results differ from XLA's."""
 
     factor: float = 2.0
 
@@ -66,7 +66,7 @@ def _restore(monkeypatch):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package that declares entry points, as pip would have installed it."""
+    """Make a package with entry points, as pip would install it."""
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
     for package, entry_points in (("plugin-of-test", ENTRY_POINTS), ("another", ANOTHER)):
         folder = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"

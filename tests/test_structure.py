@@ -1,4 +1,4 @@
-"""Types of operators and pipelines: what they say of themselves, and what does not fit."""
+"""Structures of operators and pipelines: their text, and errors for operators that do not fit."""
 
 import os
 import subprocess
@@ -215,7 +215,7 @@ def test_padding_is_not_taken_for_cells(mesh, make, text):
 
 
 def test_what_is_not_known_is_not_refused(mesh, dec):
-    """Functions that hold operators or add batch axes, and stencils, which may do both."""
+    """Do not refuse functions that hold operators or add batch axes, or stencils, which may do both."""
     c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
     assert_close((c @ jax.jit(c.inverse) @ c)(u), np.fft.fftn(u))
     assert_close((c @ (lambda k: c.inverse(k) ** 2) @ c)(u), np.fft.fftn(u**2))
