@@ -191,7 +191,7 @@ def test_public_names():
 def test_nobody_inside_uses_the_door_for_others(graph):
     assert [module for module, found in graph.items() if "extend" in found] == []
     tree = ast.parse((PACKAGE / "extend.py").read_text())
-    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # it re-exports, and no more
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # It only re-exports names.
 
 
 @pytest.fixture(scope="module")

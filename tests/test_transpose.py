@@ -35,9 +35,8 @@ def test_all_pairs_exactly(sizes, source, target):
     x = dec.shard(u, source)
     v = transpose(x)
     np.testing.assert_array_equal(dec.gather(v), u)
-    assert (
-        np.count_nonzero(v) == u.size
-    )  # The padding of the result is zero, whatever the padding of the input contains.
+    # The padding of the result is zero, whatever the padding of the input contains.
+    assert np.count_nonzero(v) == u.size
     dirty = np.full(x.shape, np.nan)
     dirty[tuple(map(slice, shape))] = u
     np.testing.assert_array_equal(transpose(put(mesh, dirty, *dec.spec(source))), v)

@@ -98,9 +98,8 @@ class Stencil(AbstractDerivable):
         if form == UNCHANGED:
             return function(x)
         if not local:
-            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(
-                x
-            )  # A halo of width 0 only pads and shards `x`.
+            # A halo exchange of width 0 only pads and shards `x`.
+            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)
         x = jnp.conj(x) if form.conjugated else jnp.asarray(x)
         y = self._transposed(function, x) if form.transposed else function(x)
         return jnp.conj(y) if form.conjugated else y
