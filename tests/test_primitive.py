@@ -270,7 +270,7 @@ def test_local_equals_the_global_call(mesh, name):
 def test_the_global_call_inside_shard_map_says_what_to_do(mesh, plain):
     fft = plain.FFT3D(mesh)
     mapped = jax.shard_map(fft, mesh=mesh, in_specs=P("x", "y", None), out_specs=P(None, "x", "y"))
-    with pytest.raises(ValueError, match=r"inside a `shard_map` over mesh axis 'x'; use `.local\(block\)`"):
+    with pytest.raises(ValueError, match=r"inside a `shard_map` over mesh axis 'x'. Call `.local\(block\)`"):
         mapped(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
 
 
