@@ -3,7 +3,7 @@
 from ._typecheck import install as _install
 
 
-_install()  # Only what is imported later is checked.
+_install()  # The type checker checks only modules that are imported later.
 
 from . import (
     _compat,

@@ -1,7 +1,7 @@
-"""How a grid is cut into blocks: which grid axis is whole on every device, and how a block lies in memory.
+"""How a grid is cut into blocks: which grid axis is whole on every device, and in which order a block is stored.
 
-Grid axes are numbered from 0: x, y, z on a grid of three. Nothing here knows of arrays or devices; a `Blocks` is plain,
-hashable data.
+Grid axes are numbered from 0: x, y, z on a grid of three axes. This file knows no arrays and no devices; a `Blocks` is
+plain, hashable data.
 """
 
 import functools
@@ -14,44 +14,48 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 
-# A pencil, by the name of the grid axis that is whole in it, or by that axis' number.
+# A pencil, given by the name or the number of the grid axis that is whole on every device.
 Pencil = str | int
-# What divides a grid axis: one axis of the mesh, or several at once, the first one major.
+# The mesh axis that shards a grid axis, or several mesh axes that shard it together, the first of them the slowest.
 MeshAxis = str | tuple[str, ...]
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
 
 
 def axis_names(ndim: int) -> tuple[str, ...]:
-    """The names of the axes of a grid: x, y, z where there are at most three, else x0, x1, ..."""
+    """Return the names of the axes of a grid: x, y, z for at most three axes, else x0, x1, ..."""
     return ("x", "y", "z")[:ndim] if ndim <= 3 else tuple(f"x{axis}" for axis in range(ndim))
 
 
 def entry_names(entry: Any) -> tuple[str, ...]:
-    """The mesh axes in one entry of a partition spec."""
+    """Return the mesh axes in one entry of a partition spec."""
     return () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 def flat_names(entries: Iterable[MeshAxis | None]) -> Iterator[str]:
-    """The mesh axes in several entries of a partition spec."""
+    """Return the mesh axes in several entries of a partition spec."""
     return itertools.chain.from_iterable(map(entry_names, entries))
 
 
 def spec_entry(names: Iterable[str]) -> MeshAxis | None:
-    """The entry of a partition spec for some mesh axes."""
+    """Return the entry of a partition spec that names these mesh axes."""
     names = tuple(names)
     return names[0] if len(names) == 1 else names or None
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a field of `lengths` cells is divided over devices and stored.
+    """How a field of `lengths` cells is cut into blocks, one for each device, and in which order its axes are stored.
 
-    - `lengths`, `parts`, `names`, `halo` go by grid axis: the cells, the number of blocks, the mesh axis or axes that
-        divide them (`None`: no axis), and the layers of neighbours' cells before and after each block.
-    - `order` gives the grid axis stored at each position.
+    The first four have one entry for each grid axis:
 
-    A grid axis that its devices do not divide is padded at its end to the next multiple.
+    - `lengths`: the number of cells, without padding.
+    - `parts`: the number of blocks.
+    - `names`: the mesh axis or axes that shard the grid axis; `None` if it is whole on every device.
+    - `halo`: the number of layers of neighbours' cells before and after each block.
+    - `order`: the grid axis that is stored at each position of an array.
+
+    If the number of blocks does not divide the length of an axis, the axis is padded at its end to the next multiple.
     """
 
     lengths: tuple[int, ...]
@@ -75,23 +79,23 @@ class Blocks:
         single = list(flat_names(self.names))
         unnamed = any(name is None and parts > 1 for name, parts in zip(self.names, self.parts))
         if unnamed or len(set(single)) < len(single):
-            raise ValueError(f"`names` must have a mesh axis of its own for each axis of several parts; got {self}.")
+            raise ValueError(f"`names` must have a different mesh axis for each axis of several parts; got {self}.")
 
     @property
     def ndim(self) -> int:
-        """How many axes the grid has."""
+        """The number of grid axes."""
         return len(self.lengths)
 
     def core(self, axis: int) -> int:
-        """Cells of `axis` in one block, without halo."""
+        """Return the number of cells along `axis` in one block, without halo."""
         return -(-self.lengths[axis] // self.parts[axis])
 
     def extent(self, axis: int) -> int:
-        """Cells of `axis` in one block, halo included."""
+        """Return the number of cells along `axis` in one block, halo included."""
         return self.core(axis) + sum(self.halo[axis])
 
     def position(self, axis: int) -> int:
-        """Where `axis` is stored, counted from the end: leading batch axes do not matter."""
+        """Return the array axis that stores grid axis `axis`: a negative number, so that batch axes do not matter."""
         return self.order.index(axis) - self.ndim
 
     @functools.cached_property
@@ -101,7 +105,7 @@ class Blocks:
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
-        """The global shape of the array that holds the field: padding and halos included."""
+        """The global shape of the array that holds the field, padding and halos included."""
         return tuple(self.parts[axis] * self.extent(axis) for axis in self.order)
 
     @property
@@ -111,12 +115,12 @@ class Blocks:
 
     @functools.cached_property
     def spec(self) -> PartitionSpec:
-        """The mesh axes that divide the stored axes."""
+        """The partition spec of the stored axes."""
         return PartitionSpec(*(self.names[axis] for axis in self.order))
 
     @functools.cached_property
     def mesh_axes(self) -> tuple[str, ...]:
-        """The mesh axes that divide the grid."""
+        """The mesh axes that shard the grid."""
         return tuple(flat_names(self.names))
 
     @property
@@ -125,20 +129,20 @@ class Blocks:
         return any(map(any, self.halo))
 
     def padding(self, axis: int) -> int:
-        """Cells of `axis` beyond the end of the field, in all blocks together."""
+        """Return the number of cells of padding along `axis`, in all blocks together."""
         return self.parts[axis] * self.core(axis) - self.lengths[axis]
 
     def is_padded(self, axis: int) -> bool:
-        """Whether `axis` is longer in the array than in the field."""
+        """Return whether `axis` has padding."""
         return self.padding(axis) > 0
 
     @property
     def padded_axes(self) -> tuple[int, ...]:
-        """The axes that are longer in the array than in the field."""
+        """The grid axes that have padding."""
         return tuple(filter(self.is_padded, range(self.ndim)))
 
     def lengths_of(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The lengths of an unpadded field whose array has `shape` when it is cut like this."""
+        """Return the lengths of a field without padding whose array has `shape` in blocks of this kind."""
         return tuple(shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(self.ndim))
 
 
@@ -149,9 +153,9 @@ def pencil_blocks(
     sizes: Sequence[int],
     order: tuple[int, ...] = (),
 ) -> Blocks:
-    """The pencil in which grid axis `whole` is undivided, on mesh axes `names` of `sizes` devices, stored in `order`.
+    """Return the pencil in which grid axis `whole` is not sharded, on mesh axes `names` of `sizes` devices.
 
-    The other grid axes take the mesh axes in their order: on a grid of three and mesh axes (a, b), z-pencils are
+    The mesh axes shard the other grid axes in their order. On a grid of three axes and mesh axes (a, b), z-pencils are
     `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
@@ -161,12 +165,12 @@ def pencil_blocks(
 
 
 def contiguous_order(ndim: int, whole: int) -> tuple[int, ...]:
-    """The axes in cyclic order with `whole` last: what cuDecomp calls axis-contiguous."""
+    """Return the axes in cyclic order with `whole` last, which cuDecomp calls axis-contiguous."""
     return (*range(whole + 1, ndim), *range(whole + 1))
 
 
 def mesh_sizes(devices: int, axes: int = 2) -> list[tuple[int, ...]]:
-    """The sizes of all meshes of so many devices with so many axes."""
+    """Return the sizes of all meshes that have `axes` axes and `devices` devices."""
     if axes <= 1:
         return [(devices,)] if axes else []
     divisors = [n for n in range(1, devices + 1) if devices % n == 0]
@@ -176,11 +180,11 @@ def mesh_sizes(devices: int, axes: int = 2) -> list[tuple[int, ...]]:
 def batch_spec(
     lead: tuple[int, ...], sizes: Mapping[str, int], fixed: tuple[BatchEntry, ...] = ()
 ) -> tuple[BatchEntry, ...]:
-    """Choose the mesh axes that shard each leading axis; `sizes` are those of the batch axes of the mesh.
+    """Choose the mesh axes that shard each leading axis. `sizes` maps the batch axes of the mesh to their sizes.
 
-    Entries in `fixed` stand, except those that are `PartitionSpec.UNCONSTRAINED`. Each remaining batch axis of the
-    mesh goes to a free leading axis that it divides, the first that has none yet; one that divides no leading axis
-    leaves the field replicated along it.
+    Entries in `fixed` are kept, except `PartitionSpec.UNCONSTRAINED`. Each other batch axis of the mesh shards a free
+    leading axis whose length it divides, preferably one that no mesh axis shards yet. The field is replicated along a
+    batch axis of the mesh that divides no leading axis.
     """
     given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
     free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]

@@ -25,7 +25,8 @@ class Box(eqx.Module):
         dops.Box()                   # 2π along every axis, so that wavenumbers are integers.
         ```
 
-    A `Box` is a PyTree of its lengths, so that operators differentiate by them. Boxes with equal lengths are equal.
+    The lengths are the leaves of the PyTree, so `jax.grad` can differentiate with respect to them. Boxes with equal
+    lengths are equal.
     """
 
     lengths: Number | tuple[Number, ...]
@@ -33,7 +34,7 @@ class Box(eqx.Module):
     def __init__(self, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
-        - `lengths`: one length for all axes of a grid, or one for each axis. May be traced.
+        - `lengths`: one length for all axes of a grid, or one for each axis: positive numbers, also traced ones.
 
         **Raises:** `ValueError` for lengths that are not positive, finite numbers.
         """
@@ -41,17 +42,17 @@ class Box(eqx.Module):
         parts = tuple(lengths) if several else (lengths,)  # pyright: ignore[reportArgumentType]
         if not parts or not all(map(_is_length, parts)):
             raise ValueError(
-                f"`lengths` must be positive, finite numbers, one for all axes or one for each; got {lengths!r}."
+                f"`lengths` must be one positive, finite number for all axes, or one for each axis; got {lengths!r}."
             )
         numbers = tuple(map(_number, parts))
         self.lengths = numbers if several else numbers[0]
 
     @property
     def volume(self) -> Number:
-        """The product of the lengths. Raises `ValueError` for one length that stands for all axes of some grid."""
+        """The product of the lengths. Raises `ValueError` for a box with one length for all axes."""
         if not isinstance(self.lengths, tuple):
             raise ValueError(
-                f"`volume` needs one length for each axis; got {self}. Say how many axes there are: "
+                f"`volume` needs one length for each axis; got {self}. Give the number of axes, as in "
                 "`box.with_axes(3).volume`."
             )
         first, *others = self.lengths
@@ -59,12 +60,12 @@ class Box(eqx.Module):
 
     @property
     def is_traced(self) -> bool:
-        """Whether a length is only known when a compiled program runs."""
+        """Whether a length is traced, so that its value is known only when a compiled program runs."""
         lengths = self.lengths if isinstance(self.lengths, tuple) else (self.lengths,)
         return any(isinstance(length, Tracer) for length in lengths)
 
     def with_axes(self, axes: int) -> "Box":
-        """The same box with one length for each of `axes` axes.
+        """Return the same box with one length for each of `axes` axes.
 
         **Raises:** `ValueError` for a box with another number of lengths.
         """
@@ -72,8 +73,8 @@ class Box(eqx.Module):
             return Box((self.lengths,) * axes)
         if len(self.lengths) != axes:
             raise ValueError(
-                f"`box` has {len(self.lengths)} lengths, but the grid has {axes} axes: pass one length for each axis, "
-                f"or one for all; got {self}."
+                f"`box` has {len(self.lengths)} lengths, but the grid has {axes} axes; got {self}. Pass one length for "
+                "all axes, or one for each axis."
             )
         return self
 
@@ -82,7 +83,7 @@ class Box(eqx.Module):
 
 
 def check_box(box: Any, axes: int) -> Box:
-    """`box` with one length for each of the `axes` of a grid, after a check that it is a box of that grid."""
+    """Return `box` with one length for each of the `axes` axes of a grid. Raises `TypeError` if it is not a `Box`."""
     if not isinstance(box, Box):
         raise TypeError(f"`box` must be a `Box`, such as `Box(1.0)` or `Box((1.0, 2.0, 3.0))`; got {box!r}.")
     return box.with_axes(axes)

@@ -11,7 +11,7 @@ from ._blocks import axis_names
 
 
 def check_axis(name: str, value: Any, ndim: int) -> int:
-    """The number of a grid axis that is given by its name or number. Raises `ValueError` for anything else."""
+    """Return the number of a grid axis, given by its name or number. Raises `ValueError` for other values."""
     names = axis_names(ndim)
     if isinstance(value, str):
         axis = names.index(value) if value in names else ndim
@@ -27,7 +27,7 @@ def check_axis(name: str, value: Any, ndim: int) -> int:
 
 
 def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """The numbers of different grid axes, given by their names or numbers. Raises `ValueError` for anything else."""
+    """Return the numbers of grid axes, given by names or numbers. Raises `ValueError` for others or repeated axes."""
     if not isinstance(value, tuple | list | str):
         value = (value,)
     axes = tuple(check_axis(name, axis, ndim) for axis in value)
@@ -37,7 +37,7 @@ def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """All axes of a grid in some order. Raises `ValueError` for anything else."""
+    """Return the numbers of all grid axes in the given order. Raises `ValueError` if one is missing or repeated."""
     order = check_axes(name, value, ndim)
     if len(order) != ndim:
         example = axis_names(ndim)[::-1]
@@ -46,7 +46,7 @@ def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
-    """Positive integers, `ndim` of them if that is given, as a tuple of ints. Raises `ValueError` for anything else."""
+    """Return `shape` as a tuple of positive ints. Raises `ValueError` for other values, or if not `ndim` are given."""
     try:
         lengths = tuple(operator.index(n) for n in shape)
     except TypeError:
@@ -57,26 +57,26 @@ def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ..
 
 
 def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """One positive integer, for all axes, or one for each, as a tuple. Raises `ValueError` for anything else."""
+    """Return a tuple of `ndim` positive ints, given as one for all axes or one for each. Else raises `ValueError`."""
     try:
         return check_shape(name, (value,) * ndim if isinstance(value, SupportsIndex) else value, ndim)
     except ValueError:
         raise ValueError(
-            f"`{name}` must be one positive integer, or {_count(ndim)}of them{_along(ndim)}; got {value!r}."
+            f"`{name}` must be one positive integer, or {_count(ndim)}positive integers{_along(ndim)}; got {value!r}."
         ) from None
 
 
 def check_up_to(name: str, value: Any, most: tuple[int, ...], what: str) -> tuple[int, ...]:
-    """One positive integer, or one for each axis, of which none exceeds `most`. Else raises `ValueError`.
+    """Return a tuple of positive ints, given as one for all axes or one for each, at most `most`.
 
-    `what` says in the error what is counted, such as "modes".
+    Raises `ValueError` for other values. `what` is the noun for the counted things in the error, such as "modes".
     """
     try:
         counts = check_one_or_each(name, value, len(most))
     except ValueError:
         counts = None
     if counts is None or any(count > limit for count, limit in zip(counts, most)):
-        raise ValueError(f"`{name}` must be one to {most} {what}{_along(len(most))}; got {value!r}.")
+        raise ValueError(f"`{name}` must be at least one and at most {most} {what}{_along(len(most))}; got {value!r}.")
     return counts
 
 
@@ -92,7 +92,7 @@ def _along(ndim: int | None) -> str:
 
 
 def check_count(name: str, value: Any) -> int:
-    """`value` as an int of at least one. Raises `ValueError` for anything else."""
+    """Return `value` as an int of at least one. Raises `ValueError` for other values."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -103,16 +103,16 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """`value`, after a check that it is True or False. Raises `TypeError` for anything else."""
+    """Return `value` if it is True or False. Raises `TypeError` for other values."""
     if not isinstance(value, bool):
         raise TypeError(f"`{name}` must be True or False; got {value!r}.")
     return value
 
 
 def check_number(name: str, value: Any, *, least: float | int = -math.inf) -> Any:
-    """`value`, after a check that it is one finite real number of at least `least`, as far as that is known.
+    """Return `value` if it is one finite real number of at least `least`. The range of a traced value is not checked.
 
-    A traced value passes. Raises `TypeError` for what is not one real number, `ValueError` for one out of range.
+    Raises `TypeError` for a value that is not one real number, and `ValueError` for a number out of range.
     """
     try:
         number = jnp.asarray(value)

@@ -1,6 +1,6 @@
-"""Workarounds for particular versions of JAX and jaxlib, and nothing else.
+"""Workarounds for bugs of particular versions of JAX and jaxlib.
 
-Each says which versions need it, which issue reports the bug, and when it can go.
+A comment in each workaround says which versions need it, which issue reports the bug, and when it can be removed.
 """
 
 import math
@@ -19,52 +19,54 @@ from jax.sharding import PartitionSpec
 def avoid_hanging_ffts(
     environment: MutableMapping[str, str] = os.environ, version: str = jaxlib.version.__version__
 ) -> None:
-    """With two versions of jaxlib, let XLA's FFTs on CPUs do without its threads, unless the user has decided.
+    """Turn off multi-threading of XLA's FFTs on CPUs, in the two versions of jaxlib where these FFTs can hang.
 
-    There an FFT that follows other work occupies a thread of XLA's pool and waits in it for parts of its own, which no
-    thread may be left to run (`jnp.fft` hangs as well). XLA reads the flags at its first computation.
+    In these versions an FFT that follows other work occupies a thread of XLA's pool while it waits for its own parts.
+    If no other thread is free, these parts never run (`jnp.fft` hangs as well). XLA reads the flag at its first
+    computation. If the user has set the flag, the function changes nothing.
     """
-    # jaxlib 0.11.1 and 0.11.2, openxla/xla#46347. It can go when the package requires jaxlib 0.12.
+    # jaxlib 0.11.1 and 0.11.2, openxla/xla#46347. Remove this when the package requires jaxlib 0.12.
     flags = environment.get("XLA_FLAGS", "")
     if version in ("0.11.1", "0.11.2") and "xla_cpu_multi_thread_eigen" not in flags:
         environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 
 
 def most_fft_elements(platform: str) -> float | int:
-    """How many elements one FFT of XLA may have, in its input and its result, on "cpu", "gpu" or "tpu"."""
-    # XLA for GPUs leaves out the 1/n of inverse FFTs of more elements than cuBLAS counts in 32 bits: results are wrong
-    # by that factor (all versions up to jaxlib 0.12.0, openxla/xla#45009). Other FFTs are right as far as known, but
-    # count their batches in 32 bits, too. This can go when the package requires a release with openxla/xla#45227.
+    """Return the largest number of elements in the input or result of one XLA FFT on "cpu", "gpu" or "tpu"."""
+    # On GPUs, XLA omits the factor 1/n of inverse FFTs that have more elements than cuBLAS counts in 32 bits (all
+    # versions up to jaxlib 0.12.0, openxla/xla#45009). No error of other FFTs is known, but they count their batches
+    # in 32 bits, too. Remove this when the package requires a release with openxla/xla#45227.
     return 2**31 - 1 if platform == "gpu" else math.inf
 
 
 def partitions(spec: PartitionSpec) -> tuple[Any, ...]:
-    """The entries of a spec. JAX refuses to iterate over one that names reduced axes, which shard nothing."""
+    """Return the entries of a spec, also of one with reduced axes, over which JAX refuses to iterate."""
     if hasattr(spec, "partitions"):
         return spec.partitions
-    # JAX 0.10.0 has no such attribute, JAX 0.10.2 has it. This can go when the package requires the latter.
+    # JAX 0.10.0 does not have this attribute. Remove this when the package requires JAX 0.10.2, which has it.
     return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))
 
 
 def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
-    """`retyped(x)` for a `retyped` that only drops reduced mesh axes from the type of its argument."""
-    # In the transpose of that, XLA crashes for complex numbers (jaxlib 0.10.2 and 0.12.0, no issue known). Of their
-    # parts JAX refuses the transpose. This can go when `jax.grad` through a `reshard` of reduced complex numbers works.
+    """Return `retyped(x)`. The function `retyped` only drops reduced mesh axes from the type of its argument."""
+    # For complex numbers, XLA crashes in the transpose of `retyped` (jaxlib 0.10.2 and 0.12.0, no issue known). If the
+    # real and imaginary parts are separate, JAX raises an error instead. Remove this when `jax.grad` through a
+    # `reshard` of reduced complex numbers works.
     return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
 
 
 def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
-    """`function`, the body of a `shard_map`, with its intermediate results computed again for the derivative."""
+    """Return `function`, the body of a `shard_map`, so that its derivative recomputes all intermediate results."""
     # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
-    # axes of the outer one: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known). This can
-    # go when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
+    # axes of the outer one: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known). Remove
+    # this when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 
 def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
-    """How many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`."""
-    # Where a `shard_map` maps over some axes of an Auto mesh only, JAX fails in `searchsorted` of an array that varies
-    # over them: an `AssertionError` (JAX 0.10.0 to 0.12.0, no issue known). This can go when
+    """Count how many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`."""
+    # In a `shard_map` over some, but not all axes of an Auto mesh, `searchsorted` of an array that varies over these
+    # axes raises an `AssertionError` (JAX 0.10.0 to 0.12.0, no issue known). Remove this when
     # tests/spectral/test_statistics.py passes with `jnp.searchsorted`.
     bits = len(bounds).bit_length()
     table = jnp.asarray((*bounds, *[math.inf] * (2**bits - 1 - len(bounds))), k.dtype)

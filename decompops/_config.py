@@ -1,4 +1,4 @@
-"""Defaults: which backend an operator gets when it is built without one."""
+"""The defaults for operators that are built without a backend."""
 
 import contextlib
 import os
@@ -21,20 +21,20 @@ _NAMES = {"transpose_backend": get_args(TransposeBackend), "halo_backend": get_a
 
 
 class Config:
-    """The defaults that operators are built with: `dops.config`.
+    """The defaults for operators that are built without a backend. `dops.config` is the only instance.
 
-    - `backend`: an instance such as `dops.XLA()`, or a name: "xla", "native", "mpi", "cudecomp", or that of another
-      registered backend.
-    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, by cuDecomp's own names in lower case
+    - `backend`: a backend such as `dops.XLA()`, or the name of a registered backend: "xla", "native", "mpi",
+      "cudecomp", ...
+    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, a name that cuDecomp uses, in lower case
       ("nccl", "nvshmem_pl", ...).
 
-    What is not set here is taken from the environment (`DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`,
-    `DECOMPOPS_HALO_BACKEND`). Else `backend` is `None`: operators on CPU devices of this process get `Native()`, if
-    its kernels work here, and all others `XLA()`. An operator reads the defaults once, when it is built; a later change
-    does not alter it.
+    An option that is not set is read from the environment variables `DECOMPOPS_BACKEND`,
+    `DECOMPOPS_TRANSPOSE_BACKEND` and `DECOMPOPS_HALO_BACKEND`. If these are not set either, `backend` is `None`:
+    operators on CPU devices of this process get `Native()`, if its kernels work on this machine; all others get
+    `XLA()`. An operator reads the defaults once, when it is built. A later change does not alter the operator.
     """
 
-    __slots__ = ("_context", "_process")  # so that a misspelt option is an error
+    __slots__ = ("_context", "_process")  # Setting a misspelt option raises an error.
 
     def __init__(self) -> None:
         self._process: dict[str, Any] = {}
@@ -53,12 +53,15 @@ class Config:
         return self._get("halo_backend")
 
     def update(self, **options: Any) -> None:
-        """Set defaults for the whole process; `None` returns an option to the environment's."""
+        """Set defaults for the whole process, such as `config.update(backend="mpi")`. `None` unsets an option.
+
+        **Raises:** `TypeError` for an unknown option; `TypeError` or `ValueError` for a value that it cannot have.
+        """
         self._process |= _checked(options)
 
     @contextlib.contextmanager
     def use(self, **options: Any) -> Iterator[None]:
-        """Set defaults inside a `with` block, for the current thread (or asyncio task) only."""
+        """Set defaults inside a `with` block, for the current thread (or asyncio task) only. Raises as `update`."""
         token = self._context.set((self._context.get() or {}) | _checked(options))
         try:
             yield
@@ -89,24 +92,24 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
 
 def _checked_option(name: str, value: Any, label: str) -> Any:
     if name not in ("backend", *_NAMES):
-        raise TypeError(f"`config` has no option `{name}`; its options are {', '.join(('backend', *_NAMES))}.")
+        raise TypeError(f"`{name}` must be an option of `config`: {', '.join(('backend', *_NAMES))}; got {name!r}.")
     if value is None:
         return None
     if name == "backend":
         if isinstance(value, AbstractBackend):
             return value
         if not isinstance(value, str):
-            raise TypeError(f"`{label}` must be a backend such as `XLA()` or its name; got {value!r}.")
+            raise TypeError(f"`{label}` must be a backend such as `XLA()`, or its name; got {value!r}.")
         return make_backend(value, label)
     if not isinstance(value, str):
-        raise TypeError(f"`{label}` must be a name; got {value!r}.")
+        raise TypeError(f"`{label}` must be a name, such as {_NAMES[name][0]!r}; got {value!r}.")
     if value.lower() not in _NAMES[name]:
         raise ValueError(f"`{label}` must be one of {_NAMES[name]}; got {value!r}.")
     return value.lower()
 
 
 def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh | None = None) -> AbstractBackend:
-    """The backend to build an operator with: the argument, else the default, which depends on the mesh."""
+    """Return the backend for an operator on `mesh`: `backend`, or the default if it is `None`."""
     chosen = _checked_option("backend", backend, "backend") or config.backend
     if chosen is None:
         chosen = Native() if mesh is not None and native.is_local(mesh) and native.works() else XLA()

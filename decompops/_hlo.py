@@ -1,6 +1,6 @@
-"""Reads from the text of a compiled program what it communicates.
+"""Finds the collectives in the text of a compiled program.
 
-The text is that of `jax.jit(f).lower(x).compile().as_text()`: optimised HLO, the program of one device.
+`jax.jit(f).lower(x).compile().as_text()` returns this text: optimised HLO, the program of one device.
 """
 
 import math
@@ -18,8 +18,8 @@ _KINDS = (
     *("all-gather", "all-reduce", "all-to-all", "collective-broadcast"),
     *("collective-permute", "ragged-all-to-all", "reduce-scatter"),
 )
-# `%name = shape opcode(operands), attributes`. The shape of an asynchronous start is a tuple of operands, results and
-# perhaps buffers; its `-done` repeats the result and is not matched.
+# `%name = shape opcode(operands), attributes`. The shape of an asynchronous `-start` is a tuple of operands, results
+# and perhaps buffers. Its `-done` has the same result, and is not matched.
 _INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT\s+)?%?[^\s=]+ = (?P<shape>\(.*?\)|\S+) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\("
 )
@@ -34,7 +34,7 @@ _MESH = re.compile(
 )
 _MESH_AXIS = re.compile(r"'?([^',=]+)'?=(\d+)")
 _GROUPED_AXIS = re.compile(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?(?:,|$)")
-# `%name (parameters) -> results {`, and where others call it.
+# The header of a computation, `%name (parameters) -> results {`, and attributes that call one.
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(")
 _CALLED = re.compile(r"(body|calls|to_apply|\w+_computations?)=\{?(%[\w.\-]+(?:, ?%[\w.\-]+)*)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
@@ -45,14 +45,13 @@ _DEVICES = re.compile(r"(?:replica_count|num_partitions)=(\d+)")
 class Collective:
     """One collective of a compiled program.
 
-    - `kind`: HLO's name for it, such as "all-to-all".
-    - `bytes`: what each device sends to others: for buffers of B bytes and groups of p devices, B (p-1)/p in an
-        all-to-all, an all-gather (B its result) and a reduce-scatter (B its operand), twice that in an all-reduce, and
-        B in a permute. All-gather, reduce-scatter and all-reduce are taken to be bandwidth-optimal.
-    - `groups`: the groups of devices that communicate, by position in the program's device assignment; for a permute
+    - `kind`: HLO's name of the collective, such as "all-to-all".
+    - `bytes`: the number of bytes that each device sends to others. For a buffer of B bytes and groups of p devices it
+        is B (p-1)/p in an all-to-all, an all-gather (B is the result) and a reduce-scatter (B is the operand),
+        2 B (p-1)/p in an all-reduce, and B in a permute. These are the numbers of bandwidth-optimal algorithms.
+    - `groups`: the groups of devices that communicate, as positions in the program's device assignment; for a permute
         the pairs (source, target).
-    - `times`: how often it runs in one run of the program; where XLA does not know how often a loop runs, in one
-        round of it.
+    - `times`: how often the collective runs in one run of the program. A loop of unknown length counts once.
     """
 
     kind: str
@@ -62,12 +61,12 @@ class Collective:
 
     @property
     def group_size(self) -> int:
-        """How many devices communicate with each other; 2 for a permute."""
+        """The number of devices that communicate with each other; 2 for a permute."""
         return max(map(len, self.groups), default=1)
 
 
 def collectives(compiled_text: str) -> list[Collective]:
-    """The collectives of a compiled program, in the order of its text."""
+    """Return the collectives of a compiled program, in the order of its text."""
     devices = math.prod(int(count) for count in _DEVICES.findall(compiled_text.partition("\n")[0]))
     times, name, found = _times(compiled_text), "", []
     for line in compiled_text.splitlines():
@@ -81,8 +80,8 @@ def collectives(compiled_text: str) -> list[Collective]:
 
 
 def _times(compiled_text: str) -> Callable[[str], int]:
-    """How often a computation of the program runs: what loops contain, as often as they do, if XLA knows it."""
-    callers: dict[str, tuple[str, int]] = {}  # of each called computation, and how often one call of theirs calls it
+    """Return a function that counts how often a computation runs. A loop of unknown length counts once."""
+    callers: dict[str, tuple[str, int]] = {}  # For each computation: its caller, and its number of runs in one call.
     caller = ""
     for line in compiled_text.splitlines():
         if header := _COMPUTATION.match(line):
@@ -101,7 +100,7 @@ def _times(compiled_text: str) -> Callable[[str], int]:
 
 
 def _sent(kind: str, size: int, groups: Groups) -> int:
-    """Bytes that each device sends in a collective whose result has `size` bytes."""
+    """Return the number of bytes that each device sends in a collective whose result has `size` bytes."""
     devices = max(map(len, groups), default=1)
     match kind:
         case "collective-permute":
@@ -122,7 +121,7 @@ def _result_bytes(shape: str, *, asynchronous: bool) -> int:
 
 
 def _elements(shape: str) -> list[str]:
-    """The elements of a tuple's shape."""
+    """Return the elements of a tuple's shape."""
     depth, elements = 0, [""]
     for character in shape[1:-1]:
         if character == "," and depth == 0:
@@ -134,7 +133,8 @@ def _elements(shape: str) -> list[str]:
 
 
 def _array_bytes(dtype: str, dims: str) -> int:
-    bits = re.search(r"\d+", dtype)  # f32, bf16, s4, c64, f8e4m3fn; `pred` has none, `token` and `opaque` no contents
+    # The first number in a dtype is its bits: f32, bf16, s4, c64, f8e4m3fn. `token` and `opaque` have no contents.
+    bits = re.search(r"\d+", dtype)
     width = int(bits[0]) if bits else 8 if dtype == "pred" else 0
     return -(-math.prod(_integers(dims.replace("<=", ""))) * width // 8)
 
@@ -153,7 +153,7 @@ def _groups(line: str, devices: int) -> Groups:
 
 
 def _mesh_groups(match: re.Match[str]) -> Groups:
-    """Groups given as axes of a mesh, or parts of axes: `x:(2)4` is the part of size 4 below a first part of size 2."""
+    """Return groups given as axes of a mesh or parts of axes. `x:(2)4` is the part of size 4 after a part of size 2."""
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(match["axes"])}
     parts = [
         (name, int(before or 1), int(size or sizes[name]))

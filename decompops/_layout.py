@@ -1,4 +1,4 @@
-"""`Layout`: where an array that holds a field lies."""
+"""`Layout`: how an array holds a field."""
 
 import zlib
 from collections.abc import Iterable
@@ -24,11 +24,11 @@ Field = Shaped[Array | np.ndarray, "*field"]
 class Layout:
     """How an array holds a field: on which devices, cut into which blocks, stored in which order, with which padding.
 
-    Operators say what they take and return: `fft.in_layout`, `fft.out_layout`. A decomposition says how its fields lie
-    in each pencil: `dec.layout("z")`.
+    `fft.in_layout` and `fft.out_layout` are the layouts of an operator's input and result. `dec.layout("z")` is the
+    layout of a decomposition's fields in z-pencils.
 
-    - `mesh`: the devices.
-    - `blocks`: how the grid is cut into blocks, which knows nothing of devices.
+    - `mesh`: the mesh of the devices.
+    - `blocks`: how the grid is cut into blocks.
 
     !!! example
 
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def true_shape(self) -> tuple[int, ...]:
-        """The shape of the grid without padding or halo layers, in the order of its axes whatever the storage order."""
+        """The shape of the grid without padding or halo layers, always in the order of the grid axes."""
         return self.blocks.lengths
 
     @property
@@ -69,53 +69,62 @@ class Layout:
         return NamedSharding(self.mesh, self.spec)
 
     def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
-        """The sharding of an array of `shape`.
-
-        Leading axes are divided over the other mesh axes where these divide them.
-        """
+        """Return the sharding of an array of `shape`. Batch axes are sharded over mesh axes that divide them."""
         free = {name: size for name, size in self.mesh.shape.items() if name not in self.blocks.mesh_axes}
         batch = batch_spec(shape[: -self.blocks.ndim], free)
         return NamedSharding(self.mesh, PartitionSpec(*batch, *self.spec))
 
     def shard(self, array: Field) -> Shaped[Array, "*stored"]:
-        """Distribute a host array `(*batch, *true_shape)`: store its axes in the order of this layout, and pad it.
+        """Shard a host array: store its axes in the order of this layout, and pad them.
 
-        Every process passes the same whole array and keeps its own blocks of it. Leading axes are sharded over the
-        other mesh axes where these divide them.
+        Every process passes the same whole array, and keeps only its own blocks.
 
-        **Raises:** `ValueError` for an array of another shape; on every process, where they do not all pass the same
-        shape and dtype.
+        **Arguments:**
+
+        - `array`: an array of any dtype and of shape `(*batch, *true_shape)`. Batch axes are sharded over the batch
+            axes of the mesh where these divide them.
+
+        **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
+
+        **Raises:** `ValueError` for an array of another shape; on every process, if the processes pass different shapes
+        or dtypes.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, self.blocks, "the layout")
         return self.distribute(array)
 
     def distribute(self, array: np.ndarray) -> Array:
-        """`shard`, without the check that all processes pass the same."""
+        """Shard a host array as `shard` does, without checking that all processes pass the same shape and dtype."""
         blocks = self.blocks
         self._refuse_halo("array")
         if array.shape[-blocks.ndim :] != self.true_shape:
             axes = ", ".join(map(str, self.true_shape))
             raise ValueError(
-                f"`array` must have shape (*batch, {axes}), whatever the storage order; got {array.shape}."
+                f"`array` must have shape (*batch, {axes}), with its axes in the order of the grid; got {array.shape}."
             )
         if not isinstance(self.mesh, Mesh):
-            raise ValueError(f"`mesh` must have devices to hold a field; got {self.mesh}.")
+            raise ValueError(f"`mesh` must be a `jax.sharding.Mesh`, which has devices; got {self.mesh}.")
         lead = array.shape[: -blocks.ndim]
         stored = array.transpose(*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
         shape = (*lead, *blocks.shape)
 
         def block(index):
-            part = stored[index]  # A slice past the end of an axis is cut there: what is missing is padding.
+            part = stored[index]  # NumPy cuts a slice at the end of an axis. The missing cells are padding.
             sizes = [len(range(*i.indices(n))) for i, n in zip(index, shape)]
             return np.pad(part, [(0, size - n) for size, n in zip(sizes, part.shape)])
 
         return jax.make_array_from_callback(shape, self.sharding_of(shape), block)
 
     def gather(self, field: Field) -> Shaped[np.ndarray, "*gathered"]:
-        """The field as a NumPy array `(*batch, *true_shape)` on every process, in the order of the axes.
+        """Gather a field, without its padding, on every process.
 
-        **Raises:** `ValueError` for a field of another shape, and where the layout has halo layers.
+        **Arguments:**
+
+        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+
+        **Returns:** a NumPy array of shape `(*batch, *true_shape)`, with its axes in the order of the grid.
+
+        **Raises:** `ValueError` for a field of another shape, and for a layout with halo layers.
         """
         self.check(field)
         if isinstance(field, Array) and not field.is_fully_addressable:
@@ -125,9 +134,9 @@ class Layout:
         return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
 
     def crop(self, field: Shaped[Array, "*field"]) -> Shaped[Array, "*cropped"]:
-        """Cut the padding off a field, which keeps its storage order. A padded axis is gathered.
+        """Cut the padding off a field. The result keeps the storage order, and is not sharded along padded axes.
 
-        **Raises:** as `gather`.
+        **Arguments** and **Raises** are those of `gather`.
         """
         self.check(field)
         lengths = self.blocks.true_shape
@@ -135,26 +144,30 @@ class Layout:
         return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
 
     def sum(self, field: Field) -> Shaped[Array, "*batch"]:
-        """The sum over the grid. Padding does not count, whatever stands there. Communicates by an all-reduce only.
+        """Return the sum over the grid. Values in the padding are ignored. The only communication is an all-reduce.
 
-        Of a spectrum, each stored mode counts once.
+        The sum of a spectrum counts each stored mode once.
 
-        **Returns:** one number for each leading index, an array of shape `(*batch,)`, of the dtype that `jnp.sum` has.
-        Half precision is accumulated in single precision.
+        **Arguments:**
 
-        **Raises:** `ValueError` for a field of another shape, where the layout has halo layers, and inside a
-        `shard_map` over a mesh axis of the grid.
+        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+
+        **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.sum` returns. Half precision is
+        accumulated in single precision.
+
+        **Raises:** `ValueError` for a field of another shape, for a layout with halo layers, and inside a `shard_map`
+        over a mesh axis of the grid.
         """
         self._check_reduced("field", field)
         return reductions.total(jnp.asarray(field), self.blocks.true_shape)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
-        """The mean over the grid. Takes and raises what `sum` does; the dtype is that of `jnp.mean`."""
+        """Return the mean over the grid, of the dtype that `jnp.mean` returns. All else is as for `sum`."""
         self._check_reduced("field", field)
         return reductions.mean(jnp.asarray(field), self.blocks.true_shape)
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
-        """The root of the sum of `|field|²` over the grid. Takes and raises what `sum` does; the result is real.
+        """Return the square root of the sum of `|field|²` over the grid, a real number. All else is as for `sum`.
 
         The derivative at a field of zeros is zero.
         """
@@ -162,20 +175,20 @@ class Layout:
         return reductions.norm(jnp.asarray(field), self.blocks.true_shape)
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
-        """The sum of `conj(u) * v` over the grid. Takes and raises what `sum` does. Leading axes broadcast."""
+        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast. All else is as for `sum`."""
         self._check_reduced("u", u)
         self._check_reduced("v", v)
         ndim = self.blocks.ndim
         if np.shape(u)[-ndim:] != np.shape(v)[-ndim:]:
-            raise ValueError(f"`u` and `v` must both be padded, or both cropped; got {np.shape(u)} and {np.shape(v)}.")
+            raise ValueError(f"`u` and `v` must both have padding, or neither; got {np.shape(u)} and {np.shape(v)}.")
         return reductions.vdot(jnp.asarray(u), jnp.asarray(v), self.blocks.true_shape)
 
     def holds(self, field: Any) -> bool:
-        """Whether the last axes of `field` have the lengths of this layout, with or without its padding."""
+        """Return whether the last axes of `field` have the lengths of this layout, with or without padding."""
         return np.shape(field)[-self.blocks.ndim :] in (self.blocks.shape, self.blocks.true_shape)
 
     def check(self, field: Any, name: str = "field") -> None:
-        """Raise `ValueError` unless `field` is one of this layout, with or without its padding."""
+        """Raise `ValueError` unless the shape of `field` fits this layout, with or without padding."""
         self._refuse_halo(name)
         if not self.holds(field):
             expected = sorted({self.blocks.shape, self.blocks.true_shape})
@@ -183,19 +196,19 @@ class Layout:
             raise ValueError(f"`{name}` must have shape {shapes} in {self}; got {np.shape(field)}.")
 
     def _check_reduced(self, name: str, field: Any) -> None:
-        """Raise `ValueError` unless `field` is a global field of this layout."""
+        """Raise `ValueError` unless `field` is global, not one block, and fits this layout."""
         check_global(name, self.blocks.mesh_axes)
         self.check(field, name)
 
     def _refuse_halo(self, name: str) -> None:
         if self.blocks.has_halo:
             raise ValueError(
-                f"`{name}` must have no halo layers, but this layout is {self}; drop them by `halo.crop(field)` and "
-                "use `halo.in_layout`."
+                f"`{name}` must have no halo layers; got the layout {self}. Drop them with `halo.crop(field)`, and use "
+                "`halo.in_layout`."
             )
 
     def __str__(self) -> str:
-        """Such as "x-pencils 2x4": which axes are whole on a device, and how many blocks there are along the others."""
+        """Return the axes that are whole on each device and the number of blocks along others: "x-pencils 2x4"."""
         names = axis_names(self.blocks.ndim)
         whole = "".join(name for name, own in zip(names, self.blocks.names) if own is None)
         counts = [str(n) for n, own in zip(self.blocks.parts, self.blocks.names) if own is not None]
@@ -206,19 +219,21 @@ class Layout:
 
 
 def check_global(
-    name: str, mesh_axes: Iterable[str | None], hint: str = "call this outside, or sum the blocks with `jax.lax.psum`"
+    name: str,
+    mesh_axes: Iterable[str | None],
+    hint: str = "Call this method outside of the `shard_map`, or sum over blocks with `jax.lax.psum`",
 ) -> None:
-    """Raise `ValueError` inside a `shard_map` over one of the mesh axes that divide the grid."""
+    """Raise `ValueError` inside a `shard_map` over one of the mesh axes that shard the grid."""
     for axis in filter(manual_axes().__contains__, mesh_axes):
         raise ValueError(
-            f"`{name}` must be a global field, but this call is inside a `shard_map` over mesh axis {axis!r}; {hint}."
+            f"`{name}` must be a global field; got a block inside a `shard_map` over mesh axis {axis!r}. {hint}."
         )
 
 
 def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
-    """Raise on every process of the mesh if they differ in what they are about to shard, and `where`.
+    """Raise `ValueError` on every process of the mesh if shapes, dtypes or `where` differ between processes.
 
-    Programs that then differ between processes would hang, abort, or go on with too few data.
+    Otherwise the processes would run different programs, which would hang, abort, or continue with missing data.
     """
     if isinstance(mesh, AbstractMesh):
         return
@@ -226,15 +241,15 @@ def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, na
     others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
     if others:
         raise ValueError(
-            f"`array` must have the same shape and dtype on every process, and {name} be the same; got "
-            f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, something else on {others}."
+            f"`array` must have the same shape and dtype on every process, and {name} must be the same; got "
+            f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, other values on {others}."
         )
 
 
 def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
-    """The 32-bit `numbers` of every process of a mesh, by process. All of them call this at the same time.
+    """Return the 32-bit `numbers` that each process passes, by process index. All processes of the mesh must call this.
 
-    A mesh that belongs to this process as a whole, or not at all, needs no communication.
+    If all devices of the mesh belong to this process, or none, the processes do not communicate.
     """
     everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     if len(everywhere.addressable_devices) in (0, mesh.size):

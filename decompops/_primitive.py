@@ -1,8 +1,8 @@
-"""The one JAX primitive that carries every distributed operator.
+"""The JAX primitive that runs every distributed operator.
 
-Its only parameter is a hashable `Call`. All of JAX's transformations are rules on calls, written once, here; this is
-the only file that touches JAX's extension interface. Why a primitive and not `custom_vjp` or a bare `shard_map`:
-docs/design.md.
+Its only parameter is a hashable `Call`. The rules for JAX's transformations are written once, in this file, which is
+the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive and not a `custom_vjp`
+or a bare `shard_map`.
 """
 
 import functools
@@ -45,7 +45,7 @@ def apply(call: Call, x: Array) -> Array:
         call = replace(call, mesh=mesh)
     if is_placed(x, call.mesh, source.mesh_axes, source.spec):
         call.backend.prepare(call, x.dtype)
-        # `bind` would evaluate it, too, but takes longer. Inside a `shard_map` only `bind` knows what to do.
+        # `bind` returns the same, but takes longer. Inside a `shard_map`, `bind` is needed.
         return operator_p.bind(x, call=call) if manual_axes() else _evaluate(x, call=call)
     if not manual_axes():
         lead = [None] * (x.ndim - source.ndim)
@@ -62,18 +62,18 @@ def apply_to_block(call: Call, block: Array) -> Array:
 
 
 def known(x: Array) -> Array:
-    """The value of `x`, if it is known: `jax.grad` and the like know it when they trace eagerly."""
+    """Return the value of `x` if it is known, else `x`. In eager `jax.grad`, for example, tracers have values."""
     if not isinstance(x, Tracer):
         return x
     try:
         value = concrete_or_error(None, x)
     except ConcretizationTypeError:
         return x
-    return value if isinstance(value, Array) else x  # A NumPy array, which JAX keeps as it is, lies on no device.
+    return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
 
 
 def _place(call: Call, x: Array) -> Array:
-    """Bring `x` to the sharding that the plan starts from."""
+    """Return `x` with the sharding that the plan starts from."""
     return place_field(x, call.mesh, call.plan.mesh_axes, call.plan.source.spec, call.batch)
 
 
@@ -81,11 +81,11 @@ operator_p = Primitive("distributed_operator")
 
 
 def _block_map(x: Array, *, call: Call) -> Array:
-    """The meaning of the primitive: the plan on every block, with all mesh axes manual.
+    """Run the plan on every block, with all mesh axes manual.
 
-    A batch axis must be manual too: left to XLA, its FFTs would gather it.
+    Batch axes must be manual as well, because XLA would gather sharded batch axes for its FFTs.
     """
-    # A surrounding, partly manual `shard_map` has made some axes manual already.
+    # In a partly manual `shard_map` around the call, some axes are manual already.
     names = frozenset(call.mesh.axis_names) - manual_axes()
     lead = x.ndim - call.plan.source.ndim
     batch = batch_of(x, lead, call.mesh, call.plan.mesh_axes, call.batch, names)
@@ -95,8 +95,8 @@ def _block_map(x: Array, *, call: Call) -> Array:
 
 @operator_p.def_impl
 def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
-    x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` of a NumPy array hands it on as it is.
-    if isinstance(call.mesh, AbstractMesh):  # Only now, after all transformations, are the devices known.
+    x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
+    if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
         x = _place(call, x)
     batch = batch_of_concrete(x, x.ndim - call.plan.source.ndim, call.mesh, call.plan.mesh_axes, call.batch)
@@ -105,7 +105,7 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(call: Call):
-    """The program for eager calls. Left to itself, XLA would leave one-device and trailing entries out of the spec."""
+    """Return the program for eager calls. Its output sharding is given, because XLA's own would omit some entries."""
     spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
 
@@ -124,7 +124,7 @@ def _abstract_value(x, *, call: Call):
 
 def _batching_rule(axis_data, args, dims, *, call: Call):
     (x,), (dim,) = args, dims
-    if dim is None:  # not mapped: JAX asks all the same
+    if dim is None:  # JAX calls this rule also for an argument that is not mapped.
         return operator_p.bind(x, call=call), None
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
@@ -143,12 +143,12 @@ def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
 
 
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
-# A cotangent may come from the user, sharded in any way: it is placed like an input.
+# The user may pass a cotangent with any sharding, so it is placed like an input.
 ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
 
 
 def _lower(ctx, x, *, call: Call):
-    # Only a whole program has devices: its other inputs may be on the mesh where `x` is not, and the reverse.
+    # The devices are checked for the program as a whole, because the mesh may be known from any of its inputs.
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
     if devices is not None and devices < call.mesh.size:
         raise no_devices(call.mesh)
@@ -158,7 +158,7 @@ def _lower(ctx, x, *, call: Call):
 mlir.register_lowering(operator_p, _lower)
 
 
-# The same on one block, for backends whose kernels JAX cannot differentiate by itself.
+# The primitive for one block, for backends whose kernels JAX cannot differentiate by itself.
 block_p = Primitive("distributed_operator_on_block")
 
 

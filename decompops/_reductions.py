@@ -1,7 +1,8 @@
-"""Sums over the cells of a field. What stands in its padding never counts, not even in a derivative.
+"""Sums over the cells of a field. Values in the padding are ignored, also in derivatives.
 
-The functions take a field `(*batch, ...)` as it is stored and the true lengths of its stored grid axes. They are
-compiled as a whole, so that an eager call makes no copy of the field; the only communication is an all-reduce.
+The functions take a field `(*batch, ...)` in its storage order and the lengths of its grid axes without padding. Each
+function is one compiled program, so that an eager call makes no copy of the field. The only communication is an
+all-reduce.
 """
 
 import functools
@@ -30,7 +31,7 @@ def mean(field: Array, lengths: tuple[int, ...]) -> Array:
 
 @functools.partial(jax.jit, static_argnames=("lengths", "bases"))
 def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...]) -> Array:
-    """The mean over the volume, with the quadrature weights of the basis of each stored axis."""
+    """Return the mean over the volume, with the quadrature weights of the basis of each stored axis."""
     dtype = _result_dtype(jnp.mean, field.dtype)
     wide = _wide(dtype)
     cells, scale = _cleared(field, lengths).astype(wide), 1.0
@@ -49,7 +50,7 @@ def norm(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
     cells = _cleared(field, lengths).astype(_wide(dtype))
     square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _grid(lengths))
-    # The derivative of the root must not be infinite where a field of a batch is zero.
+    # The derivative of the square root must not be infinite if a field of the batch is zero.
     root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
     return root.astype(jnp.finfo(dtype).dtype)
 
@@ -57,18 +58,19 @@ def norm(field: Array, lengths: tuple[int, ...]) -> Array:
 @functools.partial(jax.jit, static_argnames="lengths")
 def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
-    # Both factors are cleared, not their product: zero times an infinite padding would be NaN in a derivative.
+    # Both factors are cleared instead of their product: zero times an infinity in the padding would be NaN in a
+    # derivative.
     u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
 
 
 def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
-    """The array axes that hold the grid."""
+    """Return the array axes of the grid."""
     return tuple(range(-len(lengths), 0))
 
 
 def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
-    """`field` with zeros in its padding."""
+    """Return `field` with zeros in its padding."""
     for axis, length in zip(_grid(lengths), lengths):
         if field.shape[axis] != length:
             shape = [-1 if other == axis else 1 for other in _grid(lengths)]
@@ -78,11 +80,11 @@ def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
 
 
 def _result_dtype(function: Callable, dtype: np.dtype) -> np.dtype:
-    """What `function`, a reduction of `jnp`, returns for an array of `dtype`."""
+    """Return the dtype of the result of `function`, a reduction of `jnp`, for an array of `dtype`."""
     return jax.eval_shape(function, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """The dtype to accumulate in: single precision for half precision, as in `jnp`, else `dtype` itself."""
+    """Return the dtype to accumulate in: single precision for half precision, as in `jnp`, else `dtype` itself."""
     is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
     return np.dtype(np.float32) if is_half else dtype

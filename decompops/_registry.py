@@ -1,4 +1,4 @@
-"""The registry of backends: those of this library, those that a program registers, and those of installed packages."""
+"""The registry of backends: of this library, of programs that register one, and of installed packages."""
 
 import importlib.metadata
 import inspect
@@ -16,13 +16,13 @@ _registered: dict[str, type[AbstractBackend]] = {"xla": XLA, "native": Native, "
 
 
 def register_backend(name: str, backend_class: type[AbstractBackend]) -> None:
-    """Make a backend known by a name, in this process.
+    """Give a backend a name, in this process.
 
-    The name then works wherever a backend can be named: `Decomposition(..., backend=name)`,
+    The name then works everywhere: `Decomposition(..., backend=name)`,
     `dops.config.update(backend=name)`, the environment variable `DECOMPOPS_BACKEND` and `--backend` on the command
     line. Each of them calls `backend_class()`, so every option of the class needs a default.
 
-    The backend of an installed package needs no call. The package declares an entry point, which is loaded when the
+    An installed package does not call this function, but declares an entry point. The entry point is loaded when the
     name is first used, or when `python -m decompops info` lists all backends:
 
     ```toml
@@ -44,18 +44,18 @@ def register_backend(name: str, backend_class: type[AbstractBackend]) -> None:
     if missing := sorted(getattr(backend_class, "__abstractmethods__", ())):
         raise TypeError(f"`backend_class` must implement {', '.join(missing)}; got {backend_class!r}.")
     if _registered.setdefault(name, backend_class) is not backend_class:
-        raise ValueError(f"`name` must be new; got {name!r}, which is the name of {_registered[name]!r}.")
+        raise ValueError(f"`name` must be new; got {name!r}, which already names {_registered[name]!r}.")
 
 
 def backend_names() -> tuple[str, ...]:
-    """The names of all backends. Nothing is loaded."""
+    """Return the names of all backends, without loading any."""
     return tuple(dict.fromkeys((*_registered, *sorted(_entry_points()))))
 
 
 def make_backend(name: str, label: str = "backend") -> AbstractBackend:
-    """The backend of that name, with the default of every option. `label` is the argument that errors name.
+    """Return the backend of this name, with the default of every option. Errors call the argument `label`.
 
-    Raises `ValueError` for an unknown name, and `ImportError` where the package that provides it fails.
+    Raises `ValueError` for an unknown name, and `ImportError` if the package that provides the backend fails.
     """
     name = name.lower()
     if name not in _registered:
@@ -64,18 +64,18 @@ def make_backend(name: str, label: str = "backend") -> AbstractBackend:
             raise ValueError(f"`{label}` must be one of {backend_names()}; got {name!r}.")
         try:
             _load(name, entries)
-        except Exception as error:  # the code of another package runs here
+        except Exception as error:  # Code of another package runs here.
             raise ImportError(f"`{label}={name!r}` does not work here: {_reason(error)}.") from error
     return _registered[name]()
 
 
 def all_backends() -> list[tuple[str, AbstractBackend | str]]:
-    """Every name with its backend, or with what keeps it from working here. One that fails does not hide the others."""
+    """Return every name with its backend, or with the reason why it does not work on this machine."""
     refused = []
     for name, entries in sorted(_entry_points().items()):
         try:
             _load(name, entries)
-        except Exception as error:  # the code of another package runs here, and below
+        except Exception as error:  # Code of another package runs here, and below.
             refused.append((name, _reason(error)))
     found = []
     for name, backend_class in list(_registered.items()):
@@ -96,7 +96,7 @@ def _entry_points() -> dict[str, list[Any]]:
 
 
 def _load(name: str, entries: list[Any]) -> None:
-    """Register what the entry point of a name stands for. There must be only one."""
+    """Register the backend of a name's entry point. Raises `ImportError` if the name has several entry points."""
     packages = ", ".join(repr(entry.dist.name) if entry.dist else "?" for entry in entries)
     try:
         if len(entries) > 1:
@@ -107,6 +107,6 @@ def _load(name: str, entries: list[Any]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """One line on `error`, without a full stop: others go on with it."""
+    """Return one line about `error`, without a full stop, because messages continue after it."""
     line = str(error).strip().partition("\n")[0].rstrip(".")
     return line if isinstance(error, ImportError) else f"{type(error).__name__}: {line}"

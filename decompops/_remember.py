@@ -1,4 +1,4 @@
-"""Results of functions of operators that are looked up where they were computed before."""
+"""`remembered`: a cache for functions of operators."""
 
 import functools
 from collections.abc import Callable
@@ -14,10 +14,11 @@ _T = TypeVar("_T")
 
 
 def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concatenate[_M, _P], _T]:
-    """Remember what `function` returns for an operator or another module without arrays, and hashable arguments.
+    """Cache the results of `function`, which takes an operator or another module, and hashable arguments.
 
-    Modules are found by their PyTree structures, in microseconds: as keys of a dictionary those without arrays would
-    all have the same hash, and be compared one by one. With arrays, which may be traced, nothing is remembered.
+    The key of a module is its PyTree structure, which is found in microseconds. The modules themselves would be slow
+    keys: those without arrays all have the same hash. Results for a module with arrays, which may be traced, are not
+    cached.
     """
 
     @functools.lru_cache(maxsize=4096)

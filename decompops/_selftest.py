@@ -17,10 +17,10 @@ from ._operator.stencil import Stencil
 from ._operator.transpose import Transpose
 
 
-# Most numbers of devices do not divide these shapes.
+# Most numbers of devices do not divide these lengths, so that padding is tested.
 SHAPE = (18, 20, 22)
 PLANE, FOUR_AXES = (90, 88), (6, 10, 9, 14)
-TOLERANCE = 1e-5  # relative to the largest value, in single precision
+TOLERANCE = 1e-5  # Relative to the largest value, in single precision.
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run(
             on_check(f"{name}, mesh {'x'.join(map(str, sizes))}")
             try:
                 yield Outcome(name, sizes, float(check(dec)))
-            except Exception as error:  # the others are still worth running
+            except Exception as error:  # The other checks still run.
                 yield Outcome(name, sizes, np.inf, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 

@@ -1,8 +1,8 @@
-"""JAX's meshes and shardings: which mesh applies here, and what the type of an array says.
+"""JAX's meshes and shardings: the mesh that applies to a call, and the sharding in the type of an array.
 
-JAX checks the type of every operation against the mesh of its *context*, `jax.sharding.get_abstract_mesh()`. There
-`jax.set_mesh` puts a mesh, `jax.sharding.auto_axes` changes its axis types, and `jax.shard_map` makes axes Manual. So
-the mesh that applies to an operator always has the axis types of the context and the operator's own devices.
+JAX checks the type of every operation against the mesh of its *context*, `jax.sharding.get_abstract_mesh()`.
+`jax.set_mesh` sets this mesh, `jax.sharding.auto_axes` changes its axis types, and `jax.shard_map` makes axes Manual.
+The mesh that applies to an operator therefore has the axis types of the context and the operator's own devices.
 """
 
 import functools
@@ -21,21 +21,21 @@ from . import _compat
 from ._blocks import BatchEntry, batch_spec, entry_names, spec_entry
 
 
-# The type of each mesh axis; for `None` all are Auto.
+# The type of each mesh axis; `None` means that all are Auto.
 AxisTypes: TypeAlias = tuple[AxisType, ...] | None
 
 
 def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
-    """`mesh` with the axis types of the context, and with the devices of `jax.set_mesh` if it has none itself."""
+    """Return `mesh` with the axis types of the context. If it has no devices, they are those of `jax.set_mesh`."""
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
         return mesh
     if dict(context.shape) != dict(mesh.shape):
         raise ValueError(
-            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}, where there is one; "
-            f"got {dict(mesh.shape)}. Call the operator inside `jax.set_mesh(mesh)` of its own mesh."
+            f"`mesh` of the operator must be the ambient mesh, {dict(context.shape)}; got {dict(mesh.shape)}. Call the "
+            "operator inside `jax.set_mesh(mesh)` with its own mesh."
         )
-    # The devices of an operator are kept where they are known: their order says who holds what.
+    # The operator's own devices are kept if they are known, because their order says which device holds which block.
     devices = mesh if isinstance(mesh, Mesh) else _ambient_devices()
     if devices is None or dict(devices.shape) != dict(context.shape):
         return context
@@ -43,12 +43,12 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
 
 
 def ambient_mesh() -> Mesh | AbstractMesh:
-    """The mesh of the context, with its devices where they are known; empty where there is none."""
+    """Return the mesh of the context, with its devices if they are known; an empty mesh if there is none."""
     return mesh_in_context(jax.sharding.get_abstract_mesh())
 
 
 def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
-    """The mesh that an array is on: the ambient mesh, else its own; `None` if there is none, or it is not known."""
+    """Return the ambient mesh, else the mesh of the array's own sharding; `None` if neither is known."""
     if not (mesh := ambient_mesh()).empty:
         return mesh
     own = getattr(x, "sharding", None) if not isinstance(x, Tracer) else jax.typeof(x).sharding
@@ -77,7 +77,7 @@ def no_ambient_mesh() -> Iterator[None]:
 
 
 def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
-    """`mesh` or, if it is abstract, the same mesh with the devices that hold the array `x`."""
+    """Return `mesh`; if it is abstract, with the devices that hold the array `x`."""
     if isinstance(mesh, Mesh):
         return mesh
     own = x.sharding.mesh if isinstance(x.sharding, NamedSharding) else None
@@ -87,17 +87,17 @@ def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
 
 
 def mesh_like(typed: Mesh | AbstractMesh, devices: np.ndarray, names: Iterable[str]) -> Mesh:
-    """A mesh of `devices` with axes `names`, each of the type that it has in the mesh `typed`."""
+    """Return a mesh of `devices` with axes `names`, whose types are those in the mesh `typed`."""
     kinds, names = dict(zip(typed.axis_names, typed.axis_types)), tuple(names)
     return Mesh(devices, names, axis_types=tuple(kinds[name] for name in names))
 
 
 def no_devices(mesh: Mesh | AbstractMesh) -> ValueError:
-    """What to raise where nothing says on which devices an operator on `mesh` is to run."""
+    """Return the error for an operator on `mesh` if the devices to run on are not known."""
     hint = "" if isinstance(mesh, Mesh) else ", or build it on a `Mesh`, which has devices"
     return ValueError(
-        f"`x` must be on a mesh with the axes {dict(mesh.shape)}, as the operator is; got an array that is not. Call "
-        f"the operator inside `jax.set_mesh(mesh)`{hint}."
+        f"`x` must be on a mesh with the axes {dict(mesh.shape)}, as the operator is; got an array on another mesh or "
+        f"on none. Call the operator inside `jax.set_mesh(mesh)`{hint}."
     )
 
 
@@ -110,14 +110,14 @@ def map_blocks(
     *,
     check_types: bool = True,
 ) -> Callable:
-    """Turn a `function` of blocks into one of global arrays, which are sharded over the mesh axes `names`.
+    """Return a function of global arrays that applies `function` to each block, with the mesh axes `names` manual.
 
-    Without `check_types`, JAX does not check over which mesh axes results are replicated.
+    With `check_types=False`, JAX does not check over which mesh axes results are replicated.
     """
     mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
-    # The mesh itself where possible, because it may be all that tells a surrounding `jit` the devices. But an
-    # `AbstractMesh` that a user made for the context lacks the kind of device, and JAX compares that, too. There
-    # `None` stands for the mesh of the context.
+    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from it. But an
+    # `AbstractMesh` that a user set as the context has no kind of device, which JAX compares as well. In this case,
+    # `None` selects the mesh of the context.
     return jax.shard_map(
         function,
         mesh=mesh if context.empty or mesh.abstract_mesh == context else None,
@@ -129,7 +129,7 @@ def map_blocks(
 
 
 def manual_axes() -> set[str]:
-    """The mesh axes that a surrounding `jax.shard_map` maps over."""
+    """Return the mesh axes that a surrounding `jax.shard_map` maps over."""
     context = jax.sharding.get_abstract_mesh()
     return set() if context.empty else _axes_of_kind(context, AxisType.Manual)
 
@@ -141,12 +141,12 @@ def _axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
 def _ambient_devices() -> Mesh | None:
     try:
         return jax.sharding.get_mesh()
-    except ValueError:  # while tracing, when only the abstract mesh is known
+    except ValueError:  # During tracing, JAX knows only the abstract mesh.
         return None
 
 
 def place(x: Array, sharding: NamedSharding) -> Array:
-    """Give `x` a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. Differentiable."""
+    """Return `x` with a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. This is differentiable."""
     mesh = mesh_in_context(sharding.mesh)
     if not isinstance(x, Tracer):
         return _put(x, mesh, entries_of(sharding, x.ndim))
@@ -162,10 +162,10 @@ def place_field(
     grid_spec: PartitionSpec,
     batch: tuple[BatchEntry, ...],
 ) -> Array:
-    """Shard the axes of the grid, which come last, over `mesh` as `grid_spec` says.
+    """Shard the grid axes, which are the last axes of `x`, over `mesh` as `grid_spec` says.
 
-    They alone may use mesh axes `grid_axes`. The leading axes stay as they are where that is known; otherwise
-    `batch_of` says how they are sharded.
+    Only grid axes may use the mesh axes `grid_axes`. The sharding of batch axes is kept if it is known; otherwise
+    `batch_of` chooses it.
     """
     lead = x.ndim - len(grid_spec)
     if not (isinstance(x, Tracer) or manual_axes()):
@@ -182,8 +182,8 @@ def place_field(
 
 
 def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) -> Array:
-    """Tell a surrounding `jit` which devices it is for, as an ambient mesh does by itself: it does not look inside our
-    primitive, and inputs without a sharding would leave it on one device."""
+    # A surrounding `jit` does not look for devices inside our primitive. Without an ambient mesh, and with inputs that
+    # are not sharded, it would compile the program for one device. The constraint tells it the devices.
     if not (isinstance(mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
         return x
     batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(grid_spec))
@@ -192,9 +192,9 @@ def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) ->
 
 def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -> Array:
     sharding = NamedSharding(mesh, array_spec(mesh, entries))
-    if not isinstance(mesh, Mesh):  # an abstract mesh has no devices to put anything on
+    if not isinstance(mesh, Mesh):  # An abstract mesh has no devices.
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # On another mesh, or on Explicit axes of one device, an equivalent sharding may make an array of another type.
+    # On another mesh, or on Explicit axes of one device, arrays with equivalent shardings may have different types.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)
@@ -205,7 +205,7 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
 
 
 def is_placed(x: Array, mesh: Mesh | AbstractMesh, grid_axes: tuple[str, ...], grid_spec: PartitionSpec) -> bool:
-    """Whether `x` is known to be an array that `place_field` leaves as it is. Takes little time."""
+    """Return True if `place_field` surely returns `x` unchanged. This check takes little time."""
     if isinstance(x, Tracer) or not isinstance(x.sharding, NamedSharding) or x.sharding.mesh is not mesh:
         return False
     return _stays(x.sharding, jax.typeof(x).sharding.spec, x.ndim, grid_axes, grid_spec)
@@ -222,10 +222,10 @@ def _stays(
 
 
 def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec, name: str = "x") -> None:
-    """Refuse an array on other devices, as `jax.jit` does: moving it in silence would cost a transfer in each call.
+    """Raise `ValueError` for an array on other devices: moving it would cost a transfer in each call.
 
-    The order of the devices may differ, as the sharding may. An array that is on one device of the mesh, and on no mesh
-    of its own, is yet to be sharded. `spec` is the sharding that the error names.
+    The sharding and the order of the devices may differ. An array on one device of the mesh is accepted, because
+    operators shard it. The error recommends the sharding `spec`.
     """
     if not isinstance(mesh, Mesh):
         return
@@ -251,8 +251,7 @@ def _ids(devices: set) -> str:
 
 
 def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
-    """What a program for `mesh` is compiled for in the place of `x`: sharded as its type says or, without Explicit
-    axes, by `sharding`, as far as that is known."""
+    """Return `x` as a `ShapeDtypeStruct`; on Explicit axes, with the sharding in its type instead of `sharding`."""
     if AxisType.Explicit in mesh.axis_types:
         typed = jax.typeof(x).sharding
         sharding = None if typed.mesh.empty else NamedSharding(mesh, typed.spec)
@@ -260,7 +259,7 @@ def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMes
 
 
 def whole_along(x: Array, *axes: int) -> Array:
-    """`x` with array axes `axes` not sharded, as far as its type says how it is sharded."""
+    """Return `x` with array axes `axes` not sharded. Only shardings in the type of `x` are removed."""
     sharding = jax.typeof(x).sharding
     entries = list(entries_of(sharding, x.ndim))
     if all(entries[axis] is None for axis in axes):
@@ -271,7 +270,7 @@ def whole_along(x: Array, *axes: int) -> Array:
 
 
 def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[BatchEntry, ...]) -> Array:
-    """Reshape all but the first `lead` axes of `x` to `shape`, divided over mesh axes `names`."""
+    """Reshape all but the first `lead` axes of `x` to `shape`, sharded over mesh axes `names`."""
     sharding = jax.typeof(x).sharding
     new = (*x.shape[:lead], *shape)
     if AxisType.Explicit not in sharding.mesh.axis_types:
@@ -280,7 +279,7 @@ def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[Bat
 
 
 def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
-    """`function(x)`, of the shape and the sharding of `x`, where JAX's types leave shardings inside to XLA."""
+    """Return `function(x)`, which has the shape and sharding of `x`. XLA chooses the shardings inside `function`."""
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return function(x)
@@ -288,7 +287,7 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def equally_varying(*arrays: Array) -> tuple[Array, ...]:
-    """The same arrays, each typed as differing along every manual mesh axis that one of them differs along."""
+    """Return the arrays, typed as varying over every manual mesh axis that one of them varies over."""
     along = [jax.typeof(x).manual_axis_type.varying for x in arrays]
     every = frozenset().union(*along)
     return tuple(
@@ -297,9 +296,9 @@ def equally_varying(*arrays: Array) -> tuple[Array, ...]:
 
 
 def plain(x: Array) -> Array:
-    """`x` without the mesh axes over which its type says that it is reduced: replicated over them, as it is anyway.
+    """Return `x` without reduced mesh axes in its type, over which it is replicated anyway.
 
-    Raises `ValueError` for unreduced arrays, the terms of a sum that is still to be computed.
+    Raises `ValueError` for unreduced arrays, which hold the terms of a sum that is not yet computed.
     """
     sharding = jax.typeof(x).sharding
     if not (sharding.spec.unreduced or sharding.spec.reduced):
@@ -315,33 +314,34 @@ def plain(x: Array) -> Array:
 
 
 def batch_in_type(x: Array, ndim: int) -> PartitionSpec:
-    """The mesh axes that shard each leading axis of a field on a grid of `ndim` axes, as far as its type says so."""
+    """Return the mesh axes that shard each batch axis of a field with `ndim` grid axes, as far as its type says so."""
     sharding = jax.typeof(x).sharding
     return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[: x.ndim - ndim])
 
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each of `ndim` array axes."""
+    """Return the mesh axes that shard each of `ndim` array axes."""
     entries = _compat.partitions(sharding.spec)
     return (*entries, *[None] * (ndim - len(entries)))
 
 
 def result_sharding(sharding: NamedSharding, lead: int, spec: Iterable[BatchEntry]) -> NamedSharding:
-    """The sharding in the type of a result: of its first `lead` axes as in `sharding`, of the others as in `spec`."""
+    """Return the sharding in the type of a result: the first `lead` axes as in `sharding`, the others as in `spec`."""
     entries = (*entries_of(sharding, lead)[:lead], *spec)
     return NamedSharding(sharding.mesh, explicit_spec(sharding.mesh, entries))
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
-    """The part of a spec that names Explicit mesh axes: what an array's type carries."""
+    """Return the part of a spec that names Explicit mesh axes, which is the part that the type of an array contains."""
     return _restricted(array_spec(mesh, entries), _axes_of_kind(mesh, AxisType.Explicit))
 
 
 def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
-    """The spec of an eager array sharded over `entries`.
+    """Return the spec of an eager array sharded over `entries`.
 
-    On a mesh of Auto and Explicit axes it leaves out the Explicit ones of one device: there the types of eager results
-    follow from what XLA says, which does not name them, and JAX would refuse an array that does together with others.
+    On a mesh with both Auto and Explicit axes, the spec omits Explicit axes of one device. JAX derives the types of
+    eager results on such a mesh from XLA's shardings, which do not name these axes, and refuses to combine arrays that
+    name them with arrays that do not.
     """
     kinds = dict(zip(mesh.axis_names, mesh.axis_types))
     mixed = {AxisType.Auto, AxisType.Explicit} <= set(kinds.values())
@@ -362,10 +362,10 @@ def batch_of(
     batch: tuple[BatchEntry, ...],
     names: Collection[str],
 ) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each of the first `lead` axes of a field, those that are not of the grid.
+    """Return the mesh axes that shard each of the first `lead` axes of a field, its batch axes.
 
-    Explicit axes are those in the type of `x`, others those in `batch`, which `jax.vmap` was told. The rest of the mesh
-    axes `names` that the grid does not need shard the leading axes that they divide.
+    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. The
+    remaining mesh axes in `names` that do not shard the grid shard the batch axes that they divide.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)
@@ -381,9 +381,9 @@ def batch_of(
 def batch_of_concrete(
     x: Array, lead: int, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
 ) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each of the first `lead` axes of an array.
+    """Return the mesh axes that shard each of the first `lead` axes of an array with values.
 
-    An array on `mesh` keeps its own sharding. For any other array, `batch_of` decides.
+    An array on `mesh` keeps its own sharding. For any other array, `batch_of` chooses.
     """
     sharding = getattr(x, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
@@ -393,6 +393,6 @@ def batch_of_concrete(
 
 @functools.lru_cache(maxsize=1024)
 def _lead(sharding: NamedSharding, lead: int, grid_axes: Collection[str | None]) -> tuple[BatchEntry, ...]:
-    """The mesh axes that shard each of the first `lead` axes, without those that the grid needs."""
+    """Return the mesh axes that shard each of the first `lead` axes, without the mesh axes of the grid."""
     entries = entries_of(sharding, lead)[:lead]
     return tuple(spec_entry(name for name in entry_names(entry) if name not in grid_axes) for entry in entries)

@@ -1,4 +1,4 @@
-"""`Structure`: what an operator takes or returns, and whether the result of one fits the next."""
+"""`Structure`: the type of an operator's input or result, and checks that the result of one operator fits the next."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,19 +23,19 @@ Space = Literal["field", "spectrum"]
 
 @dataclass(frozen=True)
 class Structure:
-    """The type of an array that an operator takes or returns, as far as it is known without one.
+    """The type of an operator's input or result, as far as it is known without an array.
 
-    - `layout`: on which mesh the array lies, and how it is cut into blocks.
-    - `lengths`: the true length of each axis of the grid; `None` if an operator takes any, and those of `layout` are
-        an example.
-    - `kind`: "real" or "complex"; `None` for either, as the input is.
+    - `layout`: the mesh of the array, and how it is cut into blocks.
+    - `lengths`: the length of each grid axis, without padding; `None` if the operator accepts any lengths. `layout`
+        then has example lengths.
+    - `kind`: "real" or "complex"; `None` for either.
     - `space`: "field" or "spectrum"; `None` for either.
-    - `components`: the lengths of the axes right before the grid that have a meaning, `()` for a scalar; `None` for
-        any. All axes before these are batch axes.
-    - `box`: the periodic box; `None` if it does not matter.
+    - `components`: the lengths of the axes directly before the grid axes that have a meaning: `()` for a scalar, `(3,)`
+        for a vector; `None` for any. All axes before these are batch axes.
+    - `box`: the periodic box; `None` if the box does not matter.
     - `may_move`: whether a plain function may have moved the array to other devices.
-    - `passes_on`: whether a result has the kind and the components of the input, where these are open here. Else they
-        are not known.
+    - `passes_on`: whether the result of an operator has the kind and components of its input if they are `None` here.
+        If not, they are unknown.
     """
 
     layout: Layout
@@ -49,25 +49,28 @@ class Structure:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the grid axes, in the order in which they are stored: "x", or "kx" in a spectrum."""
+        """The names of the grid axes in their storage order: "x", or "kx" in a spectrum."""
         blocks = self.layout.blocks
         names = axis_names(blocks.ndim)
         return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
 
     @property
     def shape(self) -> dict[str, int | None]:
-        """The true length of each axis, by its name, in the order in which they are stored; `None` if not known."""
+        """The length of each axis without padding, by name, in the storage order; `None` if not known."""
         order, lengths = self.layout.blocks.order, self.lengths
         return {name: None if lengths is None else lengths[axis] for name, axis in zip(self.axes, order)}
 
     def __str__(self) -> str:
-        """Such as "c[*, 256, 256, 129] x-pencils 2x4": float or complex or any, batch axes, components, lengths."""
+        """Return the kind (float, complex or any), batch axes, components, lengths and layout as text.
+
+        For example "c[*, 256, 256, 129] x-pencils 2x4".
+        """
         kind = {"real": "f", "complex": "c", None: "any"}[self.kind]
         lengths = (name if length is None else length for name, length in self.shape.items())
         return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
 
     def following(self, given: "Structure") -> "Structure":
-        """This structure of a result, with what it leaves open filled in from the input `given`."""
+        """Return this structure of a result, with open entries taken from the structure `given` of the input."""
         filled = replace(self, space=self.space or given.space, box=self.box or given.box)
         if not self.passes_on:
             return filled
@@ -75,26 +78,26 @@ class Structure:
         return replace(filled, kind=self.kind or given.kind, components=components)
 
     def through(self, function: Callable) -> "Structure | None":
-        """The structure of what a plain function returns for an array of this one; `None` if that is not known."""
+        """Return the structure of a plain function's result for an input of this structure; `None` if not known."""
         blocks = self.layout.blocks
         dtype = jnp.zeros((), complex if self.kind == "complex" else float).dtype
         shape = (*(self.components or ()), *blocks.shape)
         try:
             jaxpr, result = jax.make_jaxpr(function, return_shape=True)(jax.ShapeDtypeStruct(shape, dtype))
             grid, lead = result.shape[-blocks.ndim :], result.shape[: -blocks.ndim]
-        except Exception:  # A function may be meant for other shapes, or for a compiled program.
+        except Exception:  # The function may work only for other shapes, or only in a compiled program.
             return None
         # A function that calls an operator may return a spectrum, or other pencils.
         if grid != blocks.shape or operator_p.name in str(jaxpr):
             return None
         kind = "complex" if jnp.issubdtype(result.dtype, jnp.complexfloating) else "real"
-        components = self.components if lead == (self.components or ()) else None  # Or they are batch axes.
+        components = self.components if lead == (self.components or ()) else None  # New leading axes may be batch axes.
         return replace(self, kind=kind if self.kind else None, components=components, may_move=True)
 
     def check(self, x: Any, name: str = "x", *, may_move: bool = False) -> None:
-        """Raise `TypeError` or `ValueError` unless an array is of this structure, as far as an array tells.
+        """Raise `TypeError` or `ValueError` if the dtype, shape or devices of an array do not fit this structure.
 
-        With `may_move` it may lie on other devices, but padding must be there.
+        With `may_move=True` the array may lie on other devices, but it must contain the padding.
         """
         what, dtype = self.space or "field", jnp.result_type(x)
         is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
@@ -111,17 +114,19 @@ class Structure:
             refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
 
     def _shapes(self, grid: tuple[int, ...], *, stored: bool) -> list[tuple[int, ...]]:
-        """The shapes that the last axes of an array may have, with `stored` only as it is stored on the devices; `grid`
-        where the lengths are not known."""
+        """Return the shapes that the last axes of an array may have. If the lengths are not known, `grid` is allowed.
+
+        With `stored=True` only the shape with padding is allowed.
+        """
         blocks = self.layout.blocks
         grids = [blocks.shape]
         if self.space != "spectrum" and not (blocks.has_halo or stored):
-            grids.append(blocks.true_shape)  # An operator pads it.
+            grids.append(blocks.true_shape)  # Operators pad such an array.
         grids = [(*grid, *[0] * (blocks.ndim - len(grid)))] if self.lengths is None else grids
         return [(*(self.components or ()), *grid) for grid in grids]
 
     def misfit(self, wanted: "Structure") -> str | None:
-        """Why an array of this structure cannot go where `wanted` is, and what would help; `None` if it fits."""
+        """Return why an array of this structure does not fit `wanted`, and what would help; `None` if it fits."""
         return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
 
 
@@ -134,7 +139,7 @@ def _mesh(given: Structure, wanted: Structure) -> str | None:
     if given.may_move or (have == want if concrete else dict(have.shape) == dict(want.shape)):
         return None
     return (
-        f"they are on different meshes, {have} and {want}. Build both operators on one mesh, or put "
+        f"the meshes differ, {have} and {want}. Build both operators on one mesh, or put "
         "`lambda x: mpmd.reshard(x, operator.in_structure)` between them"
     )
 
@@ -153,8 +158,8 @@ def _components(given: Structure, wanted: Structure) -> str | None:
         return None
     if not wanted.components:
         return (
-            f"a scalar field is wanted, not one with components {given.components}. To apply it to each component, "
-            "put `eqx.filter_vmap(operator)` there"
+            f"a scalar field is wanted, not one with components {given.components}. To apply the operator to each "
+            "component, use `eqx.filter_vmap(operator)` instead"
         )
     return f"a field with components {wanted.components} before the grid axes is wanted"
 
@@ -168,7 +173,7 @@ def _dimensions(given: Structure, wanted: Structure) -> str | None:
 
 def _grid(given: Structure, wanted: Structure) -> str | None:
     if wanted.lengths is None and given.lengths is not None and given.layout.blocks.padded_axes:
-        return f"it is padded. Build the operator with `shape={given.lengths}` and `pad=True`, so that it knows"
+        return f"the array is padded. Build the operator with `shape={given.lengths}` and `pad=True`"
     if None in (given.lengths, wanted.lengths) or given.lengths == wanted.lengths:
         return None
     hint = "Interpolate with `spectral.Resample(fft, shape)`"
@@ -195,7 +200,7 @@ def _pencil(given: Structure, wanted: Structure) -> str | None:
         return None
     source, target = _pencil_name(have), _pencil_name(want)
     if source is None or target is None or source == target:
-        return "they divide the grid by other mesh axes. Give both operators the same `axes`"
+        return "different mesh axes shard the grid. Give both operators the same `axes`"
     hint = f". If a field is meant: {_BACK}" if (given.space, wanted.space) == ("spectrum", None) else ""
     return f'another axis is whole on each device. Insert `Transpose(mesh, "{source}", "{target}")`{hint}'
 
@@ -203,7 +208,7 @@ def _pencil(given: Structure, wanted: Structure) -> str | None:
 def _order(given: Structure, wanted: Structure) -> str | None:
     if given.layout.blocks.order == wanted.layout.blocks.order:
         return None
-    return "they store the axes in different orders. Give both operators the same `axis_contiguous`"
+    return "the storage orders of the axes differ. Give both operators the same `axis_contiguous`"
 
 
 def _kind(given: Structure, wanted: Structure) -> str | None:
@@ -216,7 +221,8 @@ def _box(given: Structure, wanted: Structure) -> str | None:
     if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
         return None
     have, want = (np.array(box.lengths, float) for box in (given.box, wanted.box))
-    if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):  # Else they are mapped by `vmap`.
+    # Lengths with more axes are mapped by `vmap`, and are not compared.
+    if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):
         return None
     return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
 
@@ -225,12 +231,12 @@ _CHECKS = (_mesh, _dimensions, _space, _components, _grid, _halo, _pencil, _orde
 
 
 def _divided(blocks: Blocks) -> dict[int, MeshAxis | None]:
-    """The mesh axis that divides each grid axis, where it has more than one device."""
+    """Return the mesh axis that shards each grid axis, for grid axes of more than one block."""
     return {axis: blocks.names[axis] for axis in range(blocks.ndim) if blocks.parts[axis] > 1}
 
 
 def _pencil_name(blocks: Blocks) -> str | None:
-    """Which pencil the field lies in; `None` if in none of those that a `Transpose` knows."""
+    """Return the name of the pencil of these blocks; `None` if it is not one that `Transpose` accepts."""
     entries = [name for name in blocks.names if name is not None]
     sizes = [parts for name, parts in zip(blocks.names, blocks.parts) if name is not None]
     for axis, own in reversed(list(enumerate(axis_names(blocks.ndim)))):

@@ -1,4 +1,4 @@
-"""Annotations that are checked at run time, for users who ask for it."""
+"""Checks of type annotations at run time, for users who set `DECOMPOPS_TYPECHECKER`."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ VARIABLE = "DECOMPOPS_TYPECHECKER"
 
 
 def install() -> None:
-    """Let the type checker that the environment names check the annotations of all modules imported from now on.
+    """Check the annotations of all modules imported from now on with the type checker that the environment names.
 
     Raises `ImportError` for a type checker that is not installed.
     """

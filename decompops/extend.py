@@ -1,23 +1,23 @@
-"""What others build on: operators, bases, stages, backends, tuners and equations that live outside this repository.
+"""What other packages build on: operators, bases, stages, backends, tuners and equations.
 
-Everything here is defined elsewhere in the package, and stays importable from here. docs/extending.md has a complete
-example of each; `examples/extending` is an installable package that adds one of each.
+All these names are defined elsewhere in the package. Other packages import them from here, where they stay.
+docs/extending.md has a complete example of each kind; `examples/extending` is an installable package with one of each.
 
-- An operator made of stages: `AbstractPlanned` with a `plan`, which returns a `Plan` over `Blocks`.
-- Any other operator: `AbstractDerivable` with an `apply` for each `Form`, or `AbstractOperator`. `AbstractTyped` is a
-  function of fields that is no operator, such as a layer. A `Structure` says what each of them takes and returns.
-- A transform: `AbstractTransform`, and `transform_plan` for its stages.
-- A basis: `AbstractBasis` and its `AbstractLineTransform`; a `Run` is a range of coefficients that are kept or
-  mapped, a `DerivativeRule` says what a derivative is. `Fourier` with its `DFT`, `Cosine`, `Sine` and
-  `Chebyshev` with their `RealToReal`, `Points` and `Cells` are those of this package.
-- A stage: `AbstractStage`. `Move`, `LocalTransform`, `Extend`, `Crop`, `Clear`, `Scale` and `Resize` are those of this
-  package.
-- A backend: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`; `run_stage` and `move` compute stages
-  with XLA; `register_backend` gives the backend a name. `Caller` and `Counters` are what it may report.
-- A tuner for `dops.autotune`: `AbstractTuner`, whose `candidates` gets a `Task`.
-- An operator that multiplies modes: `AbstractSpectralOperator`; an equation: `AbstractEquation`; a term of one that
-  multiplies fields: `AbstractProducts`. All are `AbstractSpectral`. `vector` is the vector calculus on spectra.
-- Checks of arguments, each of which raises an error that names the argument, the rule and the value.
+- Operators made of stages: implement `AbstractPlanned.plan`, which returns a `Plan` over `Blocks`.
+- Other operators: implement `AbstractDerivable.apply` for each `Form`, or all of `AbstractOperator`. Layers and other
+  functions of fields that are not operators: `AbstractTyped`. A `Structure` is the type of their input or result.
+- Transforms: `AbstractTransform`; `transform_plan` returns the stages.
+- Bases: `AbstractBasis` and its `AbstractLineTransform`. A `Run` is a range of coefficients that are kept or mapped; a
+  `DerivativeRule` says what a derivative is. This package defines `Fourier` with its `DFT`; `Cosine`, `Sine` and
+  `Chebyshev` with their `RealToReal`; `Points` and `Cells`.
+- Stages: `AbstractStage`. This package defines `Move`, `LocalTransform`, `Extend`, `Crop`, `Clear`, `Scale` and
+  `Resize`.
+- Backends: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`. `run_stage` and `move` compute stages
+  with XLA. `register_backend` gives the backend a name. A backend may report `Caller` and `Counters`.
+- Tuners for `dops.autotune`: `AbstractTuner`, whose `candidates` gets a `Task`.
+- Operators that multiply modes: `AbstractSpectralOperator`. Equations: `AbstractEquation`. Terms of an equation that
+  multiply fields: `AbstractProducts`. All three are `AbstractSpectral`. `vector` is vector calculus on spectra.
+- Checks of arguments: the functions `check_...` raise an error that names the argument, the rule and the value.
 """
 
 from ._autotune.trial import Task as Task

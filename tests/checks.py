@@ -1,4 +1,4 @@
-"""What operators must do with a backend of compiled kernels, on every rank or on all devices of one process."""
+"""Checks of operators with a backend of compiled kernels, on every rank or on all devices of one process."""
 
 import itertools
 from collections.abc import Iterable
@@ -34,13 +34,13 @@ def meshes() -> list[Mesh]:
 
 
 def distributed(array: np.ndarray, mesh: Mesh, spec: P, shape: tuple[int, ...]) -> jax.Array:
-    """`array`, padded with zeros to `shape`, over the mesh."""
+    """Return `array`, zero-padded to `shape` and sharded over the mesh."""
     array = np.pad(array, [(0, have - want) for have, want in zip(shape, array.shape)])
     return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: array[index])
 
 
 def assert_block(field: jax.Array, expected: np.ndarray) -> None:
-    """The blocks of this process are those of `expected`, and their padding is zero."""
+    """Assert that the blocks of this process are close to those of `expected`, and their padding is zero."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
     atol = tolerance(field.dtype) * np.abs(expected).max()
     for shard in field.addressable_shards:
@@ -48,7 +48,7 @@ def assert_block(field: jax.Array, expected: np.ndarray) -> None:
 
 
 def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
-    """As `assert_block`, bit for bit."""
+    """Assert what `assert_block` does, to the last bit."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
     assert field.dtype == expected.dtype
     for shard in field.addressable_shards:
@@ -56,20 +56,20 @@ def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
 
 
 def assert_same(ours: jax.Array, theirs: jax.Array) -> None:
-    """Bit for bit."""
+    """Assert equality to the last bit."""
     assert ours.dtype == theirs.dtype
     for own, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
         assert np.array_equal(own.data, other.data)
 
 
 def assert_alike(ours: jax.Array, theirs: jax.Array) -> None:
-    """Up to rounding."""
+    """Assert equality up to rounding."""
     for own, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
         assert_close(own.data, np.asarray(other.data))
 
 
 def operators(backend) -> None:
-    """Every operator: transforms against NumPy, what only moves cells bit for bit."""
+    """Test every operator against NumPy. Operators that only move cells must agree to the last bit."""
     slab, *_, grid = meshes()
     on_two = [(slab, UNEVEN, False), (grid, PRIMES, True), (grid, TINY, False)]
     for mesh, shape, contiguous in [*(on_two if jax.device_count() == 2 else []), (grid, UNEVEN, False)]:
@@ -125,12 +125,12 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
 
 
 def in_pieces(backend, overlap: int) -> Any:
-    """`backend` with that option, if it has it."""
+    """Return `backend` with this option, if it has the option."""
     return replace(backend, overlap=overlap) if "overlap" in {option.name for option in fields(backend)} else backend
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
-    """Exchanges in pieces: of one field along an axis of the grid, of a batch field by field."""
+    """Test exchanges in pieces: one field is cut along a grid axis, a batch into single fields."""
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=in_pieces(backend, 2))
     u = random_field((3, *UNEVEN))
     spectrum = fft(fft.decomposition.shard(u[0]))
@@ -142,7 +142,7 @@ def check_overlap(backend, mesh: Mesh) -> None:
 
 
 def check_wire(backend, mesh: Mesh) -> None:
-    """Exchanges in 16 bits: a quarter of the bytes, and their error."""
+    """Test exchanges in 16 bits: they send a quarter of the bytes, with a bounded error."""
     u = random_field(EVEN, np.complex128)
 
     def sent(wire: str | None) -> tuple[jax.Array, int]:
@@ -188,7 +188,7 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 
 
 def matrix(backend, *, everything: bool) -> None:
-    """cuDecomp's own tests through our operators, against NumPy, on every grid of the ranks.
+    """Run cuDecomp's own test cases with our operators, against NumPy, on every grid of the ranks.
 
     Transposes of all its dtypes in both storage orders, and halos of 1, 3 and 2 layers. Unless `everything` is to be
     compiled, dtypes take turns, and one grid sees halos in all pencils and transposes of fields that carry them.
@@ -245,7 +245,7 @@ def stress(backend, at_once: int = 60) -> None:
 
 
 def transformations(backend) -> None:
-    """Derivatives, batches, groups, and one block at a time."""
+    """Test derivatives, batches, groups of devices, and calls on one block."""
     n = jax.device_count()
     for kind in (AxisType.Auto, AxisType.Explicit):
         check_derivatives(backend, make_mesh((n // 2, 2), kind))
@@ -263,7 +263,7 @@ def transformations(backend) -> None:
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """What is built on the transforms: as with XLA's collectives. Compiling `everything` takes long."""
+    """Compare spectral operators, equations and layers with the same ones on XLA. Compiling `everything` takes long."""
     u = random_field((3, *UNEVEN))
 
     def results(backend) -> list[jax.Array]:
@@ -334,7 +334,7 @@ def check_derivatives(backend, mesh: Mesh) -> None:
 
 
 def check_local(mesh: Mesh, fft: dops.FFT3D, u: np.ndarray) -> None:
-    """`.local` inside the user's own `shard_map`: value, derivative, batch."""
+    """Test `.local` inside the user's own `shard_map`: values, derivatives, batches."""
     plan = fft.plan(u.shape)
 
     def mapped(function, batch=()):

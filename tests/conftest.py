@@ -44,7 +44,7 @@ with install_import_hook("decompops", "beartype.beartype"):
 
 @pytest.fixture
 def plain():
-    """decompops as its users import it, without type checking: for what it says of bad input itself."""
+    """Import decompops without type checking, as users do, so that its own errors for bad input are raised."""
     return unchecked
 
 

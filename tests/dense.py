@@ -1,4 +1,4 @@
-"""What each stage is by its mathematical definition: a matrix for each axis of the grid, made with NumPy alone."""
+"""The mathematical definition of each stage: one matrix for each grid axis, made with NumPy alone."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def dft(n: int, sign: int) -> np.ndarray:
 
 
 def weights(n: int) -> np.ndarray:
-    """How often each mode of a half spectrum stands in the full one."""
+    """Return how often each mode of a half spectrum occurs in the full spectrum."""
     return np.bincount([min(k, n - k) for k in range(n)])
 
 
@@ -57,7 +57,7 @@ ENDS = {
 
 
 def real_to_real(transform: RealToReal, n: int) -> np.ndarray:
-    """By the definitions in the documentation of SciPy."""
+    """Return the matrix of a cosine or sine transform, as SciPy's documentation defines it."""
     k, j = np.arange(n)[:, None], np.arange(n)
     match transform.kind, transform.type:
         case "dct", 1:
@@ -114,7 +114,7 @@ def run_matrix(runs: Sequence[Run], before: int, after: int) -> np.ndarray:
 
 
 def true_cells(blocks: Blocks, axis: int) -> np.ndarray:
-    """The matrix that keeps the true cells of a padded axis."""
+    """Return the matrix that removes the padding of an axis."""
     return np.eye(blocks.lengths[axis], blocks.parts[axis] * blocks.core(axis))
 
 
@@ -161,7 +161,7 @@ def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
 
 
 def apply_stage(stage: AbstractStage, u: np.ndarray) -> np.ndarray:
-    """`stage` on arrays `(*batch, *stage.before.shape)`, padding included."""
+    """Apply `stage` to arrays `(*batch, *stage.before.shape)`, padding included."""
     lead = u.ndim - stage.before.ndim
     u = in_grid_order(u, stage)
     u = u.transpose(*range(lead), *(lead + axis for axis in stage.after.order))

@@ -23,7 +23,7 @@ def load(name: str, folder: str = "") -> ModuleType:
 
 
 def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
-    """Assert that `main` ends at once with one line that names the option and the value."""
+    """Assert that `main` ends at once, with one line that names the option and the value."""
     with pytest.raises(SystemExit) as ended:
         module.main([option, value])
     assert ended.value.code == 2

@@ -16,7 +16,7 @@ UNEVEN = (5, 6, 7)
 
 
 def check_snapshots(folder: Path) -> None:
-    """Each process writes its blocks and reads those of another mesh."""
+    """Each process writes its blocks, and reads its blocks on another mesh."""
     mesh, other = make_mesh((2, 2)), make_mesh((1, 4))
     fft, target = (dops.FFT3D(m, shape=UNEVEN, pad=True, real=True) for m in (mesh, other))
     u = random_field((3, *UNEVEN))
@@ -42,7 +42,7 @@ def check_snapshots(folder: Path) -> None:
 
 
 def check_checkpoints(folder: Path) -> None:
-    """What four devices saved is restored on the same ones as another mesh, with other padding."""
+    """A checkpoint of four devices is restored on another mesh of the same devices, with other padding."""
     fft, target = (dops.FFT3D(make_mesh(sizes), shape=UNEVEN, pad=True, real=True) for sizes in ((2, 2), (1, 4)))
     u = random_field((3, *UNEVEN))
     key, like = jax.random.key(3), target(target.decomposition.shard(0 * u))

@@ -1,4 +1,4 @@
-"""What several tests share: meshes, random fields, and checks that assert."""
+"""Helpers of several tests: meshes, random fields, and checks that assert."""
 
 from collections.abc import Callable, Sequence
 
@@ -63,7 +63,7 @@ def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
 
 
 def plan_of(operator, shape: tuple[int, ...]):
-    """The plan of an operator that has one, or of its transpose, conjugate or inverse."""
+    """Return the plan of an operator, or of its transpose, conjugate or inverse."""
     if isinstance(operator, Derived):
         return plan_in_form(operator.operator.plan(shape), operator.form)
     return operator.plan(shape)
@@ -105,14 +105,14 @@ def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int,
 
 
 def extended(u: np.ndarray, parts, halo, periodic) -> np.ndarray:
-    """What `HaloExchange` returns of a field, by definition."""
+    """Return the result of `HaloExchange`, computed from its definition."""
     for axis, p, (before, after), flag in zip((-3, -2, -1), parts, halo, periodic):
         u = extended_axis(u, axis, p, before, after, flag)
     return u
 
 
 def surrounded(u: np.ndarray, parts, halo) -> np.ndarray:
-    """A field whose blocks are surrounded by halo layers of zeros."""
+    """Return a field whose blocks have halo layers of zeros."""
     for axis, p, pair in zip((-3, -2, -1), parts, halo):
         u = np.moveaxis(u, axis, -1)
         cells = -(-u.shape[-1] // p)
@@ -127,7 +127,7 @@ def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, 
 
 
 def spec_of(x) -> P:
-    """The spec of an array, padded to full rank."""
+    """Return the spec of an array with an entry for every axis."""
     spec = tuple(x.sharding.spec)
     return P(*spec, *[None] * (jnp.ndim(x) - len(spec)))
 
@@ -135,7 +135,7 @@ def spec_of(x) -> P:
 def expansion(
     u: np.ndarray, bases: Sequence, norm: str = "backward", modes=None, *, nyquist: bool = False
 ) -> np.ndarray:
-    """What `Transform` returns of a field, along its last axes, by NumPy and SciPy."""
+    """Return the result of `Transform` along the last axes of a field, computed by NumPy and SciPy."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
     rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A half spectrum is one of real numbers.

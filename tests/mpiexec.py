@@ -27,14 +27,14 @@ MARKS = [
 
 @functools.cache
 def launcher() -> list[str]:
-    """`mpiexec` and the options that it needs here."""
+    """Return `mpiexec` with the options that this machine needs."""
     version = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout
     named_so = "Open MPI" in version or "OpenRTE" in version  # since version 5, and before
     return ["mpiexec", *(["--oversubscribe"] if named_so else [])]
 
 
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
-    """A Python program on every rank."""
+    """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
     environment |= {"PYTHONUNBUFFERED": ""}  # whole lines: unbuffered Python writes the end of a line apart

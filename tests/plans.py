@@ -51,7 +51,7 @@ def check_plans(backend) -> None:
 
 @dataclass
 class Steps:
-    """A plan under construction, and what it does to `u`, the field without padding, in the order of its axes."""
+    """A plan under construction, and its result for `u`, a field without padding in the order of the grid axes."""
 
     u: np.ndarray
     source: Blocks
@@ -92,7 +92,7 @@ class Steps:
 
 
 def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: int) -> np.ndarray:
-    """By NumPy and SciPy. `n` is as in `Steps.transform`."""
+    """Return the transform computed by NumPy and SciPy. `n` is as in `Steps.transform`."""
     if isinstance(transform, RealToReal):
         for axis in axes:
             u = np.moveaxis(waves(np.moveaxis(u, axis, -1), transform), -1, axis)
@@ -115,7 +115,7 @@ DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
 
 
 def waves(u: np.ndarray, transform: RealToReal) -> np.ndarray:
-    """Along the last axis, real and imaginary parts one by one."""
+    """Transform the last axis of the real and of the imaginary part."""
     if np.iscomplexobj(u):
         return waves(u.real, transform) + 1j * waves(u.imag, transform)
     before, after = (DCT_ENDS if transform.kind == "dct" else DST_ENDS)[transform.type]
@@ -239,7 +239,7 @@ def placed(u: np.ndarray, mesh: Mesh, blocks: Blocks) -> jax.Array:
 
 
 def check_adjoint(backend, mesh: Mesh) -> None:
-    """Halos of a grid of four axes, one of them divided by the whole mesh."""
+    """Test halos on a grid of four axes, one of which is sharded over the whole mesh."""
     blocks = Blocks((3, 9, 2, 4), (1, mesh.size, 1, 1), (None, ("x", "y"), None, None))
     wide = replace(blocks, halo=((0, 0), (2, 1), (0, 0), (0, 0)))
     wider = replace(wide, halo=((1, 0), (2, 1), (0, 0), (0, 0)))
@@ -282,7 +282,7 @@ def check_partial_move(backend, mesh: Mesh) -> None:
 
 
 def check_kinds(backend, mesh: Mesh) -> None:
-    """All real-to-real transforms, of real and complex fields in both precisions, between exchanges."""
+    """Test all real-to-real transforms between exchanges, for real and complex fields in both precisions."""
     for number, dtype in zip((1, 2, 3, 4), (np.float64, np.complex64, np.float32, np.complex128)):
         blocks = Blocks((3, 7, 4, 6), (1, mesh.size, 1, 1), (None, "x", None, None))
         steps = Steps(random_field(blocks.lengths, dtype), blocks)

@@ -38,7 +38,7 @@ class Rank:
 
 @contextmanager
 def start(folder: Path, commands: list[list], xla_flags: str = "") -> Iterator[list[Rank]]:
-    """Start one rank for each command. None of them outlives the block."""
+    """Start one rank for each command. All ranks are stopped at the end of the `with` block."""
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     environment |= {"PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
     ranks: list[Rank] = []
@@ -65,12 +65,12 @@ def wait(ranks: list[Rank], limit: float) -> None:
 
 
 def report(ranks: list[Rank]) -> str:
-    """The output of every rank, for the message of a failed assertion."""
+    """Return the output of every rank, for the message of a failed assertion."""
     parts = (f"\n--- {rank.log.stem}, exit status {rank.code} ---\n{rank.output}" for rank in ranks)
     return "".join(parts)
 
 
 def worker(path: Path, task: str, processes: int, devices: int, *options: object) -> list[list]:
-    """The command of each rank that runs a task of a worker's script."""
+    """Return the command of each rank that runs a task of a worker's script."""
     shared = ["--processes", processes, "--devices", devices, "--port", free_port(), *options]
     return [[path, task, "--rank", rank, *shared] for rank in range(processes)]

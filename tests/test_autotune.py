@@ -351,7 +351,7 @@ def test_a_tuner_cannot_be_cached(plain, tmp_path):
         ({"grid_mode": "both"}, ValueError, "`grid_mode` must be one of .* got 'both'"),
         ({"grid_mode": "halo", "halo": (0, 0, 2)}, ValueError, "`halo` must be positive along x or y .* got"),
         ({"halo": -1}, ValueError, "`halo` must be non-negative; got -1"),
-        ({"periodic": 3}, ValueError, "`periodic` must be a bool, or one along each of x, y, z; got 3"),
+        ({"periodic": 3}, ValueError, "`periodic` must be one bool, or one for each of x, y, z; got 3"),
         ({"libraries": ["gloo"]}, ValueError, r"`libraries` must be some of .* got \['gloo'\]"),
         ({"libraries": []}, ValueError, r"`libraries` must be some of .* got \[\]"),
         ({"cuda_aware_mpi": 1}, TypeError, "`cuda_aware_mpi` must be True or False; got 1"),

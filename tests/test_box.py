@@ -73,17 +73,17 @@ def test_a_copy_with_another_fft_has_another_transform():
 
 BAD = [
     *(
-        (lambda d, bad=bad: d.Box(bad), "`lengths` must be positive, finite .*; got")
+        (lambda d, bad=bad: d.Box(bad), "`lengths` must be one positive, finite .*; got")
         for bad in (0, -1.0, np.inf, math.nan)
     ),
     *(
-        (lambda d, bad=bad: d.Box(bad), "`lengths` must be positive, finite .*; got")
+        (lambda d, bad=bad: d.Box(bad), "`lengths` must be one positive, finite .*; got")
         for bad in ("long", (), None, (1, "x"))
     ),
-    (lambda d: d.Box(np.ones((2, 2))), "`lengths` must be positive, finite .*; got array"),
+    (lambda d: d.Box(np.ones((2, 2))), "`lengths` must be one positive, finite .*; got array"),
     (lambda d: jax.jit(lambda x: d.Box(x).volume)(np.ones((2, 2))), "`lengths` must be .*; got"),
     (lambda d: d.Box(1.0).volume, r"`volume` needs one length for each axis; got Box\(1.0\)\. .* `box.with_axes\(3\)"),
-    (lambda d: d.Box((1.0, 2.0)).with_axes(3), "`box` has 2 lengths, but the grid has 3 axes: pass one length"),
+    (lambda d: d.Box((1.0, 2.0)).with_axes(3), "`box` has 2 lengths, but the grid has 3 axes; got"),
 ]
 
 

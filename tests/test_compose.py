@@ -65,7 +65,7 @@ def test_local_inside_shard_map():
 
 def test_a_function_in_between_has_no_transpose(plain):
     fft = plain.FFT3D(make_mesh((2, 4)))
-    with pytest.raises(TypeError, match="`operators` must all be operators for a transpose; got"):
+    with pytest.raises(TypeError, match=r"`operators` must all be operators for `\.T` and `\.H`; got"):
         (fft @ jnp.conj).T  # noqa: B018
     with pytest.raises(TypeError, match=r"`@` composes operators and callables; got ndarray. To apply .* call it"):
         fft @ np.ones((8, 8, 8))

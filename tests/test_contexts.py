@@ -67,7 +67,7 @@ def test_auto_axes_without_jit(ambient):
 
 @pytest.mark.parametrize("types", [(AxisType.Auto, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)])
 def test_an_explicit_axis_of_one_device_beside_an_auto_axis(types):
-    """Results of JAX's own eager operations forget such an axis in their types, so `jax.grad` needs `jit` there."""
+    """The results of JAX's own eager operations lose such an axis from their types, so `jax.grad` needs `jit`."""
     sizes = tuple(2 if kind == AxisType.Auto else 1 for kind in types)
     mesh = Mesh(np.array(jax.devices()[:2]).reshape(sizes), ("x", "y"), axis_types=types)
     fft = dops.FFT3D(mesh, shape=SHAPE, real=True)
@@ -151,7 +151,7 @@ def test_64_bit_mode_is_part_of_what_is_remembered():
 
 @pytest.mark.parametrize("prepare", [lambda u: u, lambda u: 2 * u, lambda u: u.astype(np.float32)])
 def test_an_array_that_a_compiled_program_closes_over(prepare):
-    """JAX knows its mesh, but a program without sharded inputs would be one for a single device."""
+    """JAX knows the mesh, but would compile a program without sharded inputs for a single device."""
     mesh = make_mesh((2, 4))
     c, r = dops.FFT3D(mesh, shape=(8, 8, 8)), dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
     u = c.decomposition.shard(random_field((8, 8, 8)))

@@ -111,14 +111,14 @@ BAD = [
         r"`axes` must be different axes of the mesh, \('x', 'y'\); got",
     ),
     (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must be different axes"),
-    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be mesh axes, one for each .*; got 3"),
+    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be names of mesh axes, one for each .*; got 3"),
     (lambda d, m: d.Decomposition(m, axes=("x", [3])), TypeError, r"`axes` must be .*; got \('x', \[3\]\)"),
     (
         lambda d, m: d.Decomposition(m, ndim=2, axes=("x", "y")),
         ValueError,
-        r"`axes` must be at most 1 for a grid of 2 axes.*To divide one axis .*, pass `axes=\(\('x', 'y'\),\)`",
+        r"`axes` must be at most 1 mesh axes .*To shard one grid axis .*, pass `axes=\(\('x', 'y'\),\)`",
     ),
-    (lambda d, m: d.FFT2D(d.Decomposition(m)), ValueError, "`ndim` must be that of the decomposition, 3; got 2"),
+    (lambda d, m: d.FFT2D(d.Decomposition(m)), ValueError, "`ndim` must be 3, as in the decomposition; got 2"),
     (
         lambda d, m: d.Decomposition(m).shard(np.ones((0, 8, 8))),
         ValueError,
@@ -127,18 +127,22 @@ BAD = [
     (lambda d, m: d.Decomposition(m, backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
     (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
     (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x" or "y" or "z", or .*; got \'w\''),
-    (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be given to the decomposition"),
-    (lambda d, m: d.Decomposition(m, pad=True).shard(np.ones((9, 8, 8))), ValueError, "`shape` must be given where"),
+    (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be known here; got None"),
+    (
+        lambda d, m: d.Decomposition(m, pad=True).shard(np.ones((9, 8, 8))),
+        ValueError,
+        "`shape` must be given to the decomposition for a field with padding",
+    ),
     (lambda d, m: d.Decomposition(m).shard(np.ones((8, 8))), ValueError, r"`array` must have shape .*; got \(8, 8\)"),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).shard(np.ones((8, 8, 9))),
         ValueError,
-        r"`array` must have shape \(\*batch, 8, 8, 8\), whatever the storage order; got \(8, 8, 9\)",
+        r"`array` must have shape \(\*batch, 8, 8, 8\), with its axes in the order of the grid; got \(8, 8, 9\)",
     ),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).gather(put(m, np.ones((8, 8, 16)), "x", "y")),
         ValueError,
-        r"`field` must have shape .*; got \(8, 8, 16\)",
+        r"`field` must end with the shape of the grid, .*; got \(8, 8, 16\)",
     ),
     (
         lambda d, m: d.Decomposition(m).gather(np.ones((8, 8))),
@@ -155,12 +159,12 @@ BAD = [
             np.ones((9, 8, 8)), "x", axis_contiguous=True
         ),
         ValueError,
-        r"`field` must have shape .*, \(8, 8, 9\); got \(9, 8, 8\)",
+        r"`field` must end with the shape of the grid, .*\(8, 8, 9\).*; got \(9, 8, 8\)",
     ),
     (
         lambda d, m: d.Decomposition(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8)).shard(np.ones((8, 8, 8))),
         ValueError,
-        "`mesh` must have devices",
+        "`mesh` must be a `jax.sharding.Mesh`, which has devices",
     ),
 ]
 

@@ -268,7 +268,7 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
 
     monkeypatch.setattr(jnp.fft, "irfftn", reading)
     for platform, right, nx in (("cpu", False, 5), ("gpu", True, 3)):
-        shape = (nx, 7, nz)  # another one, so that it is compiled again
+        shape = (nx, 7, nz)  # A new function is compiled again.
         k = random_field((2, nx, 7, nz // 2 + 1), np.complex128)
         monkeypatch.setattr(Call, "platform", platform)
         fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True)
@@ -305,14 +305,17 @@ def test_ambient_mesh():
         k = jax.jit(lambda u: dops.FFT3D()(u))(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
         assert jax.typeof(k).sharding.spec == P(None, "x", "y")
         assert jax.typeof(k).sharding.mesh.axis_types == (AxisType.Explicit,) * 2
-    with pytest.raises(ValueError, match="`mesh` must be given to `FFT3D`, or be the ambient mesh"):
+    with pytest.raises(ValueError, match=r"`mesh` must be given to `FFT3D`, or set by `jax\.set_mesh"):
         dops.FFT3D()(np.ones((8, 8, 8)))
 
 
 BAD = [
     (lambda d, m: d.FFT3D(m, norm="none"), "`norm` must be one of .*; got 'none'"),
     (lambda d, m: d.FFT3D(m)(np.ones((8, 8))), r"`x` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
-    (lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))), "`shape` must be divided by the mesh, unless `pad=True`: 2 devices"),
+    (
+        lambda d, m: d.FFT3D(m)(np.ones((9, 8, 8))),
+        "`shape` must be divisible by the mesh, unless `pad=True`; got .* 2 devices",
+    ),
     (
         lambda d, m: d.FFT3D(m)(np.ones((8, 8, 9))),
         r"because 4 devices do not divide the 9 cells of the result along z: pass `shape=\(8, 8, 9\)`; got `x`",
@@ -326,7 +329,10 @@ BAD = [
         lambda d, m: d.FFT3D(m, shape=(8, 8, 8), real=True)(np.ones((8, 8, 8), complex)),
         "`x` must be real for a real transform; got complex128",
     ),
-    (lambda d, m: d.FFT3D(m, real=True).inverse(np.ones((8, 8, 8))), "`shape` must be given .* half spectrum; got"),
+    (
+        lambda d, m: d.FFT3D(m, real=True).inverse(np.ones((8, 8, 8))),
+        "`shape` must be given .* half spectrum does not tell .*; got",
+    ),
     (lambda d, m: d.FFT3D(m).wavenumbers(), "`shape` must be given"),
     (lambda d, m: d.FFT3D(m).out_layout, "`shape` must be given"),
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), box=1.0), "`box` must be a `Box`.*; got 1.0"),
@@ -334,7 +340,7 @@ BAD = [
     (lambda d, m: d.FFT3D(m).wavenumbers((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),
     (
         lambda d, m: d.FFT3D(m, shape=(8, 8, 8)).wavenumbers((8, 8, 16)),
-        r"`shape` must be that of the operator, \(8, 8, 8\); got \(8, 8, 16\)",
+        r"`shape` must be \(8, 8, 8\), as in the operator; got \(8, 8, 16\)",
     ),
     (lambda d, m: d.FFT3D(m, real="no"), "`real` must be True or False; got 'no'"),
     (lambda d, m: d.FFT3D(m, axis_contiguous=1), "`axis_contiguous` must be True or False; got 1"),

@@ -120,10 +120,10 @@ def test_dtypes(dtype):
 
 
 def test_the_default_sharding_on_auto_axes():
-    """Under `jit` nothing tells how an array on Auto axes is sharded: the mesh axes divide its leading axes."""
+    """Under `jit` the sharding of an array on Auto axes is not known: the mesh axes shard its leading axes."""
     x, k = random_field(GRID), put(AUTO, random_field(GRID, np.complex128), None, "x", "y")
     program = jax.jit(lambda x: dops.fft.irfftn(2 * dops.fft.rfftn(x))).lower(put(AUTO, x, "x", "y")).compile()
-    # A spectrum is taken to lie where `rfftn` leaves it, so that both ways cost the same.
+    # A spectrum is assumed to be sharded as `rfftn` returns it, so that both directions cost the same.
     forward = jax.jit(dops.fft.rfftn).lower(put(AUTO, x, "x", "y")).compile()
     assert [c.kind for c in collectives(program.as_text())] == 2 * [c.kind for c in collectives(forward.as_text())]
     assert_same(program(put(AUTO, x, "x", "y")), 2 * x)
@@ -141,7 +141,7 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
         assert calls[-1].plan.scale == 1
         for _ in range(2):
             dops.fft.fftn(put(mesh, random_field((8, 8, 8), np.complex64), "x", "y"))
-        assert calls[-1] is calls[-2]  # found, not made again
+        assert calls[-1] is calls[-2]  # The cache returns the same call.
 
 
 def test_a_route_is_the_cheapest_one():
@@ -276,7 +276,7 @@ ERRORS = [
     (lambda fft: fft.fftn(X, s=3), ValueError, "`s` must be a sequence of lengths; got 3"),
     (lambda fft: fft.fft(X, n=0), ValueError, "`n` must be a positive integer; got 0"),
     (lambda fft: fft.dctn(X, s=(1.5, 2, 2)), ValueError, "`s` must be positive integers; got (1.5, 2, 2)"),
-    (lambda fft: fft.irfft(X[..., :1]), ValueError, "`n` must be given where a half spectrum has one mode only"),
+    (lambda fft: fft.irfft(X[..., :1]), ValueError, "`n` must be given if a half spectrum has only one mode"),
     (
         lambda fft: fft.rfft(X.astype(complex)),
         TypeError,
@@ -285,18 +285,22 @@ ERRORS = [
     (lambda fft: fft.ihfft(X.astype(complex)), TypeError, "or call `ifft`, which takes complex numbers"),
     (lambda fft: fft.fft(X, norm="no"), ValueError, "`norm` must be one of ('backward', 'ortho', 'forward'); got 'no'"),
     (lambda fft: fft.dct(X, 5), ValueError, "`type` must be 1, 2, 3 or 4; got 5"),
-    (lambda fft: fft.fft([1, 2]), TypeError, "`x` must be an array; got list"),
+    (lambda fft: fft.fft([1, 2]), TypeError, "`x` must be a JAX or NumPy array; got list"),
     (lambda fft: fft.fft(np.zeros((0, 4))), ValueError, "`x` must have at least one axis, and cells along each"),
     (lambda fft: fft.fft(X, mesh="x"), TypeError, "`mesh` must be a `jax.sharding.Mesh`; got 'x'"),
     (lambda fft: fft.fft(X, out_sharding="x"), TypeError, "`out_sharding` must be a `PartitionSpec` or a"),
     (lambda fft: fft.fft(X, out_sharding=P("z")), ValueError, "`out_sharding` must have mesh axes from ('x', 'y')"),
     (lambda fft: fft.rfft(X, out_sharding=P(None, None, "y")), ValueError, "'y' do not divide 7 cells along axis 2"),
-    (lambda fft: fft.fft(X, out_sharding=P("x")), ValueError, "must be over the mesh axes that divide `x`, ['x', 'y']"),
-    (lambda fft: fft.fft(np.ones(4), out_sharding=P("x")), ValueError, "must be a `NamedSharding` where `x` is on no"),
+    (
+        lambda fft: fft.fft(X, out_sharding=P("x")),
+        ValueError,
+        "must use the same mesh axes as the sharding of `x`, ['x', 'y']",
+    ),
+    (lambda fft: fft.fft(np.ones(4), out_sharding=P("x")), ValueError, "must be a `NamedSharding` if `x` is on no"),
     (
         lambda fft: fft.fft(put(AUTO, np.ones(8), "x")),
         ValueError,
-        "Replicate an array of one axis, or transform several",
+        "Replicate an array of one axis, or stack several",
     ),
     (lambda fft: fft.fft2(put(AUTO, np.ones((6, 4)), "x", "y")), ValueError, "Shard `x` over fewer mesh axes"),
     (
@@ -307,7 +311,7 @@ ERRORS = [
     (
         lambda fft: fft.fftfreq(6, out_sharding=P("y")),
         ValueError,
-        "must be a `NamedSharding` where there is no ambient",
+        "must be a `NamedSharding` if there is no ambient",
     ),
 ]
 

@@ -55,7 +55,7 @@ def test_every_cell_and_the_adjoint(sizes, shape):
     y = random_field(plan.target.shape, seed=1)
     operators = (exchange, exchange.crop, exchange.update)
 
-    @jax.jit  # one program: most of the time goes into compiling
+    @jax.jit  # One program for all, because compiling takes most of the time.
     def programs(x, y):
         h, inputs, outputs = exchange(x), (x, y, y), (y, x, y[::-1])
         forth = [operator(a) for operator, a in zip(operators, inputs)]
@@ -99,7 +99,7 @@ def test_update_refreshes_stale_halos():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_gradient_adds_cotangents_back_to_their_owners(kind):
-    """jaxDecomp uses the exchange as its own adjoint, which is wrong: each cell's copies must add up."""
+    """The gradient of a cell is the sum over its copies. (jaxDecomp wrongly uses the exchange as its own adjoint.)"""
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         exchange = dops.HaloExchange(mesh, 1)
@@ -160,28 +160,31 @@ BAD = [
     (lambda d, m: d.HaloExchange(m, (2, -1, 0)), r"`halo` must be non-negative; got \(2, -1, 0\)"),
     (
         lambda d, m: d.HaloExchange(m, (1, 1)),
-        r"`halo` must be an int, or an int or a .before, after. pair along each of x, y, z; got \(1, 1\)",
+        r"`halo` must be one int, or one int or .before, after. pair for each of x, y, z; got \(1, 1\)",
     ),
-    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pair along each of .*; got"),
+    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pair for each of .*; got"),
     (lambda d, m: d.HaloExchange(m, 1.5), "`halo` must be made of integers; got 1.5"),
     (lambda d, m: d.HaloExchange(m, True), "`halo` must be made of integers; got True"),
     (
         lambda d, m: d.HaloExchange(m, 1, periodic="yes"),
-        "`periodic` must be a bool, or one along each of x, y, z; got 'yes'",
+        "`periodic` must be one bool, or one for each of x, y, z; got 'yes'",
     ),
     (lambda d, m: d.HaloExchange(m, 1, periodic=(True, False)), "`periodic` must be"),
     (
         lambda d, m: d.HaloExchange(m, 1)(np.ones((9, 8, 8))),
-        "`shape` must be divided by the mesh, unless `pad=True`: 2 devices",
+        "`shape` must be divisible by the mesh, unless `pad=True`; got .* 2 devices",
     ),
     (lambda d, m: d.HaloExchange(m, 1, shape=(8, 8, 8)).crop(np.ones((8, 8, 8))), r"`x` must have shape"),
     (lambda d, m: d.HaloExchange(m, 1).inverse, "has no inverse"),
     (
         lambda d, m: d.HaloExchange(m, 1).crop(np.ones((8, 8, 8))),
-        r"`x` must be extended by the halo .*; got \(8, 8, 8\)",
+        r"`x` must contain the halo .*; got shape \(8, 8, 8\)",
     ),
-    (lambda d, m: d.HaloExchange(m, 1).update(np.ones((4, 4, 4))), r"`x` must be extended .*; got \(4, 4, 4\)"),
-    (lambda d, m: d.HaloExchange(m, 3).T(np.ones((8, 8, 8))), r"`x` must be extended .*; got \(8, 8, 8\)"),
+    (
+        lambda d, m: d.HaloExchange(m, 1).update(np.ones((4, 4, 4))),
+        r"`x` must contain the halo .*; got shape \(4, 4, 4\)",
+    ),
+    (lambda d, m: d.HaloExchange(m, 3).T(np.ones((8, 8, 8))), r"`x` must contain the halo .*; got shape \(8, 8, 8\)"),
 ]
 
 

@@ -99,23 +99,26 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
     for call, message in (
         (
             lambda: k.shard(np.ones((8, 8, 8))),
-            r"`array` must have shape \(\*batch, 8, 8, 5\), whatever the storage order; ",
+            r"`array` must have shape \(\*batch, 8, 8, 5\), with its axes in the order of the grid; ",
         ),
         (lambda: k.gather(np.ones((8, 8, 7))), r"`field` must have shape \(\*batch, 8, 8, 5\) or \(\*batch, 8, 8, 8\)"),
         (lambda: k.sum(np.ones((8, 8))), r"`field` must have shape .* in x-pencils 2x4; got \(8, 8\)"),
         (lambda: k.vdot(np.ones((8, 8, 8)), np.ones((8, 8, 7))), r"`v` must have shape .*; got \(8, 8, 7\)"),
-        (lambda: k.vdot(np.ones((8, 8, 8)), np.ones((8, 8, 5))), "`u` and `v` must both be padded, or both cropped"),
-        (lambda: halo.out_layout.gather(np.ones((12, 16, 10))), "`field` must have no halo layers, .* with halo"),
+        (lambda: k.vdot(np.ones((8, 8, 8)), np.ones((8, 8, 5))), "`u` and `v` must both have padding, or neither"),
+        (lambda: halo.out_layout.gather(np.ones((12, 16, 10))), "`field` must have no halo layers; got .* with halo"),
         (
             lambda: halo.out_layout.shard(np.ones((8, 8, 8))),
-            "`array` must have no halo layers, .* use `halo.in_layout`",
+            "`array` must have no halo layers; got .* use `halo.in_layout`",
         ),
-        (lambda: nowhere.shard(np.ones((8, 8, 8))), "`mesh` must have devices to hold a field"),
-        (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field, .* `shard_map` over mesh axis 'x'"),
-        (lambda: plain.Decomposition(mesh, shape=(8, 8, 6)).layout("x"), "`shape` must be divided by the mesh"),
-        (lambda: plain.FFT3D(mesh).in_layout, "`shape` must be given to `FFT3D` for its layouts; got None"),
-        (lambda: plain.FFT3D(mesh).inverse.in_layout, "`shape` must be given to `FFT3D.inverse` for its layouts; got"),
-        (lambda: plain.Decomposition(mesh).layout("y"), "`shape` must be given to the decomposition"),
+        (lambda: nowhere.shard(np.ones((8, 8, 8))), "`mesh` must be a `jax.sharding.Mesh`, which has devices"),
+        (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field; got .* `shard_map` over mesh axis 'x'"),
+        (lambda: plain.Decomposition(mesh, shape=(8, 8, 6)).layout("x"), "`shape` must be divisible by the mesh"),
+        (
+            lambda: plain.FFT3D(mesh).in_layout,
+            "`shape` must be given to `FFT3D`, because its layouts depend on it; got None",
+        ),
+        (lambda: plain.FFT3D(mesh).inverse.in_layout, "`shape` must be given to `FFT3D.inverse`, because its .*; got"),
+        (lambda: plain.Decomposition(mesh).layout("y"), "`shape` must be known here; got None"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -153,13 +156,15 @@ def test_the_error_names_the_meshes_that_divide_the_grid(plain, sizes):
                 assert build() is not None
                 continue
             refused += 1
-            with pytest.raises(ValueError, match="`shape` must be divided by the mesh, unless `pad=True`") as caught:
+            with pytest.raises(ValueError, match="`shape` must be divisible by the mesh, unless `pad=True`") as caught:
                 build()
             text, expected = str(caught.value), right if own in right_for_z else right_for_z
-            found = re.search(rf"Meshes \(rows, columns\) of {devices} devices that divide it: (.*)\. Or pass", text)
+            found = re.search(
+                rf"Meshes \(rows, columns\) of {devices} devices that divide this shape: (.*)\. Or pass", text
+            )
             named = re.findall(r"\((\d+), (\d+)\)", found.group(1)) if found else []
             assert [(int(rows), int(columns)) for rows, columns in named] == expected
-            assert found or f"No mesh (rows, columns) of {devices} devices divides it" in text
+            assert found or f"No mesh (rows, columns) of {devices} devices divides this shape" in text
             ((count, cells, axis, pencil),) = re.findall(
                 r"(\d+) devices do not divide (\d+) cells along (.) in (.)-", text
             )
@@ -183,7 +188,7 @@ def test_fields_are_padded_only_when_asked(plain):
         lambda: plain.spectral.Resample(some, u.shape),
         lambda: some.replace(shape=u.shape),
         lambda: plain.Decomposition(mesh, shape=(8, 8, 9)).shard(np.ones((8, 8, 9)), "x"),
-        # Only a call tells these operators the shape.
+        # These operators know the shape only when they are called.
         lambda: plain.FFT3D(mesh)(u),
         lambda: plain.HaloExchange(mesh)(u),
         lambda: plain.Stencil(mesh, lambda h: h)(u),
@@ -191,7 +196,9 @@ def test_fields_are_padded_only_when_asked(plain):
         lambda: plain.Decomposition(mesh).shard(u),
         lambda: plain.nn.HaloConv3D(mesh, 1, 1, 3, key=jax.random.key(0))(u[None]),
     ):
-        with pytest.raises(ValueError, match=r"`shape` must be divided by the mesh, unless `pad=True`: \d devices"):
+        with pytest.raises(
+            ValueError, match=r"`shape` must be divisible by the mesh, unless `pad=True`; got .* \d devices"
+        ):
             call()
     with pytest.raises(TypeError, match="`pad` must be True or False; got 1"):
         plain.Decomposition(mesh, pad=1)
@@ -210,7 +217,7 @@ def test_whether_to_pad_is_inherited_and_told_apart():
 
 
 def test_spectra_are_padded_without_asking():
-    """A field that the mesh divides, and a spectrum that it does not divide: all is right."""
+    """Test a field that the mesh divides together with a spectrum that it does not divide."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(4, 8, 6), real=True)
     u = random_field((4, 8, 6))
     k = fft(fft.decomposition.shard(u))

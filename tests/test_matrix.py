@@ -113,7 +113,7 @@ def everything(kind):
 
 VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "NavierStokes"}
 CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
-# JAX cannot lower the gradient of any `shard_map` inside a checked one, if it multiplies two arguments.
+# Inside a checked `shard_map`, JAX cannot lower the gradient of another one that multiplies two arguments.
 NO_GRADIENT_INSIDE = {"HaloConv3D"}
 # Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
 OLD = jax.__version_info__ < (0, 10, 2)
@@ -138,7 +138,7 @@ def loss(operator):
 
 
 def results(operator, *, gradient=True):
-    """The value, the gradient and, where there is one, the transpose, as one function."""
+    """Return one function that computes the value, the gradient and, if there is one, the transpose."""
 
     def program(x):
         y = operator(x)

@@ -109,7 +109,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """On more devices, on fewer, and on as many others."""
+    """Refuse arrays on more devices, on fewer devices, and on the same number of other devices."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))

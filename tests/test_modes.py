@@ -17,7 +17,7 @@ AXES = (-3, -2, -1)
 
 
 def stored_modes(modes, *, real):
-    """The signed modes along each axis, as a spectrum of a grid of this shape has them."""
+    """Return the signed modes along each axis of the spectrum of a grid of this shape."""
     return [(np.fft.rfftfreq if real and i == 2 else np.fft.fftfreq)(m, 1 / m).astype(int) for i, m in enumerate(modes)]
 
 
@@ -51,7 +51,7 @@ def inverse(k, shape, modes, norm, *, real):
         ((8, 1), "auto", {"real": True, "axis_contiguous": True}, (8, 12, 6), (5, 4, 6), "cpu"),
         ((8,), "explicit", {"real": True, "norm": "ortho"}, (6, 7, 8), (6, 7, 3), "cpu"),
         ((1, 1), "auto", {}, (5, 4, 6), (2, 1, 5), "cpu"),
-        # The programs for GPUs, run on CPUs.
+        # CPUs run the programs that are written for GPUs.
         ((2, 4), "auto", {"real": True, "axis_contiguous": True}, (9, 10, 11), (4, 5, 6), "gpu"),
         ((1, 1), "explicit", {"real": True, "norm": "ortho"}, (5, 4, 6), (3, 1, 4), "gpu"),
     ],
@@ -98,7 +98,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         assert total == pytest.approx(np.sum(abs(np.asarray(back)) ** 2) * float(np.prod(shape)) ** power, rel=1e-12)
         for wave, j, length, axis in zip(waves, stored_modes(modes, real=real), (1.0, 2.0, 3.0), range(3)):
             position = (2, 0, 1)[axis] if contiguous else axis
-            # The sign of a Nyquist mode is a matter of convention; it is not kept, or stands for both.
+            # A Nyquist mode stands for both signs, so it is either dropped or the sum of both.
             np.testing.assert_allclose(np.ravel(wave)[: len(j)], 2 * np.pi * j / length, rtol=1e-14)
             assert not np.ravel(wave)[len(j) :].any()
             assert wave.shape[position] == wave.size == there.shape[1 + position]
@@ -148,7 +148,7 @@ BAD = [
     (lambda d, m: d.FFT3D(m, modes=(4, 4, 4)), r"`shape` must be given with `modes`; got None and \(4, 4, 4\)"),
     (
         lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(4, 4, 5)),
-        r"`modes` must be one to \(8, 8, 4\) .*; got \(4, 4, 5\)",
+        r"`modes` must be at least one and at most \(8, 8, 4\) .*; got \(4, 4, 5\)",
     ),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=5), r"`modes` must be .*; got 5"),
     (lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=(0, 1, 1)), r"`modes` must be .*; got \(0, 1, 1\)"),
@@ -164,7 +164,7 @@ BAD = [
         lambda d, m: d.FFT3D(m, shape=(8, 8, 4), modes=3).inverse(np.ones((8, 6, 4))),
         r"`x` must have .*; got \(8, 6, 4\)",
     ),
-    (lambda d, m: d.FFT3D(m).multiplicity(), "`shape` must be given to the operator, or here; got None"),
+    (lambda d, m: d.FFT3D(m).multiplicity(), "`shape` must be given to the operator or to this method; got None"),
     (lambda d, m: d.FFT3D(m).multiplicity((8, 8, 8), dtype=complex), "`dtype` must be real; got complex128"),
 ]
 

@@ -1,4 +1,4 @@
-"""Every transformation of JAX, on every operator: the rules of the one primitive."""
+"""Every transformation of JAX on every operator, which tests the rules of the primitive."""
 
 import contextlib
 
@@ -36,14 +36,14 @@ def operators(mesh):
 
 
 NAMES = list(operators(make_mesh((1, 1))))
-# Each operator on one kind of mesh, where the other adds little.
+# Each operator runs on one kind of mesh only, because a second kind would test little more.
 ALTERNATING = pytest.mark.parametrize(
     ("mesh", "name"), [(("auto", "explicit")[i % 2], name) for i, name in enumerate(NAMES)], indirect=["mesh"]
 )
 
 
 def input_for(operator, seed=0):
-    """A random input of the right shape and kind, as the operator's own specs shard it, without padding noise."""
+    """Return a random input of the right shape and kind, sharded by the operator's spec, with zeros in the padding."""
     if isinstance(operator, dops.Stencil):
         source, complex_input = operator.exchange.plan(SHAPE).source, False
     else:
@@ -130,7 +130,7 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
         for result in (pull(u, ct), jax.jit(pull)(u, ct), pull(u, jax.device_put(ct, jax.devices()[0]))):
             assert_close(result, expected)
             assert result.sharding.is_equivalent_to(u.sharding, 3)
-        assert_close(pull(np.asarray(u), ct), expected)  # of a NumPy array JAX keeps no sharding
+        assert_close(pull(np.asarray(u), ct), expected)  # JAX keeps no sharding of a NumPy array.
 
 
 @ALTERNATING
@@ -264,13 +264,13 @@ def test_local_equals_the_global_call(mesh, name):
     loss = lambda f: lambda x: jnp.sum(jnp.abs(f(x)) ** 2)
     value, gradient = jax.jit(lambda x: (mapped(x), jax.grad(loss(mapped))(x)))(x)
     assert_close(value, operator(x))
-    assert_close(gradient, jax.grad(loss(operator))(x))  # outside of `jit`, op by op
+    assert_close(gradient, jax.grad(loss(operator))(x))  # Outside of `jit`, operation by operation.
 
 
 def test_the_global_call_inside_shard_map_says_what_to_do(mesh, plain):
     fft = plain.FFT3D(mesh)
     mapped = jax.shard_map(fft, mesh=mesh, in_specs=P("x", "y", None), out_specs=P(None, "x", "y"))
-    with pytest.raises(ValueError, match=r"inside a `shard_map` over mesh axis 'x'; use `.local\(block\)`"):
+    with pytest.raises(ValueError, match=r"inside a `shard_map` over mesh axis 'x'. Call `.local\(block\)`"):
         mapped(put(mesh, np.ones((8, 8, 8)), "x", "y", None))
 
 

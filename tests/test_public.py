@@ -1,4 +1,4 @@
-"""What the package shows, and how its files depend on each other."""
+"""The public names of the package, and the imports between its files."""
 
 import ast
 import graphlib
@@ -103,7 +103,7 @@ EXTEND = {
     ),
 }
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
-# What the files of a room (a folder, or a file) may not import, besides what makes a circle.
+# The imports that are forbidden for a folder or file, besides circular imports.
 OUTER = ("_bench", "_cli", "_report", "_selftest", "cli")
 APPLICATIONS = ("io", "nn", "pde", "mpmd", "plot")
 FORBIDDEN = {
@@ -124,7 +124,7 @@ FORBIDDEN = {
     "plot": ("_autotune", "io", "nn", "pde", "mpmd"),
     "_autotune": ("spectral", *APPLICATIONS),
 }
-# Plain data: of JAX these know `PartitionSpec` only.
+# These files hold plain data. From JAX they may import only `PartitionSpec`.
 PLAIN = ("_blocks", "_plan")
 
 
@@ -161,7 +161,7 @@ def is_module(*parts: str) -> bool:
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:
-    """The syntax of a file, without what only type checkers read."""
+    """Return the syntax tree of a file, without code for type checkers."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
@@ -192,7 +192,7 @@ def test_public_names():
 def test_nobody_inside_uses_the_door_for_others(graph):
     assert [module for module, found in graph.items() if "extend" in found] == []
     tree = ast.parse((PACKAGE / "extend.py").read_text())
-    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # it re-exports, and no more
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # It only re-exports names.
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def test_imports_make_no_circle(graph):
-    assert graph["_operator.fft"] >= {"_operator.transform", "_decomposition"}  # imports are seen at all
+    assert graph["_operator.fft"] >= {"_operator.transform", "_decomposition"}  # The graph contains imports.
     assert graph["pde._burgers"] >= {"spectral", "spectral._vector"}
     assert circle(graph) is None
     tangled = graph | {"_backend.cudecomp": graph["_backend.cudecomp"] | {"_autotune.cudecomp"}}
@@ -233,7 +233,7 @@ def test_plain_data_knows_nothing_of_jax():
 
 
 def test_equations_and_layers_stand_on_the_same_few_files():
-    """`pde` and `nn` do not know of each other, and share a few files of `spectral`."""
+    """`pde` and `nn` do not import each other. Both import only a few files of `spectral`."""
     shared = {f"spectral.{name}" for name in ("_chebyshev", "_check", "_dealiasing", "_modes", "_vector")}
     for package, other in (("pde", "nn"), ("nn", "pde")):
         for path in PACKAGE.joinpath(package).glob("*.py"):
@@ -249,7 +249,7 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
             assert module_name(path) == "_primitive"
 
 
-# What of JAX only `_sharding.py` may use. `Mesh`, `AbstractMesh`, `NamedSharding` and `PartitionSpec` are plain types.
+# The names of JAX for `_sharding.py` only. `Mesh`, `AbstractMesh`, `NamedSharding` and `PartitionSpec` are plain types.
 SHARDING_NAMES = {
     *("AxisType", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "reshard", "set_mesh", "shard_map"),
     *("typeof", "use_abstract_mesh", "use_mesh", "with_sharding_constraint"),
@@ -258,7 +258,7 @@ VERSION_NAMES = {"__version__", "__version_info__"}
 
 
 def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
-    """The dotted names of what a file imports from JAX and jaxlib or takes from there, each with its node."""
+    """Yield the dotted names that a file imports or uses from JAX and jaxlib, each with its node."""
     names, found = {}, []  # what each name of the file stands for
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

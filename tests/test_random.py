@@ -27,7 +27,7 @@ def decompositions(draw):
     unused = [name for name in names if name not in axes]
     if axes and unused and draw(st.booleans()):  # two mesh axes that divide one axis of the grid together
         axes[0] = (axes[0], unused[0])
-    # Made in the tests: the checks of annotations draw random numbers, which strategies may not.
+    # The test builds the decomposition, because type checks draw random numbers, which strategies must not do.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
 
 
@@ -140,7 +140,7 @@ def test_transpose(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), data=st.data())
 def test_halo(make_dec, data):
-    """Cell by cell from the definition: block `b` holds cells `b*m - before ... b*m + m + after` of the field."""
+    """The definition, cell by cell: block `b` holds cells `b*m - before ... b*m + m + after` of the field."""
     dec = make_dec()
     pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(dec.ndim)]
     periodic = tuple(data.draw(st.booleans()) for _ in range(dec.ndim))
@@ -167,7 +167,7 @@ def test_halo(make_dec, data):
 @SETTINGS
 @given(make_dec=decompositions(), batch=batches, data=st.data())
 def test_reductions(make_dec, batch, data):
-    """Over the cells alone, whatever stands in the padding, of fields in every pencil and storage order."""
+    """Reductions ignore values in the padding, in every pencil and storage order."""
     dec = make_dec()
     dtype = data.draw(st.sampled_from(["float16", "float32", "float64", "complex128", "int8", "bool"]))
     pencil, contiguous = data.draw(st.integers(0, dec.ndim - 1)), data.draw(st.booleans())
@@ -203,7 +203,7 @@ def test_reductions(make_dec, batch, data):
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8, 1)])
 def test_a_padded_field_multiplied_by_anything_still_transforms_right(sizes):
-    """Padding may hold anything by the time a field comes back from user code."""
+    """User code may write any values into the padding of a field."""
     fft = dops.FFT3D(make_mesh(sizes), shape=(7, 9, 5), pad=True, real=True)
     u = fft.decomposition.shard(random_field((7, 9, 5)))
     k = fft(np.asarray(u) + 1)

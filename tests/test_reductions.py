@@ -97,7 +97,7 @@ def test_nothing_but_an_all_reduce_in_each_group(kind):
             found = collectives(program)
             assert {one.kind for one in found} == {"all-reduce"}
             assert max(one.group_size for one in found) <= 4
-        # Inside a `shard_map` over the batch axis, too.
+        # The call also works inside a `shard_map` over the batch axis.
         mean = jax.shard_map(dec.mean, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
         assert_close(jax.jit(mean)(x), u.mean((1, 2, 3)))
         assert_close(jax.jit(jax.vmap(dec.mean))(x), u.mean((1, 2, 3)))
@@ -116,12 +116,12 @@ def test_bad_input(plain):
     padded, true = np.ones((10, 8, 8)), np.ones((9, 8, 8))
     inside = jax.shard_map(plain.Decomposition(mesh).sum, mesh=mesh, in_specs=P("x", "y"), out_specs=P())
     for call, message in (
-        (lambda: dec.sum(np.ones((8, 8, 8))), r"`field` must have shape .*; got \(8, 8, 8\)"),
+        (lambda: dec.sum(np.ones((8, 8, 8))), r"`field` must end with the shape .*; got \(8, 8, 8\)"),
         (lambda: dec.mean(np.ones((8, 8))), r"`field` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),
         (lambda: dec.norm(true, axis_contiguous=True), "`pencil` must be given for an axis-contiguous field; got None"),
         (lambda: dec.vdot(true, np.ones((8, 8, 8))), r"`v` must have shape .*; got \(8, 8, 8\)"),
-        (lambda: dec.vdot(padded, true), r"both cropped; got \(10, 8, 8\) and \(9, 8, 8\)"),
-        (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field, .* `shard_map` over mesh axis 'x'"),
+        (lambda: dec.vdot(padded, true), r"or neither; got \(10, 8, 8\) and \(9, 8, 8\)"),
+        (lambda: inside(np.ones((8, 8, 8))), "`field` must be a global field; got .* `shard_map` over mesh axis 'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

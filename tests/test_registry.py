@@ -44,7 +44,7 @@ twice = plugin_of_test:Plugged
 
 @dataclass(frozen=True)
 class Scaled(dops.XLA):
-    """A backend that can be told from XLA by its results."""
+    """A backend whose results differ from XLA's."""
 
     factor: float = 2.0
 
@@ -66,7 +66,7 @@ def _restore(monkeypatch):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package that declares entry points, as pip would have installed it."""
+    """Make a package with entry points, as pip would install it."""
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
     for package, entry_points in (("plugin-of-test", ENTRY_POINTS), ("another", ANOTHER)):
         folder = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
@@ -116,7 +116,7 @@ def test_the_open_options_of_a_backend_come_from_the_defaults():
             (name, "XLA", ValueError, "`name` must be a lower-case identifier, .*; got ")
             for name in ("My", "a-b", "", 3)
         ),
-        ("xla", "MPI", ValueError, "`name` must be new; got 'xla', which is the name of .*XLA"),
+        ("xla", "MPI", ValueError, "`name` must be new; got 'xla', which already names .*XLA"),
         ("mine", "config", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got Config"),
         ("mine", "FFT3D", TypeError, "`backend_class` must be a subclass of `AbstractBackend`; got .*FFT3D"),
         ("mine", "AbstractBackend", TypeError, "`backend_class` must implement check, problem; got"),
@@ -147,7 +147,7 @@ BROKEN = {
     "needy": r"TypeError: .*missing 1 required positional argument: 'option'",
     "raising": "OSError: no driver",
     "Upper": "ValueError: `name` must be a lower-case identifier",
-    "xla": "ValueError: `name` must be new; got 'xla', which is the name of .*XLA",
+    "xla": "ValueError: `name` must be new; got 'xla', which already names .*XLA",
 }
 
 

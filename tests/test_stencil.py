@@ -34,7 +34,7 @@ def whole_laplacian(u, periodic=True):
 
 @pytest.mark.parametrize(
     ("sizes", "shape", "periodic"),
-    [  # What the blocks see on other meshes is tested in test_halo.py.
+    [  # test_halo.py tests the extended blocks on other meshes.
         ((2, 4), (8, 16, 8), True),
         ((2, 4), (9, 10, 11), False),
         ((8, 1), (13, 2, 5), False),
@@ -66,7 +66,7 @@ def test_transposes(shape):
     assert operator.T.T is operator
     assert operator.H.H is operator
     if shape == dec.padded_shape():
-        return  # The conjugate knows nothing of padding: one shape is enough.
+        return  # Padding does not affect the conjugate, so one shape is enough.
     imaginary = dops.Stencil(operator.decomposition, lambda h: 1j * advect(h), operator.exchange.halo, periodic=False)
     assert_transposed(imaginary, imaginary.T, x, y)
     assert_adjoint(imaginary, imaginary.H, x, y)
@@ -75,7 +75,7 @@ def test_transposes(shape):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_nonlinear_with_parameters(kind):
-    """A parameter inside `fn`, products of cells, leading axes combined: values and gradients."""
+    """Test values and gradients of an `fn` with a parameter, products of cells, and combined batch axes."""
 
     class Flux(eqx.Module):
         strength: jax.Array

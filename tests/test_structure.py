@@ -1,4 +1,4 @@
-"""Types of operators and pipelines: what they say of themselves, and what does not fit."""
+"""Structures of operators and pipelines: their text, and errors for operators that do not fit."""
 
 import os
 import subprocess
@@ -114,15 +114,15 @@ MISFITS = [
     ),
     (
         lambda d: dops.FFT3D(d, axes=("y", "x")).inverse @ dops.FFT3D(d),
-        "by other mesh axes. .* same `axes`",
+        "different mesh axes shard the grid. .* same `axes`",
     ),
     (
         lambda d: dops.FFT3D(d, axis_contiguous=True).inverse @ dops.FFT3D(d),
-        "`FFT3D.inverse` must get .* stored as yzx, but .* in different orders.* `axis_contiguous`",
+        "`FFT3D.inverse` must get .* stored as yzx, but .* storage orders of the axes differ.* `axis_contiguous`",
     ),
     (
         lambda d: dops.FFT3D(make_mesh((4, 2)), shape=SHAPE).inverse @ dops.FFT3D(d),
-        r"on different meshes, Mesh\('x': 2, .* and Mesh\('x': 4, .*. Build both .* or put `lambda x: mpmd",
+        r"the meshes differ, Mesh\('x': 2, .* and Mesh\('x': 4, .*. Build both .* or put `lambda x: mpmd",
     ),
     (
         lambda d: dops.FFT3D(d, shape=(8, 8, 8), real=True) @ spectral.Poisson(_real(d)),
@@ -199,11 +199,11 @@ PADDED = (8, 6, 8)
     [
         (
             lambda f: dops.HaloExchange(f.decomposition.mesh, 1) @ f.inverse,
-            r"it is padded. .*`shape=\(8, 6, 8\)` and `pad",
+            r"the array is padded. .*`shape=\(8, 6, 8\)` and `pad",
         ),
         (
             lambda f: dops.Stencil(f.decomposition.mesh, jnp.abs, halo=1) @ f.inverse,
-            "`Stencil` must get .*: it is padded",
+            "`Stencil` must get .*: the array is padded",
         ),
         (lambda f: dops.FFT3D(f.decomposition.mesh).inverse @ f, r"Or pass `shape=\(8, 6, 8\), pad=True`"),
         (lambda f: spectral.Resample(f, PADDED) @ f, "a field is wanted, not a spectrum"),
@@ -215,7 +215,7 @@ def test_padding_is_not_taken_for_cells(mesh, make, text):
 
 
 def test_what_is_not_known_is_not_refused(mesh, dec):
-    """Functions that hold operators or add batch axes, and stencils, which may do both."""
+    """Do not refuse functions that hold operators or add batch axes, or stencils, which may do both."""
     c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
     assert_close((c @ jax.jit(c.inverse) @ c)(u), np.fft.fftn(u))
     assert_close((c @ (lambda k: c.inverse(k) ** 2) @ c)(u), np.fft.fftn(u**2))
@@ -248,7 +248,7 @@ def test_a_pipeline_over_two_groups_of_devices():
     solver, learner = mpmd.MpmdMesh(make_mesh((2, 2, 2), names=("group", "x", "y")), "group").groups
     poisson = spectral.Poisson(dops.FFT3D(solver, shape=SHAPE, real=True))
     gradient = spectral.Gradient(dops.FFT3D(learner, shape=SHAPE, real=True))
-    with pytest.raises(ValueError, match="different meshes"):
+    with pytest.raises(ValueError, match="the meshes differ"):
         gradient @ poisson
     pipeline = gradient @ (lambda x: mpmd.reshard(x, gradient.in_structure)) @ poisson
     u = random_field(SHAPE)

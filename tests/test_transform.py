@@ -91,8 +91,8 @@ def test_bad_input(options, error, message, plain):
 @pytest.mark.parametrize(
     ("bases", "message"),
     [
-        (FULL, "`bases` must be one for each of 3 axes of the grid; got Fourier"),
-        ((FULL, FULL), "`bases` must be one for each of 3 axes of the grid; got "),
+        (FULL, "`bases` must be 3 bases, one for each axis of the grid; got Fourier"),
+        ((FULL, FULL), "`bases` must be 3 bases, one for each axis of the grid; got "),
         ((COSINE, HALF, HALF), r"at most one basis with real fields and complex coefficients.*; got \(Cosine"),
     ],
 )
@@ -105,5 +105,5 @@ def test_a_field_that_is_not_real_and_a_spectrum_that_says_too_little():
     transform = dops.Transform(make_mesh((2, 1)), bases=(COSINE, HALF, COSINE))
     with pytest.raises(TypeError, match="`x` must be real for a real transform; got complex128"):
         transform(random_field((8, 14, 8), np.complex128))
-    with pytest.raises(ValueError, match="the true length along y does not follow from a half spectrum"):
+    with pytest.raises(ValueError, match="a half spectrum does not tell the length of the field along y"):
         transform.inverse(random_field((8, 8, 8), np.complex128))

@@ -35,7 +35,8 @@ def test_all_pairs_exactly(sizes, source, target):
     x = dec.shard(u, source)
     v = transpose(x)
     np.testing.assert_array_equal(dec.gather(v), u)
-    assert np.count_nonzero(v) == u.size  # padding is zero, whatever is in that of the field
+    # The padding of the result is zero, whatever the padding of the input contains.
+    assert np.count_nonzero(v) == u.size
     dirty = np.full(x.shape, np.nan)
     dirty[tuple(map(slice, shape))] = u
     np.testing.assert_array_equal(transpose(put(mesh, dirty, *dec.spec(source))), v)
@@ -86,7 +87,7 @@ def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
 
 
 def test_cudecomps_matrix():
-    """Its grid between all its pencils on four devices, stored in either of its orders, in fields that carry halos."""
+    """Test cuDecomp's grid between all its pencils on four devices, in both storage orders, with halos."""
     dec = dops.Decomposition(make_mesh((2, 2)), shape=(9, 10, 11), pad=True)
     u, halo = random_field(dec.shape), ((1, 1), (3, 3), (2, 2))
     cases = [(*pair, flag) for pair in PAIRS for flag in (True, False)]
@@ -132,7 +133,7 @@ BAD = [
     ),
     (
         lambda d, m: d.Transpose(m, "z", "x")(np.ones((8, 9, 8))),
-        "`shape` must be divided by the mesh, unless `pad=True`: 4 devices",
+        "`shape` must be divisible by the mesh, unless `pad=True`; got .* 4 devices",
     ),
     (
         lambda d, m: d.Transpose(m, "z", "x", shape=(4, 4, 4))(np.ones((8, 8, 8))),

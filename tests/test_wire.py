@@ -58,7 +58,7 @@ def test_what_is_not_wider_stays_as_it_is(wire):
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_derivatives(backend):
-    """The transpose sends in the narrow type, too: gradients agree to its precision, and no better."""
+    """The transpose sends in the narrow type, too, so gradients are only as precise as this type."""
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=replace(backend, wire="float16"))
     exact = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=dops.XLA())
@@ -71,7 +71,7 @@ def test_derivatives(backend):
 
     @jax.jit
     @jax.shard_map(mesh=mesh, in_specs=fft.in_spec, out_specs=fft.in_spec)
-    def gradient(block):  # of half the sum of squares of one device's part of the spectrum
+    def gradient(block):  # The gradient of half the sum of squares of one device's block of the spectrum.
         return jax.grad(lambda b: jnp.sum(jnp.abs(fft.local(b)) ** 2) / 2)(block)
 
     # R.T(conj(R u)) of a half spectrum, by NumPy.

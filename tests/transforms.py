@@ -1,4 +1,4 @@
-"""What mpi4py-fft can transform, and more: every case on every rank, against NumPy, SciPy and mpi4py-fft itself.
+"""Transforms that mpi4py-fft has, and more: every case on every rank, against NumPy, SciPy and mpi4py-fft.
 
 mpiexec -n N python tests/transforms.py [mpi] [xla]
 
@@ -106,7 +106,7 @@ def square_of(ranks: int) -> tuple[int, int]:
 
 
 def check(case: Case, backend, theirs: np.ndarray | None = None) -> None:
-    """The block of this rank of the transform, and of its inverse."""
+    """Return this rank's block of the transform, and of its inverse."""
     transform = made(case, backend)
     u = field(case)
     k, back = jax.jit(lambda x: (k := transform(x), transform.inverse(k)))(transform.in_layout.shard(u))
@@ -142,7 +142,7 @@ def check_some(backend, every: int) -> None:
 
 
 def by_mpi4py_fft(library: Any, case: Case) -> np.ndarray | None:
-    """The whole result of mpi4py-fft on every rank; `None` where it has no such transform."""
+    """Return the whole result of mpi4py-fft on every rank; `None` if it has no such transform."""
     from mpi4py import MPI
 
     waves = [axis for axis, basis in enumerate(case.bases) if basis in WAVES]

@@ -274,8 +274,8 @@ class CuDecomp(AbstractBackend):
             def step_back(_, pair, step=step):
                 return step(None, pair[::-1])[::-1]
 
-            # A message without a counterpart in the other direction is paired with zeros. An empty slice of the
-            # message is padded to make them, so that `linear_call` still sees a function that is linear in the message.
+            # If only one of the two directions has a message, the other sends zeros. An empty slice of the
+            # message is padded to make these zeros, so that the function stays linear in the message for `linear_call`.
             nothing = lax.slice_in_dim(next(sent[i] for i in (swap.down, swap.up) if i is not None), 0, 0, axis=axis)
             both = (nothing if i is None else sent[i] for i in (swap.down, swap.up))
             pair = tuple(pad_end(x, swap.width, axis) for x in both)

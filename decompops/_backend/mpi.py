@@ -79,7 +79,7 @@ class MPI(AbstractBackend):
         - `timeout`: seconds after which a rank that waits in an operator prints its position and the ranks that it
             waits for. It prints again each time the waiting time has doubled. If those ranks are in another operator,
             all ranks raise an error.
-        - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for never.
+        - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for no limit.
         - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
         - `reuse_memory`: keep freed memory in the process (glibc only). Otherwise the system provides the memory of
             large results page by page at each call, which costs more than moving the data.

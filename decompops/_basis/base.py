@@ -84,7 +84,7 @@ class AbstractLineTransform(abc.ABC):
     ) -> tuple[tuple["AbstractLineTransform", tuple[int, ...], tuple[int, ...]], ...]:
         """Return transforms of fewer axes that are equal to this one when they are applied in turn.
 
-        Each comes with its axes and points. The result has only this transform if it cannot be separated.
+        Each comes with its axes and points. A transform that cannot be separated returns only itself.
         """
         return ((self, axes, points),)
 

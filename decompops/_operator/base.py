@@ -1,4 +1,4 @@
-"""What every operator is, and operators one after the other."""
+"""The base classes of operators, and `Compose`: operators applied one after the other."""
 
 import abc
 from collections.abc import Callable
@@ -18,33 +18,33 @@ from .._structure import Structure
 
 
 class AbstractTyped(eqx.Module):
-    """A function of a field, such as an operator or a layer, that knows the type of what it takes and returns."""
+    """A function of a field, such as an operator or a layer, with a known structure of its input and its result."""
 
     @property
     @abc.abstractmethod
     def in_structure(self) -> Structure:
-        """What it takes, as far as that is known without an array."""
+        """The structure of the input, as far as it is known without an array."""
 
     @abc.abstractmethod
     def result_structure(self, given: Structure) -> Structure:
-        """What it returns for an input of structure `given`, which fits `in_structure`."""
+        """Return the structure of the result for an input of structure `given`, which fits `in_structure`."""
 
     @property
     def out_structure(self) -> Structure:
-        """What it returns, as far as that is known without an array."""
+        """The structure of the result, as far as it is known without an array."""
         return type(self).result_structure(self, self.in_structure)
 
     @property
     def title(self) -> str:
-        """What errors and pipelines call it."""
+        """The name in errors and pipelines."""
         return type(self).__name__
 
     @property
     def signature(self) -> str:
-        """One line that says what it takes and returns."""
+        """One line with the name, the structure of the input and the structure of the result."""
         return f"{self.title}  {self.in_structure} -> {self.out_structure}"
 
-    __array_ufunc__ = None  # `array @ operator` is ours to refuse
+    __array_ufunc__ = None  # NumPy then leaves `array @ operator` to `__rmatmul__`, which raises an error.
 
     def __matmul__(self, other):
         return _compose(self, other)
@@ -54,10 +54,10 @@ class AbstractTyped(eqx.Module):
 
 
 class AbstractOperator(AbstractTyped):
-    """A linear operator on fields of shape `(*batch, nx, ny, nz)`, or of any number of grid axes, on a device mesh.
+    """A linear operator on fields of shape `(*batch, nx, ny, nz)` on a device mesh. Grids may have any number of axes.
 
-    Operators are immutable PyTrees. They are called like functions, differentiate in every mode, take any number of
-    leading batch axes (and `jax.vmap`), and compose with `@`.
+    Operators are immutable PyTrees. They are called like functions, can be differentiated in forward and reverse mode,
+    accept any number of leading batch axes and `jax.vmap`, and compose with `@`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -69,16 +69,16 @@ class AbstractOperator(AbstractTyped):
         return self.signature if self.decomposition.has_mesh else f"{self.title}  (on the mesh of its input)"
 
     @property
-    def __name__(self) -> str:  # what `jax.jit(operator)` is called in profiles
+    def __name__(self) -> str:  # The name of `jax.jit(operator)` in profiles.
         return self.title
 
     @abc.abstractmethod
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
-        """Apply to a field. `key` is ignored; it is there for `eqx.nn.Sequential`."""
+        """Apply the operator to a field. `key` is ignored; `eqx.nn.Sequential` passes it."""
 
     @abc.abstractmethod
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
-        """Apply to one block `(*batch, ...)`, inside the caller's own `jax.shard_map` over the mesh."""
+        """Apply the operator to one block `(*batch, ...)`, inside a `jax.shard_map` over the mesh."""
 
     @property
     @abc.abstractmethod
@@ -92,38 +92,41 @@ class AbstractOperator(AbstractTyped):
 
     @property
     def in_layout(self) -> Layout:
-        """How the array of an input holds the field. Raises `ValueError` for an operator without a known shape."""
+        """The layout of the input. Raises `ValueError` for an operator without a known shape."""
         return self._known_layout(self.in_structure)
 
     @property
     def out_layout(self) -> Layout:
-        """How the array of a result holds the field. Raises `ValueError` for an operator without a known shape."""
+        """The layout of the result. Raises `ValueError` for an operator without a known shape."""
         return self._known_layout(self.out_structure)
 
     def _known_layout(self, structure: Structure) -> Layout:
         if structure.lengths is None:
-            raise ValueError(f"`shape` must be given to `{self.title}` for its layouts; got None.")
+            raise ValueError(f"`shape` must be given to `{self.title}`, because its layouts depend on it; got None.")
         return structure.layout
 
     @property
     def in_spec(self) -> PartitionSpec:
-        """The partition spec of the grid axes of an input."""
+        """The partition spec of the grid axes of the input."""
         return self.in_structure.layout.spec
 
     @property
     def out_spec(self) -> PartitionSpec:
-        """The partition spec of the grid axes of a result."""
+        """The partition spec of the grid axes of the result."""
         return self.out_structure.layout.spec
 
 
 class Compose(AbstractOperator):
-    """Apply `operators` from the last to the first, as in a product of matrices: what `a @ b` makes.
+    """A pipeline of operators, applied from the last to the first, as in a product of matrices. `a @ b` builds it.
 
     **Arguments:**
 
-    - `operators`: operators and layers, and between them any callables `x -> y`, such as a spectral filter.
+    - `operators`: operators, layers and any callables `x -> y`, such as a spectral filter; at least one operator or
+        layer.
 
-    A pipeline has `.T` and `.H` if all its parts are operators; otherwise these raise `TypeError`.
+    `.T` and `.H` raise `TypeError` if one part is not an operator.
+
+    **Raises:** `ValueError` if the result of one part does not fit the next, or without any operator or layer.
     """
 
     operators: tuple[Callable, ...]
@@ -138,7 +141,7 @@ class Compose(AbstractOperator):
         for operator in self._typed():
             if isinstance(operator, AbstractOperator):
                 return operator.decomposition
-        raise AttributeError("`decomposition` is that of an operator; this pipeline has layers only.")
+        raise AttributeError("`decomposition` needs an operator in the pipeline; got a pipeline of layers only.")
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
         y = jnp.asarray(x)
@@ -177,9 +180,9 @@ class Compose(AbstractOperator):
         return "\n".join(lines)
 
     def _structures(self, given: Structure | None) -> list[Structure | None]:
-        """What each operator returns, in the order in which they are applied; `None` where that is not known.
+        """Return the structure of each part's result, in the order of application; `None` where it is not known.
 
-        Raises `ValueError` where the result of one does not fit the next.
+        Raises `ValueError` if the result of one part does not fit the next.
         """
         found: list[Structure | None] = []
         previous = None
@@ -195,16 +198,19 @@ class Compose(AbstractOperator):
     def _parts(self) -> tuple[AbstractOperator, ...]:
         parts = tuple(operator for operator in self.operators if isinstance(operator, AbstractOperator))
         if len(parts) != len(self.operators):
-            raise TypeError(f"`operators` must all be operators for a transpose; got {self.operators}.")
+            raise TypeError(f"`operators` must all be operators for `.T` and `.H`; got {self.operators}.")
         return parts
 
     def _typed(self) -> tuple[AbstractTyped, ...]:
-        """The operators and layers in the order in which they are applied, without plain functions."""
+        """Return the operators and layers, without plain functions, in the order of application."""
         return tuple(operator for operator in reversed(self.operators) if isinstance(operator, AbstractTyped))
 
 
 def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
-    """What `operator` returns for what `previous` returns, which is `given` if it is known."""
+    """Return the structure of the result of `operator` for the result of `previous`, whose structure is `given`.
+
+    Raises `ValueError` if `given` does not fit. If it is `None`, nothing is checked.
+    """
     wanted = operator.in_structure
     if given is None:
         return operator.out_structure
@@ -219,7 +225,7 @@ def _name(function: Any) -> str:
 
 
 def _compose(left: Any, right: Any) -> Compose:
-    """`left @ right`, flat."""
+    """Return `left @ right` as one pipeline, without nesting."""
     for operator in (left, right):
         if not callable(operator):
             raise TypeError(

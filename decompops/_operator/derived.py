@@ -1,4 +1,4 @@
-"""Inverses, transposes and conjugates of operators: what `.inverse`, `.T` and `.H` return."""
+"""Inverses, transposes and conjugates of operators, which `.inverse`, `.T` and `.H` return."""
 
 import abc
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .base import AbstractOperator
 
 @dataclass(frozen=True)
 class Form:
-    """Which of three operations are applied to an operator. They commute, and each of them undoes itself."""
+    """Which of three operations are applied to an operator. The operations commute, and each is its own inverse."""
 
     inverted: bool = False
     transposed: bool = False
@@ -28,16 +28,16 @@ class Form:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether the operator in this form maps from the operator's results to its inputs."""
+        """Whether the operator in this form maps results to inputs."""
         return self.inverted != self.transposed
 
     def __str__(self) -> str:
-        """What is typed to get it: ".inverse", ".T", ".H", ".inverse.T"."""
+        """Return the attributes that lead to this form: ".inverse", ".T", ".H", ".inverse.T"."""
         derived = {(False, False): "", (True, False): ".T", (True, True): ".H", (False, True): ".H.T"}
         return ".inverse" * self.inverted + derived[self.transposed, self.conjugated]
 
     def __xor__(self, other: "Form") -> "Form":
-        """Both forms, one after the other."""
+        """Return the form that results from both forms, one after the other."""
         return Form(
             self.inverted != other.inverted,
             self.transposed != other.transposed,
@@ -52,23 +52,26 @@ _D = TypeVar("_D", bound="AbstractDerivable")
 
 
 class AbstractDerivable(AbstractOperator):
-    """An operator that can be applied transposed and conjugated, and perhaps inverted, by one method: `apply`.
+    """An operator with one method, `apply`, for all its forms: transposed, conjugated, and perhaps inverted.
 
-    Calling it, `.local`, `.T`, `.H` and `.inverse` follow from that method.
+    `__call__`, `.local`, `.T`, `.H` and `.inverse` follow from `apply`.
     """
 
     @abc.abstractmethod
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        """Apply the operator in `form` to a field, or with `local` to one block inside a `shard_map`."""
+        """Apply the operator in `form` to a field; with `local=True`, to one block inside a `shard_map`."""
 
     @property
     @abc.abstractmethod
     def is_invertible(self) -> bool:
-        """Whether `apply` takes an inverted form."""
+        """Whether `apply` accepts an inverted form."""
 
     @abc.abstractmethod
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        """What the operator in `form` takes and returns, for an input of structure `given` if that is known."""
+        """Return the structures of the input and the result of the operator in `form`.
+
+        `given` is the structure of the actual input, or `None` if that is not known.
+        """
 
     @property
     def in_structure(self) -> Structure:
@@ -93,14 +96,14 @@ class AbstractDerivable(AbstractOperator):
 
     @property
     def inverse(self) -> "AbstractDerivable":
-        """The inverse, itself an operator. Raises `AttributeError` where there is none."""
+        """The inverse operator. Raises `AttributeError` if there is none."""
         if not self.is_invertible:
             raise AttributeError(f"`{self.__name__}` has no inverse.")
         return _derived(self, Form(inverted=True))
 
 
 class Derived(AbstractDerivable):
-    """An operator in another form: what `.T`, `.H` and `.inverse` return."""
+    """An operator in another form. `.T`, `.H` and `.inverse` return it."""
 
     operator: AbstractDerivable
     form: Form = eqx.field(static=True)
@@ -127,7 +130,7 @@ class Derived(AbstractDerivable):
 
 
 def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
-    """`operator` in `form`, without nesting: deriving twice in the same way returns the operator itself."""
+    """Return `operator` in `form`, without nesting: `operator.T.T` is `operator` itself."""
     if isinstance(operator, Derived):
         operator, form = operator.operator, operator.form ^ form
     return operator if form == UNCHANGED else Derived(operator, form)
@@ -135,26 +138,27 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
 
 def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
     operator = operator if operator.decomposition.has_mesh else _located(operator, x)
-    # Looked up on the class: Equinox makes a module of each bound method, which takes as long as all the rest.
+    # `apply` is looked up on the class, because Equinox wraps each bound method in a module. Wrapping takes as long as
+    # all the rest of the call.
     return type(operator).apply(operator, x, UNCHANGED, local=local)
 
 
 def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
-    """`operator`, which was built without a mesh, on the mesh that the array `x` is on."""
+    """Return `operator`, which was built without a mesh, with the mesh of the array `x`."""
     mesh = mesh_of(x)
     if mesh is None:
         raise ValueError(
-            f"`mesh` must be given to `{operator.title}`, or be the ambient mesh (`jax.set_mesh`), for an array whose "
-            f"mesh is not known; got {jnp.result_type(x)}{jnp.shape(x)}. (In `jax.jit` an array tells its mesh only "
-            "on Explicit axes.)"
+            f"`mesh` must be given to `{operator.title}`, or set by `jax.set_mesh(mesh)`, because the mesh of `x` is "
+            f"not known; got {jnp.result_type(x)}{jnp.shape(x)}. (Inside `jax.jit` the mesh of an array is known only "
+            "if its axes are Explicit.)"
         )
-    return on_mesh(operator, mesh)
+    return with_mesh(operator, mesh)
 
 
-def on_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
-    """`operator`, which was built without a mesh, on `mesh`."""
+def with_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
+    """Return `operator`, which was built without a mesh, with `mesh`."""
 
-    def with_mesh(node: Any) -> Any:
-        return node.on(mesh) if isinstance(node, Decomposition) else node
+    def replaced(node: Any) -> Any:
+        return node.with_mesh(mesh) if isinstance(node, Decomposition) else node
 
-    return jax.tree.map(with_mesh, operator, is_leaf=lambda node: isinstance(node, Decomposition))
+    return jax.tree.map(replaced, operator, is_leaf=lambda node: isinstance(node, Decomposition))

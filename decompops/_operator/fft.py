@@ -19,10 +19,10 @@ from .transform import AbstractTransform, check_modes, check_norm
 class FFT(AbstractTransform):
     """The discrete Fourier transform of fields on a grid of any number of axes.
 
-    Fields lie in the pencils of the last axis and spectra in those of the first one: on a grid of three in z-pencils
-    and in x-pencils. Equal to `jnp.fft.fftn` over the axes of the grid, or to `rfftn` with `real=True`, in value, axis
-    order and dtype. Each mesh axis that divides the grid costs one all-to-all: the algorithm of P3DFFT (Pekurovsky,
-    SIAM J. Sci. Comput. 34, 2012).
+    The result equals `jnp.fft.fftn` over the grid axes (with `real=True`, `jnp.fft.rfftn`) in values, axis order and
+    dtype. Fields lie in the pencils of the last axis, spectra in the pencils of the first axis: on a grid of three axes
+    in z-pencils and x-pencils. A transform needs one all-to-all for each mesh axis that shards the grid. The algorithm
+    is P3DFFT's (Pekurovsky, SIAM J. Sci. Comput. 34, 2012).
 
     !!! example
 
@@ -63,24 +63,30 @@ class FFT(AbstractTransform):
         """**Arguments:**
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `transformed`: the axes of the grid that are transformed, by their names or numbers: `("x", "z")`, `(0, 2)`.
-            The others are carried along. By default all. Spectra lie in the pencils of the first axis all the same;
-            `dops.fft` leaves them where they arise.
-        - `real`: transform real fields to the half spectrum, `n // 2 + 1` modes along the last axis that is
-            transformed. The inverse needs `shape`.
-        - `norm`: which direction is scaled by one over the number of points, as in `jnp.fft`; "ortho" scales both by
-            its root. `None` is "backward".
-        - `axis_contiguous`: leave the spectrum stored with the first axis last: of three as (y, z, x), sharded
-            `P("x", "y", None)`. Faster where it is only multiplied pointwise and transformed back.
-        - `modes`: keep only the modes that a grid of this shape `(mx, my, mz)` has, those below `m / 2` along each
-            axis: the spectrum is that of the field with all others removed, scaled as that of the whole grid. They are
-            dropped as soon as an axis is transformed, so less is computed and communicated. `.inverse` puts zeros in
-            their place.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` where `modes` has an even `m` less than the grid's length,
-            as the sum of the two modes that it stands for; else it is zero.
+        - `transformed`: the grid axes to transform, by names or numbers, such as `("x", "z")` or `(0, 2)`; by default
+            all. Spectra lie in the pencils of the first axis, whichever axes are transformed. The functions of
+            `dops.fft` instead choose the sharding of the result that needs the least communication.
+        - `real`: transform real fields to the half spectrum, which has `n // 2 + 1` modes along the last transformed
+            axis. The inverse needs `shape`.
+        - `norm`: the direction that is scaled by one over the number of points, as in `jnp.fft`: "backward" or
+            "forward". "ortho" scales both directions by the square root. `None` means "backward".
+        - `axis_contiguous`: store the spectrum with the first axis last: on a grid of three axes as (y, z, x), sharded
+            `P("x", "y", None)`. This is faster if the spectrum is only multiplied pointwise and transformed back.
+        - `modes`: keep only the modes of a coarser grid of this shape `(mx, my, mz)`, which are the modes below `m / 2`
+            along each axis. Their values and scale stay the same. The other modes are dropped directly after each axis
+            is transformed, so that less is computed and communicated. `.inverse` replaces them by zeros.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` of an even `m` in `modes` that is less than the grid's
+            length. It is then the sum of the modes `m / 2` and `-m / 2`; otherwise it is zero.
 
-        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for an unknown `norm` and axes of no grid,
-        and for `modes` without `shape` or beyond it.
+        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, an unknown `norm`, unknown
+        axes in `transformed`, `modes` without `shape`, and more `modes` than the grid has.
+
+        An instance `fft` is called as `fft(u)`.
+
+        **Arguments of the call:** a field of shape `(*batch, *shape)` and of any real or complex dtype (with
+        `real=True`, of a real dtype). Integers are converted as `jnp.fft` does.
+
+        **Returns:** the spectrum, a complex array of shape `(*batch, *fft.out_layout.shape)`.
         """
         self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         self.real = check_flag("real", real)
@@ -95,7 +101,7 @@ class FFT(AbstractTransform):
 
     @property
     def bases(self) -> tuple[AbstractBasis, ...]:
-        """The basis of each axis of the grid."""
+        """The basis of each grid axis."""
         bases: list[AbstractBasis] = [Points()] * self.decomposition.ndim
         for axis in self.transformed:
             bases[axis] = Fourier(half=self.real and axis == self.transformed[-1])

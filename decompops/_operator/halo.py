@@ -21,13 +21,14 @@ Halo = tuple[tuple[int, int], ...]
 
 
 class HaloExchange(AbstractPlanned):
-    """Extend every block of a field by its neighbours' layers, edges and corners included.
+    """Extend every block of a field by layers of its neighbours' cells, edges and corners included.
 
-    The result is an array of the extended blocks side by side: of global length `devices * (before + cells + after)`
-    along each axis, sharded like the field. `halo.crop` drops the layers, `halo.update` refreshes them, and `halo.T`
-    adds them back to the cells that they came from: the true adjoint, which is also the gradient.
+    The result is an array of the extended blocks side by side, sharded like the field. Its global length along an axis
+    is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the layers, and
+    `halo.update` refreshes them. `halo.T` adds them back to the cells that they were copied from; this is the true
+    adjoint, which gradients use.
 
-    A halo may be wider than a block. Beyond a non-periodic edge of the grid halo cells are zero.
+    A halo may be wider than a block. Halo cells beyond a non-periodic edge of the grid are zero.
 
     !!! example
 
@@ -60,11 +61,20 @@ class HaloExchange(AbstractPlanned):
         """**Arguments:**
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `halo`: the width in cells: an int, one per axis of the grid, or a pair `(before, after)` per axis.
-        - `periodic`: whether the grid is periodic: a bool, or one per axis.
-        - `pencil`: the pencil that fields lie in, by the name or number of the axis that is whole. By default the last:
-            z-pencils on a grid of three.
-        - `order`: the axes of the grid in the order in which fields are stored, such as `("z", "x", "y")`.
+        - `halo`: the width in cells: an int for all axes, an int for each grid axis, or a pair `(before, after)` for
+            each grid axis.
+        - `periodic`: whether the grid is periodic: a bool for all axes, or one for each grid axis.
+        - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
+        - `order`: the grid axes in the order in which fields are stored, such as `("z", "x", "y")`.
+
+        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, for a `halo` that is not
+        made of non-negative integers, and for an unknown `pencil` or `order`.
+
+        An instance `exchange` is called as `exchange(u)`.
+
+        **Arguments of the call:** a field of shape `(*batch, *shape)` and of any dtype.
+
+        **Returns:** the extended field, of shape `(*batch, *exchange.out_layout.shape)` and of the same dtype.
         """
         self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         grid = self.decomposition.ndim
@@ -77,7 +87,7 @@ class HaloExchange(AbstractPlanned):
         source = here = self.decomposition.blocks(self.pencil, shape, self.order)
         stages: list[AbstractStage] = []
         if any(self.halo[axis] == (0, 0) for axis in source.padded_axes):
-            stages.append(Clear(source))  # `Extend` reads no padding
+            stages.append(Clear(source))  # `Extend` ignores padding only along its own axis.
         for axis in range(source.ndim):
             halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(source.ndim))
             there = replace(here, halo=halo)
@@ -93,7 +103,7 @@ class HaloExchange(AbstractPlanned):
 
     @property
     def update(self) -> "HaloUpdate":
-        """The operator that refreshes the halo of an extended field from the cells of their owners."""
+        """The operator that refreshes the halo of an extended field from the cells that the blocks own."""
         return HaloUpdate(self)
 
 
@@ -136,14 +146,14 @@ class HaloUpdate(AbstractPlanned):
 
 
 def check_halo(name: str, halo: Any, ndim: int) -> Halo:
-    """Pairs of widths, one for each axis of the grid. Raises `ValueError` or `TypeError` for anything else."""
+    """Return `halo` as pairs of widths, one for each axis. Raises `ValueError` or `TypeError` for other values."""
     halo = halo.tolist() if isinstance(halo, np.ndarray) else halo
     widths = halo if isinstance(halo, tuple | list) else (halo,) * ndim
     pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
     if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
         along = ", ".join(axis_names(ndim))
         raise ValueError(
-            f"`{name}` must be an int, or an int or a (before, after) pair along each of {along}; got {halo!r}."
+            f"`{name}` must be one int, or one int or (before, after) pair for each of {along}; got {halo!r}."
         )
     if not all(isinstance(w, int | np.integer) and not isinstance(w, bool) for pair in pairs for w in pair):
         raise TypeError(f"`{name}` must be made of integers; got {halo!r}.")
@@ -156,6 +166,6 @@ def _periodic(periodic: Any, ndim: int) -> tuple[bool, ...]:
     flags = tuple(periodic) if isinstance(periodic, tuple | list) else (periodic,) * ndim
     if len(flags) != ndim or not all(isinstance(flag, bool | np.bool_) for flag in flags):
         raise ValueError(
-            f"`periodic` must be a bool, or one along each of {', '.join(axis_names(ndim))}; got {periodic!r}."
+            f"`periodic` must be one bool, or one for each of {', '.join(axis_names(ndim))}; got {periodic!r}."
         )
     return tuple(map(bool, flags))

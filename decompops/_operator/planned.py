@@ -1,4 +1,4 @@
-"""Operators that are plans, carried by the one primitive."""
+"""Operators that are defined by a plan and run by the JAX primitive of this package."""
 
 import abc
 import math
@@ -20,11 +20,11 @@ from .._primitive import apply, apply_to_block
 from .._remember import remembered
 from .._sharding import manual_axes, mesh_in_context, plain
 from .._structure import Space, Structure
-from .derived import UNCHANGED, AbstractDerivable, Form, on_mesh
+from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
 
 
 class AbstractPlanned(AbstractDerivable):
-    """An operator that is a plan, carried by the one primitive. A subclass says which plan belongs to a grid shape."""
+    """An operator that is defined by a plan. A subclass implements `plan`, which returns the plan for a grid shape."""
 
     def __check_init__(self):
         if not isinstance(self.decomposition, Decomposition):
@@ -35,14 +35,14 @@ class AbstractPlanned(AbstractDerivable):
 
     @abc.abstractmethod
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """The plan for a grid of true lengths `shape`."""
+        """Return the plan for a grid of lengths `shape`, without padding."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         x = x if isinstance(x, Array) else jnp.asarray(x)
         if local:
             _check_inside(self.decomposition)
         else:
-            check_global("x", self.decomposition.mesh_axes, "use `.local(block)` there")
+            check_global("x", self.decomposition.mesh_axes, "Call `.local(block)` instead")
             x = plain(x)
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
@@ -53,11 +53,11 @@ class AbstractPlanned(AbstractDerivable):
 
     @property
     def is_invertible(self) -> bool:
-        # Which mesh it is makes no difference.
-        operator = self if self.decomposition.has_mesh else on_mesh(self, AbstractMesh((1,), ("any",)))
+        # Any mesh will do: whether an inverse exists does not depend on the mesh.
+        operator = self if self.decomposition.has_mesh else with_mesh(self, AbstractMesh((1,), ("any",)))
         return _example(operator, UNCHANGED).is_invertible
 
-    # Whether fields or spectra are taken and returned: `None` for either, as the input is.
+    # The space of the input and of the result: `None` if both fields and spectra are allowed.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
@@ -76,7 +76,7 @@ class AbstractPlanned(AbstractDerivable):
         return source, target
 
     def plan_for(self, shape: tuple[int, ...], form: Form = UNCHANGED, *, blocks: bool = False) -> Plan:
-        """The plan for an input of `shape`: a global field, or one block of it."""
+        """Return the plan for a global field of `shape`; with `blocks=True`, for one block of `shape`."""
         name, ndim = "block" if blocks else "x", self.decomposition.ndim
         check_grid(name, shape, ndim)
         plan, last = _example(self, form), shape[-ndim:]
@@ -87,37 +87,41 @@ class AbstractPlanned(AbstractDerivable):
             if min(lengths) < 1:
                 parts = tuple(source.parts[axis] for axis in source.order)
                 raise ValueError(
-                    f"`{name}` must be extended by the halo {source.halo} of each of its {parts} blocks; got {shape}."
+                    f"`{name}` must contain the halo {source.halo} of each of its {parts} blocks; got shape {shape}."
                 )
             plan = plan_in_form(self.plan(lengths), form)
             unknown = [axis_names(ndim)[axis] for axis, n in enumerate(lengths) if plan.source.lengths[axis] != n]
             if unknown:
                 raise ValueError(
-                    f"`shape` must be given to the operator, because the true length along {', '.join(unknown)} does "
-                    f"not follow from a half spectrum; got `{name}` of shape {shape}."
+                    f"`shape` must be given to the operator, because a half spectrum does not tell the length of the "
+                    f"field along {', '.join(unknown)}; got `{name}` of shape {shape}."
                 )
             _refuse_padding(plan, name, shape)
         source = plan.source
         accepted = {source.block_shape} if blocks else {source.shape}
         if not blocks and not source.has_halo:
-            accepted.add(source.true_shape)  # still to be padded
+            accepted.add(source.true_shape)  # `apply` pads it.
         if last not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
-            hint = " That is the shape of its results: is the inverse meant?" if last == plan.target.shape else ""
+            hint = (
+                " This is the shape of the operator's result: do you mean `.inverse`?"
+                if last == plan.target.shape
+                else ""
+            )
             raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
         return plan
 
 
 @remembered
 def _example(operator: AbstractPlanned, form: Form) -> Plan:
-    """A plan, to see how it cuts fields; without a shape, for one that every mesh axis divides."""
+    """Return a plan that shows how fields are cut. If no shape is known, the grid has lengths that the mesh divides."""
     decomposition = operator.decomposition
     n = 2 * math.prod(decomposition.sizes)
     return plan_in_form(operator.plan(decomposition.shape or (n,) * decomposition.ndim), form)
 
 
 def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:
-    """Whether a plan takes and returns real numbers or complex ones; `None` where it keeps what is given."""
+    """Return the kinds of numbers that a plan takes and returns; `None` if it keeps the kind of its input."""
     real, complex_ = np.dtype(np.float32), np.dtype(np.complex64)
     try:
         plan.input_dtype(complex_)
@@ -136,20 +140,20 @@ def _kind(dtype: np.dtype) -> Kind:
 def _call(
     operator: AbstractPlanned, shape: tuple[int, ...], dtype: np.dtype, form: Form, local: bool, caller: Caller
 ) -> tuple[Call, np.dtype]:
-    """What an operator calls for an input of `shape` and `dtype`, and the dtype that it casts the input to."""
+    """Return the `Call` for an input of `shape` and `dtype`, and the dtype to cast the input to."""
     plan, decomposition = operator.plan_for(shape, form, blocks=local), operator.decomposition
     return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
 
 
 def plan_in_form(plan: Plan, form: Form) -> Plan:
-    """The plan of an operator in another form."""
+    """Return the plan of an operator in another form, for its `plan`."""
     plan = plan.inverse() if form.inverted else plan
     plan = plan.transpose() if form.transposed else plan
     return plan.conjugate() if form.conjugated else plan
 
 
 def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
-    """Without a known shape nothing may be padded: the result's shape would not tell the true lengths any more."""
+    """Raise `ValueError` if a plan without a known shape has padding: the result would not tell the true lengths."""
     for blocks, of, wanted in (
         (plan.source, f"`{name}`", "the true shape of the grid"),
         (plan.target, "the result", f"`shape={plan.source.lengths}`"),
@@ -163,17 +167,17 @@ def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
 
 
 def _check_inside(decomposition: Decomposition) -> None:
-    """Raise `ValueError` unless a call for a block is inside a `shard_map` over the mesh axes that divide the grid."""
+    """Raise `ValueError` unless the call is inside a `shard_map` over the mesh axes that shard the grid."""
     for name in decomposition.mesh_axes:
         if name not in manual_axes() and decomposition.mesh.shape[name] > 1:
             raise ValueError(
-                f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside of "
-                "one. Call the operator itself on a global field."
+                f"`.local(block)` must be called inside a `shard_map` over mesh axis {name!r}; got a call outside. For "
+                "a global field, call the operator itself."
             )
 
 
 def pad(x: Array, blocks: Blocks) -> Array:
-    """Zero-pad a field of true shape to the shape of `blocks`; one that has it already is left alone."""
+    """Zero-pad a field to the shape of `blocks`. A field that already has this shape is returned unchanged."""
     lead, shape = x.shape[: -blocks.ndim], x.shape[-blocks.ndim :]
     if shape == blocks.shape:
         return x

@@ -1,4 +1,4 @@
-"""`Stencil`: any function of a block and its halo."""
+"""`Stencil`: apply a function to every block and its halo."""
 
 import functools
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from .halo import HaloExchange
 class Stencil(AbstractDerivable):
     """Apply `fn` to every extended block: finite differences, convolutions, limiters.
 
-    `fn` sees one block `(*batch, before + cells + after, ...)` and returns one block `(*batch, cells, ...)`; it may
-    combine leading axes, or return others. It may be nonlinear, and hold parameters if it is an `equinox.Module`; only
-    `.T` and `.H` need it to be linear (of `a * h + b` they transpose `a`).
+    `fn` takes one extended block of shape `(*batch, before + cells + after, ...)`, and returns one block of shape
+    `(*batch, cells, ...)`. It may combine, add or remove batch axes. It may be nonlinear. If it is an `equinox.Module`,
+    its parameters can be trained. Only `.T` and `.H` need a linear `fn`; for `a * h + b` they transpose `a`.
 
     !!! example
 
@@ -59,11 +59,11 @@ class Stencil(AbstractDerivable):
         """**Arguments:**
 
         - `fn`: the function of one extended block.
-        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: see
+        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: as for
             `decompops.HaloExchange`.
 
-        **Raises:** as `decompops.HaloExchange`, and `TypeError` for an `fn` that cannot be called. Calls raise
-        `TypeError` or `ValueError` where `fn` does not return a block.
+        **Raises:** `ValueError` or `TypeError` for what `decompops.HaloExchange` refuses, and `TypeError` for an `fn`
+        that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")
@@ -77,7 +77,7 @@ class Stencil(AbstractDerivable):
         return self.exchange.decomposition
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        del form  # Fields of one layout go in and come out. `fn` may change the rest.
+        del form  # Inputs and results have the same layout in every form. `fn` may change dtypes and components.
         source, _ = self.exchange.structures(UNCHANGED, given)
         return source, replace(source, passes_on=False)
 
@@ -98,7 +98,8 @@ class Stencil(AbstractDerivable):
         if form == UNCHANGED:
             return function(x)
         if not local:
-            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)  # Pads and shards it.
+            # A halo exchange of width 0 only pads and shards `x`.
+            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)
         x = jnp.conj(x) if form.conjugated else jnp.asarray(x)
         y = self._transposed(function, x) if form.transposed else function(x)
         return jnp.conj(y) if form.conjugated else y
@@ -108,8 +109,9 @@ class Stencil(AbstractDerivable):
         extended = windows(x)
         layout = windows.plan_for(jnp.shape(x)).target
         mesh, names = self.decomposition.mesh, layout.names
-        # The blocks become axes of their own that the mesh divides one to one, and `fn` is mapped over them. Unlike a
-        # `shard_map` this leaves batch axes to XLA, which need not gather them, and lets `fn` close over arrays.
+        # Each sharded axis is split into an axis of blocks, with one block for each device, and an axis of cells. `fn`
+        # is mapped over the blocks by `vmap`. Unlike a `shard_map`, this leaves the sharding of batch axes to XLA, and
+        # `fn` may use arrays from its closure.
         pairs = [
             axis
             for length, parts, name in zip(layout.block_shape, layout.parts, names)
@@ -126,13 +128,13 @@ class Stencil(AbstractDerivable):
         ]
         mapped = functools.partial(self._on_block, layout)
         for number, axis in reversed(list(enumerate(divided))):
-            # Behind the axis of its blocks there are this axis of the grid, the later ones, and their blocks.
+            # This axis of blocks is followed by the same grid axis, the later grid axes, and their axes of blocks.
             position = axis - layout.ndim - len(divided) + number
             mapped = jax.vmap(
                 mapped,
                 in_axes=(position, *(0 if other == number else None for other in range(len(divided)))),
                 out_axes=position,
-                # JAX refuses names inside a partly manual `shard_map`.
+                # Inside a partly manual `shard_map`, JAX does not accept `spmd_axis_name`.
                 spmd_axis_name=None if manual_axes() else names[axis],
             )
         result = mapped(blocks, *shifts)
@@ -150,7 +152,7 @@ class Stencil(AbstractDerivable):
         return self._on_block(layout, windows.local(block), *shifts)
 
     def _windows(self) -> HaloExchange:
-        """The halo exchange that gives every block what `_on_block` needs: where there is padding, more on the left."""
+        """Return the halo exchange for `_on_block`. Along a padded axis its halo is wider on the left."""
         exchange = self.exchange
         if exchange.decomposition.shape is None:
             return exchange
@@ -159,11 +161,11 @@ class Stencil(AbstractDerivable):
         return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic, pencil=exchange.pencil)
 
     def _on_block(self, layout: Blocks, extended: Array, *shifts: Array | None) -> Array:
-        """`fn` on one extended block of `layout`.
+        """Apply `fn` to one extended block of `layout`.
 
-        `fn` never sees padding: a result there, such as 0 / 0, could be masked, but not its gradient. A block that
-        reaches past the end of the field shows `fn` a window that ends with the field: it starts `shifts` cells earlier
-        along each divided axis (`None` where nothing is padded).
+        `fn` never gets padding. A result in the padding, such as 0 / 0, could be masked, but its gradient could not. If
+        a block reaches past the end of the field, `fn` gets a window that ends with the field. The window starts
+        `shifts` cells earlier along each sharded axis (`None` for an axis without padding).
         """
         ndim, cells = layout.ndim, tuple(map(layout.core, range(layout.ndim)))
         divided = [axis for axis, name in enumerate(layout.names) if name]
@@ -190,30 +192,30 @@ class Stencil(AbstractDerivable):
 
     def _transposed(self, function: Callable, x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(f"`x` must be real or complex for a transpose of a stencil; got {x.dtype}.")
-        result = jax.eval_shape(function, x)  # outside of the `try`: errors of `fn` itself are the user's own
+            raise TypeError(f"`x` must be real or complex for the transpose of a stencil; got {x.dtype}.")
+        result = jax.eval_shape(function, x)  # This raises errors of `fn` itself unchanged, outside of the `try`.
         if (result.shape, result.dtype) != (x.shape, x.dtype):
             raise ValueError(
-                "`fn` must keep the leading axes and the dtype for a transpose of the stencil; it turns "
-                f"{x.shape}, {x.dtype} into {result.shape}, {result.dtype}."
+                "`fn` must keep the batch axes and the dtype for the transpose of the stencil; got "
+                f"{result.shape}, {result.dtype} for {x.shape}, {x.dtype}."
             )
         try:
             (y,) = jax.linear_transpose(function, x)(x)
-        except Exception as error:  # which one depends on what is not linear
-            raise ValueError(f"`fn` must be linear for a transpose of the stencil; got {self.fn!r}.") from error
+        except Exception as error:  # The type of JAX's error depends on the function that is not linear.
+            raise ValueError(f"`fn` must be linear for the transpose of the stencil; got {self.fn!r}.") from error
         return y
 
 
 def _shifts(layout: Blocks, axis: int) -> np.ndarray:
-    """By how many cells each block along `axis` reaches past the end of the field."""
+    """Return the number of cells by which each block along `axis` reaches past the end of the field."""
     ends = np.arange(1, layout.parts[axis] + 1) * layout.core(axis)
     return np.maximum(ends - layout.lengths[axis], 0)
 
 
 def _window(block: Array, axis: int, width: int, shift: Array, starts: dict[int, int]) -> Array:
-    """`width` cells of `block` along its axis `axis`, from `starts[shift]` on.
+    """Return `width` cells of `block` along array axis `axis`, from cell `starts[shift]` on.
 
-    A choice of static slices: unlike a dynamic slice, it stays within each device when it is mapped over blocks.
+    The window is selected from static slices, because a dynamic slice that is mapped over blocks would communicate.
     """
     slices = {s: jax.lax.slice_in_dim(block, start, start + width, axis=axis) for s, start in starts.items()}
     window = slices.pop(0)

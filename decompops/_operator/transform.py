@@ -36,18 +36,19 @@ Wavenumbers = tuple[Float[Array, "*#k"], ...]
 
 
 class AbstractTransform(AbstractPlanned):
-    """A transform of fields along the axes of a grid; the spectrum lies in the pencils of the first axis.
+    """A transform of fields along the axes of a grid.
 
-    Fields lie in the pencils of the last axis. An axis whose basis is `Points()` is carried along.
+    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. An axis with the basis
+    `Points()` is not transformed.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
-        bases: ClassVar[tuple[AbstractBasis, ...]]  # of each axis of the grid
+        bases: ClassVar[tuple[AbstractBasis, ...]]  # The basis of each grid axis.
         norm: ClassVar[Norm]
         axis_contiguous: ClassVar[bool]
         modes: ClassVar[tuple[int, ...] | None]
         nyquist: ClassVar[bool]
-        transformed: ClassVar[tuple[int, ...]]  # the axes of the grid whose basis is not `Points()`
+        transformed: ClassVar[tuple[int, ...]]  # The grid axes whose basis is not `Points()`.
     else:
         bases: AbstractVar[tuple[AbstractBasis, ...]]
         norm: AbstractVar[Norm]
@@ -59,18 +60,18 @@ class AbstractTransform(AbstractPlanned):
     spaces: ClassVar[tuple[Space | None, Space | None]] = ("field", "spectrum")
 
     def __check_init__(self):
-        _ = self._normed_bases  # Not every basis has orthogonal transforms.
+        _ = self._normed_bases  # Raises an error for `norm="ortho"` if a basis has no orthogonal transform.
         kept = self.modes or self.decomposition.shape
         for basis, n in zip(self.bases, kept or ()):
             basis.stored(n)
 
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
-        """The same transform with other options, by the names that they have when it is built."""
+        """Return the same transform with other options. They are named as the arguments of the constructor."""
 
     @property
     def takes_complex(self) -> bool:
-        """Whether fields may be complex, with complex coefficients."""
+        """Whether the transform accepts complex fields."""
         fields, coefficients = zip(*(basis.kinds for basis in self.bases))
         return "real" not in fields and "complex" in coefficients
 
@@ -84,23 +85,24 @@ class AbstractTransform(AbstractPlanned):
     def wavenumbers(
         self, shape: Lengths | None = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
     ) -> Wavenumbers:
-        """Angular wavenumbers of the spectrum, such as `(kx, ky, kz)`, broadcastable against it and sharded like it.
+        """Return the angular wavenumbers of the spectrum, such as `(kx, ky, kz)`.
 
-        Inside a `shard_map` over the mesh they are those of the block, broadcastable against `fft.local(block)`.
+        The arrays broadcast against the spectrum and are sharded like it. Inside a `shard_map` over the mesh, this
+        method returns the wavenumbers of one block, which broadcast against `fft.local(block)`.
 
         **Arguments:**
 
-        - `shape`: the shape of the grid; needed only if the operator was built without one.
+        - `shape`: the shape of the grid; needed only if the operator was built without `shape`.
         - `box`: the box that the grid fills.
-        - `dtype`: a real dtype; `None` for JAX's default, float64 in 64-bit mode and else float32.
-        - `nyquist`: `False` puts zero for the Nyquist wavenumber of an even number of modes. That mode stands for
-            both signs at once, so whatever is odd in it, such as a first derivative, vanishes.
+        - `dtype`: a real dtype; `None` for JAX's default, which is float32, or float64 in 64-bit mode.
+        - `nyquist`: `False` returns zero for the Nyquist wavenumber of an even number of modes. The Nyquist mode stands
+            for both signs of the wavenumber, so odd functions of the wavenumber, such as first derivatives, vanish.
 
-        **Returns:** a real array for each axis of the grid, in radians per unit of length, in the order of the axes
-        whatever the storage order. Padding has wavenumber zero, as has an axis that is not transformed.
+        **Returns:** one real array for each grid axis, in radians per unit of length, always in the order of the grid
+        axes. The wavenumbers of padding and of axes that are not transformed are zero.
 
-        **Raises:** `ValueError` without a shape, for a shape other than the operator's, and for a box with another
-        number of axes; `TypeError` for a `box` that is not a `Box` and a dtype that is not real.
+        **Raises:** `ValueError` if no shape is known, for a shape other than the operator's, and for a box with another
+        number of axes; `TypeError` for a `box` that is not a `Box`, and for a dtype that is not real.
         """
         shape = self._known_shape(shape)
         lengths = cast(tuple, check_box(box, len(shape)).lengths)
@@ -110,18 +112,21 @@ class AbstractTransform(AbstractPlanned):
         def along(axis: int) -> Array:
             values = self.bases[axis].wavenumbers(kept[axis], nyquist=nyquist)
             length = lengths[axis]
-            if isinstance(length, float):  # divided in double precision, and only then rounded to `dtype`
+            if isinstance(length, float):  # Divide in double precision, then round to `dtype`.
                 return _along(blocks, axis, values / length, mesh, dtype)
             return _along(blocks, axis, values, mesh, dtype) / jnp.asarray(length, dtype)
 
         return tuple(map(along, range(blocks.ndim)))
 
     def multiplicity(self, shape: Lengths | None = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
-        """How many terms of the expansion each stored coefficient stands for, broadcastable against the spectrum.
+        """Return how many terms of the expansion each stored coefficient stands for.
 
-        Of Fourier modes, two for those of a half spectrum whose complex conjugates are not stored, else one; zero in
-        padding. These are the weights for sums over the spectrum, such as that of Parseval's theorem. `shape` and
-        `dtype` are those of `wavenumbers`.
+        A mode of a half spectrum whose complex conjugate is not stored counts two, other Fourier modes count one, and
+        padding counts zero. These are the weights for sums over the spectrum, as in Parseval's theorem.
+
+        **Arguments:** `shape` and `dtype` as for `wavenumbers`.
+
+        **Returns:** a real array that broadcasts against the spectrum.
         """
         shape = self._known_shape(shape)
         blocks, mesh, dtype = self._spectrum(shape), self.decomposition.mesh, real_dtype(dtype)
@@ -133,17 +138,18 @@ class AbstractTransform(AbstractPlanned):
         return functools.reduce(operator.mul, factors)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
-        """The mean of a field over the volume of the box, by the quadrature rule of each basis (`basis.weights`).
+        """Return the mean of a field over the volume of the box, by the quadrature rules of the bases.
 
-        It differs from the mean over the points, `layout.mean`, where points are not equally spaced (`Chebyshev`), or
-        lie on walls. Padding does not count, whatever stands there. Communicates by an all-reduce only.
+        The weights are `basis.weights`. If points are not equally spaced (`Chebyshev`) or lie on walls, the result
+        differs from the mean over the points, `layout.mean`. Values in the padding are ignored. The only communication
+        is an all-reduce.
 
         **Arguments:**
 
-        - `field`: a field in real space, `(*batch, *shape)`, padded or not.
+        - `field`: a field in real space of shape `(*batch, *shape)`, with or without padding.
 
-        **Returns:** one number for each leading index, an array of shape `(*batch,)`, of the dtype that `jnp.mean` has.
-        Half precision is accumulated in single precision.
+        **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.mean` returns. Half precision is
+        accumulated in single precision.
 
         **Raises:** `ValueError` for a field of another shape, and inside a `shard_map` over a mesh axis of the grid.
         """
@@ -158,11 +164,11 @@ class AbstractTransform(AbstractPlanned):
 
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:
-        """The bases, weighted at their ends as `norm` says."""
+        """The bases; with `norm="ortho"`, weighted at their ends so that the transforms are orthogonal."""
         return tuple(basis.orthogonalized() for basis in self.bases) if self.norm == "ortho" else self.bases
 
     def _spectrum(self, shape: tuple[int, ...]) -> Blocks:
-        """How the spectrum is cut into blocks."""
+        """Return how the spectrum is cut into blocks."""
         stored = tuple(basis.stored(n) for basis, n in zip(self.bases, self.modes or shape))
         order = self.decomposition.storage_order(0, axis_contiguous=self.axis_contiguous)
         return self.decomposition.pencil(0, stored, order)
@@ -171,17 +177,18 @@ class AbstractTransform(AbstractPlanned):
         own = self.decomposition.shape
         known = own if shape is None else check_shape("shape", shape, self.decomposition.ndim)
         if known is None:
-            raise ValueError("`shape` must be given to the operator, or here; got None.")
+            raise ValueError("`shape` must be given to the operator or to this method; got None.")
         if own not in (None, known):
-            raise ValueError(f"`shape` must be that of the operator, {own}; got {shape}.")
+            raise ValueError(f"`shape` must be {own}, as in the operator; got {shape}.")
         return known
 
 
 class Transform(AbstractTransform):
-    """A transform with a basis for each axis of the grid: Fourier modes, cosines, sines, polynomials, or none.
+    """A transform with one basis for each grid axis: Fourier modes, cosines, sines, polynomials, or none.
 
-    Fields lie in the pencils of the last axis and spectra in those of the first one: on a grid of three in z-pencils
-    and in x-pencils. `FFT` is the case of `Fourier` bases. How to write a basis: docs/extending.md.
+    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis: on a grid of three axes in
+    z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. docs/extending.md explains how to write
+    a basis.
 
     !!! example
 
@@ -217,28 +224,28 @@ class Transform(AbstractTransform):
         """**Arguments:**
 
         - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `bases`: the basis of each axis: `Fourier()` for a periodic one, `Cosine(type)`, `Sine(type)` and
-            `Chebyshev(type)` for one between walls, `Points()` for one that is carried along, `Cells(faces)` for one
-            of finite volumes. One of the Fourier bases may be `Fourier(half=True)`, for real fields; the inverse then
-            needs `shape`. It is transformed before the others: if it is not that of the last axis, that costs one more
-            exchange.
-        - `norm`: the unnormalised transforms of the bases are inverse to each other up to a factor, which is one over
-            the number of points for Fourier bases. "backward" multiplies the inverse by it, "forward" the transform,
-            and "ortho" both by its root, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")`
-            does; `Chebyshev` refuses "ortho". `None` is "backward".
-        - `axis_contiguous`: leave the spectrum stored with the first axis last, as (y, z, x) of three.
-        - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` puts zeros in the place of the
-            others.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` where `modes` has an even `m` less than the grid's length,
-            as the sum of the two modes that it stands for; else it is zero.
+        - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
+            `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
+            for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
+            then needs `shape`. The axis of this basis is transformed first. If it is not the last axis, this needs one
+            more exchange.
+        - `norm`: which direction is scaled. A forward and an inverse transform without scaling, one after the other,
+            multiply a field by a number N; for Fourier bases N is the number of points. "backward" multiplies the
+            inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
+            root of 1/N, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")` does; `Chebyshev`
+            refuses "ortho". `None` means "backward".
+        - `axis_contiguous`: store the spectrum with the first axis last: on a grid of three axes as (y, z, x).
+        - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the others by zeros.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` of an even `m` in `modes` that is less than the grid's
+            length. It is then the sum of the modes `m / 2` and `-m / 2`; otherwise it is zero.
 
-        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`; `TypeError` for `bases` that are not
-        bases; `ValueError` for another number of bases than axes, bases that do not go together, an unknown `norm`, and
-        `modes` without `shape` or beyond it.
+        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses; `TypeError` for `bases` that
+        are not bases; `ValueError` if there is not one basis for each axis, for bases that cannot be combined, an
+        unknown `norm`, `modes` without `shape`, and more `modes` than the grid has.
         """
         self.bases = check_bases(bases)
         if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):
-            raise ValueError(f"`bases` must be one for each of {mesh.ndim} axes of the grid; got {bases!r}.")
+            raise ValueError(f"`bases` must be {mesh.ndim} bases, one for each axis of the grid; got {bases!r}.")
         self.decomposition = Decomposition(mesh, shape=shape, ndim=len(self.bases), axes=axes, pad=pad, backend=backend)
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
@@ -247,7 +254,7 @@ class Transform(AbstractTransform):
 
     @property
     def transformed(self) -> tuple[int, ...]:
-        """The axes of the grid that are transformed."""
+        """The grid axes that are transformed."""
         return tuple(axis for axis, basis in enumerate(self.bases) if basis.is_transformed)
 
     def replace(self, **options: Any) -> "Transform":
@@ -256,7 +263,7 @@ class Transform(AbstractTransform):
 
 
 def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
-    """`bases` as a tuple, after a check that they are bases and go together."""
+    """Return `bases` as a tuple. Raises an error for other objects, and for bases that cannot be combined."""
     found = tuple(bases) if isinstance(bases, tuple | list) else (bases,)
     if not found or not all(isinstance(basis, AbstractBasis) for basis in found):
         raise TypeError(f"`bases` must be bases such as `Fourier()`, one for each axis of the grid; got {bases!r}.")
@@ -265,7 +272,7 @@ def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
 
 
 def check_norm(norm: Any) -> Norm:
-    """`norm`, or "backward" for `None`. Raises `ValueError` for another name."""
+    """Return `norm`, or "backward" for `None`. Raises `ValueError` for another name."""
     norm = "backward" if norm is None else norm
     if norm not in get_args(Norm):
         raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
@@ -273,7 +280,7 @@ def check_norm(norm: Any) -> Norm:
 
 
 def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
-    """How many modes to keep along each axis; `None` for all. Raises `ValueError` for more than `shape` has."""
+    """Return the number of modes to keep along each axis; `None` for all. Raises `ValueError` for too many."""
     if modes is None:
         return None
     if shape is None:
@@ -283,7 +290,7 @@ def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
 
 
 def real_dtype(dtype: Any) -> np.dtype:
-    """`dtype`, or JAX's default of the real ones."""
+    """Return `dtype`, or JAX's default real dtype for `None`. Raises `TypeError` for a dtype that is not real."""
     dtype = jnp.zeros((), dtype).dtype
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")
@@ -291,13 +298,13 @@ def real_dtype(dtype: Any) -> np.dtype:
 
 
 def _along(blocks: Blocks, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:
-    """`values` along grid axis `axis` of `blocks`, padded with zeros, of length 1 along the others."""
+    """Return `values` along grid axis `axis` of `blocks`, zero-padded, as an array of length 1 along the other axes."""
     position = blocks.position(axis)
     padding = blocks.shape[position] - len(values)
     shape = [-1 if stored == axis else 1 for stored in blocks.order]
     names = [blocks.names[axis] if stored == axis else None for stored in blocks.order]
     array = jnp.asarray(np.pad(values, (0, padding)).reshape(shape), dtype)
-    if not manual_axes().isdisjoint(blocks.mesh_axes):  # on one block, inside a `shard_map`
+    if not manual_axes().isdisjoint(blocks.mesh_axes):  # The call is inside a `shard_map`, for one block.
         name, cells = blocks.names[axis], blocks.core(axis)
         if name is None:
             return array

@@ -1,4 +1,4 @@
-"""`Transpose`: from one pencil to another."""
+"""`Transpose`: redistribute a field from one pencil to another."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -18,10 +18,10 @@ from .planned import AbstractPlanned
 
 
 class Transpose(AbstractPlanned):
-    """Redistribute a field from one pencil to another: the values stay, the axis that is whole on a device changes.
+    """Redistribute a field from one pencil to another, so that another axis is whole on every device.
 
-    One all-to-all between neighbouring pencils (z and y, y and x), two between z and x; a slab needs one or none. Both
-    pencils may be stored in any order, and carry halo layers.
+    The values and the order of the axes stay the same. Between neighbouring pencils (z and y, y and x) this needs one
+    all-to-all, between z and x two; slabs need one or none. Both pencils may have any storage order and halo layers.
 
     !!! example
 
@@ -60,16 +60,23 @@ class Transpose(AbstractPlanned):
         """**Arguments:**
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `source`, `target`: the pencils, by the names "x", "y", "z" or the numbers of the axes that are whole in them.
-            By default from the last axis to the first one.
-        - `axis_contiguous`: store both pencils with their whole axis last: on a grid of three z-pencils as (x, y, z),
-            y-pencils as (z, x, y), x-pencils as (y, z, x). Otherwise all are stored as (x, y, z).
-        - `source_order`, `target_order`: the axes of the grid in the order in which each pencil is stored, such as
-            `("z", "x", "y")`, instead.
-        - `source_halo`: the halo layers that fields carry, as those of `HaloExchange`; they are dropped.
-        - `target_halo`: the halo layers that results carry. They are zero: `HaloExchange(...).update` fills them.
+        - `source`, `target`: the pencils, by the name or number of the grid axis that is whole on every device. By
+            default the last axis and the first axis.
+        - `axis_contiguous`: store both pencils with their whole axis last: z-pencils as (x, y, z), y-pencils as
+            (z, x, y), x-pencils as (y, z, x). Otherwise both are stored as (x, y, z).
+        - `source_order`, `target_order`: the grid axes in the order in which this pencil is stored, such as
+            `("z", "x", "y")`, instead of `axis_contiguous`.
+        - `source_halo`: the halo layers of the input, as for `HaloExchange`. The transpose drops them.
+        - `target_halo`: the halo layers of the result, which are zero. `HaloExchange(...).update` fills them.
 
-        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, and for unknown pencils, orders and halos.
+        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, and for unknown pencils,
+        orders and halos.
+
+        An instance `transpose` is called as `transpose(u)`.
+
+        **Arguments of the call:** a field of shape `(*batch, *transpose.in_layout.shape)` and of any dtype.
+
+        **Returns:** the same field, of shape `(*batch, *transpose.out_layout.shape)` and of the same dtype.
         """
         self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         dec, grid = self.decomposition, self.decomposition.ndim
@@ -88,7 +95,7 @@ class Transpose(AbstractPlanned):
             dec.check_divided(dec.shape, source, target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        # A pencil in between may be padded: nobody sees it.
+        # A pencil between the two may be padded, because users never see it.
         self.decomposition.check_divided(shape, self.source, self.target)
         step = 1 if self.source <= self.target else -1
         orders = {self.source: self.source_order, self.target: self.target_order}
@@ -104,7 +111,7 @@ class Transpose(AbstractPlanned):
         stages: list[AbstractStage] = [Crop(extended, first)] if extended.has_halo else []
         moved = {axis for move in moves for axis in (move.gathered, move.divided)}
         if not moved.issuperset(first.padded_axes):
-            stages.append(Clear(first))  # what moves leaves its padding behind
+            stages.append(Clear(first))  # A `Move` clears the padding of its own two axes only.
         stages += moves
         surrounded = replace(last, halo=self.target_halo)
         if surrounded.has_halo:

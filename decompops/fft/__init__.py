@@ -1,19 +1,19 @@
-"""Fourier, cosine and sine transforms of sharded arrays: a drop-in for `jax.numpy.fft` and `scipy.fft`.
+"""Fourier, cosine and sine transforms of sharded arrays: a drop-in replacement for `jax.numpy.fft` and `scipy.fft`.
 
-The functions have the signatures, values, shapes and dtypes of NumPy and SciPy; their first argument is called `x`. The
-mesh and the layout come from the array itself. No array is gathered on any device: devices exchange parts of it.
+The functions have the signatures, values, shapes and dtypes of NumPy and SciPy; the first argument is always `x`. The
+mesh and the layout are read from the sharding of the array. Devices exchange blocks; no device gathers the array.
 
-Transforms take three more arguments, by keyword:
+All transforms have three more arguments, by keyword:
 
-- `mesh`: the device mesh. `None` is the ambient mesh of `jax.set_mesh`, else that of the array. An array on no mesh is
-    transformed where it is.
-- `out_sharding`: a `PartitionSpec` or a `NamedSharding` for the result. With `None` the result stays where it arises
-    with the fewest exchanges and bytes.
-- `backend`: what moves the data; `None` for the default of `dops.config`.
+- `mesh`: the device mesh. `None` means the ambient mesh of `jax.set_mesh`, or else the mesh of the array. An array on
+    no mesh is transformed on its device.
+- `out_sharding`: a `PartitionSpec` or a `NamedSharding` for the result. `None` chooses the sharding that needs the
+    fewest exchanges and, among these, the fewest bytes.
+- `backend`: the backend that moves the data; `None` for the default of `dops.config`.
 
-They raise `ValueError` or `TypeError` for what NumPy or SciPy would refuse, for arrays without cells, for an
-`out_sharding` with mesh axes that the mesh does not have or that do not divide the result, where no exchange makes each
-transformed axis whole, and inside a `shard_map` over the whole mesh.
+The functions raise `ValueError` or `TypeError` for arguments that NumPy or SciPy would refuse, for empty arrays,
+for an `out_sharding` whose mesh axes are unknown or do not divide the result, and inside a `shard_map` over the whole
+mesh. They raise `ValueError` if no sequence of exchanges makes each transformed axis whole on a device.
 """
 
 from ._cosine import (

@@ -1,4 +1,4 @@
-"""Transforms as functions of arrays: where an array lies, and the plan that belongs to it."""
+"""Transforms as functions of arrays: find how an array is sharded, and the plan for this sharding."""
 
 import functools
 import math
@@ -34,12 +34,12 @@ OutSharding = NamedSharding | PartitionSpec | None
 
 @dataclass(frozen=True)
 class Function:
-    """What one of the functions computes.
+    """The definition of one function of `dops.fft`.
 
-    - `basis`, `last`: the basis of the axes that it transforms, and of the last one of them.
-    - `inverse`: whether it takes coefficients and returns points.
-    - `conjugated`: whether its matrix is the complex conjugate, with the norm of the opposite direction.
-    - `several`: whether its arguments are `axes` and `s`, and not `axis` and `n`.
+    - `basis`, `last`: the basis of the transformed axes; the last of these axes has the basis `last`.
+    - `inverse`: whether the function maps coefficients to points.
+    - `conjugated`: whether the matrix is complex conjugated, with `norm` of the opposite direction, as in `hfft`.
+    - `several`: whether the function has the arguments `axes` and `s` instead of `axis` and `n`.
     """
 
     name: str
@@ -51,14 +51,14 @@ class Function:
 
     @property
     def is_half(self) -> bool:
-        """Whether real numbers are on one side, and their half spectrum on the other."""
+        """Whether the function maps real numbers to their half spectrum, or back."""
         return self.last.kinds == ("real", "complex")
 
 
 class Place(NamedTuple):
-    """Where an array lies, as far as that is known.
+    """The mesh of an array, and its sharding if that is known.
 
-    - `sharding`: that of an array with a value, if it is on a mesh.
+    - `sharding`: the sharding of an array with values on a mesh.
     - `typed`: the Explicit mesh axes in the type of a traced array, if its mesh is known.
     - `manual`: the mesh axes that a surrounding `shard_map` maps over.
     """
@@ -70,15 +70,15 @@ class Place(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the mesh axes that may divide the array."""
+        """The sizes of the mesh axes that may shard the array."""
         return {name: size for name, size in self.mesh.shape.items() if name not in self.manual}
 
     def dividing(self, entries: Entries) -> set[str]:
-        """The mesh axes in `entries` that have several devices."""
+        """Return the mesh axes in `entries` that have several devices."""
         return {name for name in flat_names(entries) if self.sizes[name] > 1}
 
     def entries(self, shape: tuple[int, ...]) -> Entries | None:
-        """What divides an array of `shape` that lies here; `None` where that is not known."""
+        """Return the mesh axes that shard each axis of an array of `shape` at this place; `None` if not known."""
         if self.sharding is not None:
             same = dict(self.sharding.mesh.shape) == dict(self.mesh.shape)
             return entries_of(self.sharding, len(shape)) if same else None
@@ -99,7 +99,7 @@ def transform(
     out_sharding: OutSharding,
     backend: AbstractBackend | str | None,
 ) -> Array:
-    """Apply one of the functions to an array, wherever that lies."""
+    """Apply `function` to an array, sharded or not. The other arguments are those of the public functions."""
     place = _place(function.name, x, mesh, out_sharding)
     x = as_array(x)
     backend = resolve_backend(backend, None if place is None else place.mesh)
@@ -111,26 +111,26 @@ def transform(
 
 
 def as_array(x: Any) -> Array:
-    """`x` as an array of JAX. Raises `TypeError` for what is none."""
+    """Return a JAX or NumPy array as a JAX array. Raises `TypeError` for other objects."""
     if isinstance(x, Array):
         return plain(x)
     if not isinstance(x, np.ndarray | np.generic):
-        raise TypeError(f"`x` must be an array; got {type(x).__name__}. Pass `jnp.asarray(x)`.")
+        raise TypeError(f"`x` must be a JAX or NumPy array; got {type(x).__name__}. Pass `jnp.asarray(x)`.")
     return jnp.asarray(x)
 
 
 def refuse_blocks(name: str, mesh: Mesh | AbstractMesh | None) -> None:
-    """Raise `ValueError` inside a `shard_map` over all axes of the mesh: a block does not say what it is a part of."""
+    """Raise `ValueError` inside a `shard_map` over the whole mesh, where the global array of a block is not known."""
     manual = manual_axes()
     if manual and (mesh is None or manual.issuperset(mesh.axis_names)):
         raise ValueError(
-            f"`x` must be a global array, but this call is inside a `shard_map` over the whole mesh, {sorted(manual)}; "
-            f"call `dops.fft.{name}` outside of it. To transform each block by itself, call `jnp.fft.{name}`."
+            f"`x` must be a global array; got a block inside a `shard_map` over the whole mesh, {sorted(manual)}. Call "
+            f"`dops.fft.{name}` outside of the `shard_map`. To transform each block by itself, call `jnp.fft.{name}`."
         )
 
 
 def check_array_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """The numbers of different axes of an array, counted from 0. Raises `ValueError` for anything else."""
+    """Return the numbers of array axes, counted from 0. Raises `ValueError` for other values and repeated axes."""
     several = isinstance(axes, tuple)
     try:
         numbers = tuple(operator.index(axis) for axis in (axes if several else (axes,)))
@@ -149,7 +149,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
-    """Where `x` lies, or is to be sharded; `None` where there is no mesh."""
+    """Return the mesh and sharding of `x`, or the mesh to shard it on; `None` if there is no mesh."""
     if not isinstance(mesh, Mesh | AbstractMesh | None):
         raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
     if not isinstance(out_sharding, OutSharding):
@@ -164,8 +164,8 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
     if mesh is None:
         if out_sharding is not None:
             raise ValueError(
-                f"`out_sharding` must be a `NamedSharding` where `x` is on no mesh; got {out_sharding}. Or pass "
-                "`mesh=mesh`."
+                f"`out_sharding` must be a `NamedSharding` if `x` is on no mesh; got {out_sharding}. Pass "
+                "`mesh=mesh` to use it."
             )
         if sharding is not None and not sharding.is_fully_replicated:
             raise ValueError(f"`x` must be on a mesh if it is sharded; got {sharding}. Pass `mesh=mesh`.")
@@ -177,11 +177,11 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
 
 @functools.lru_cache(maxsize=1024)
 def _program(call: Call):
-    """The program for arrays that are on no mesh."""
+    """Return the compiled program for arrays on no mesh."""
     return jax.jit(functools.partial(run_on_block, call))
 
 
-@functools.lru_cache(maxsize=4096)  # Eager calls look up here what they have called before.
+@functools.lru_cache(maxsize=4096)  # Repeated eager calls need no new plan.
 def _call(
     function: Function,
     shape: tuple[int, ...],
@@ -195,8 +195,8 @@ def _call(
     caller: Caller,
     widest: np.dtype,
 ) -> tuple[Call, np.dtype]:
-    """What a function calls, and the dtype that it casts `x` to. `widest` tells the 64-bit mode from the other one."""
-    del widest
+    """Return the `Call` for a function and the dtype to cast `x` to."""
+    del widest  # It is part of the cache's key only, because the result depends on JAX's 64-bit mode.
     if not shape or 0 in shape:
         raise ValueError(f"`x` must have at least one axis, and cells along each; got shape {shape}.")
     is_complex = bool(jnp.issubdtype(dtype, jnp.complexfloating))
@@ -211,7 +211,7 @@ def _call(
     for axis in numbers:
         bases[axis] = function.last if axis == numbers[-1] else function.basis
     stored = tuple(basis.stored(n) for basis, n in zip(bases, points))
-    # A Fourier transform of a complex field casts to complex numbers first.
+    # `fft` and the like cast real input to complex numbers first.
     is_complex = not function.is_half and (is_complex or function.last.kinds[1] == "complex")
     plan_on = functools.partial(
         whole_array_plan,
@@ -234,7 +234,7 @@ def _call(
 
 
 def _axes(function: Function, axes: Any, lengths: Any, ndim: int) -> tuple[int, ...]:
-    """The numbers of the axes to transform."""
+    """Return the numbers of the axes to transform."""
     if not function.several:
         return check_array_axes("axis", axes, ndim)
     if not isinstance(lengths, tuple | None):
@@ -248,7 +248,7 @@ def _axes(function: Function, axes: Any, lengths: Any, ndim: int) -> tuple[int, 
 
 
 def _points(function: Function, shape: tuple[int, ...], axes: tuple[int, ...], lengths: Any) -> tuple[int, ...]:
-    """How many points there are along each axis of the array."""
+    """Return the number of points along each array axis, in real space."""
     points = list(shape)
     name = "s" if function.several else "n"
     if function.is_half and function.inverse:
@@ -264,12 +264,12 @@ def _points(function: Function, shape: tuple[int, ...], axes: tuple[int, ...], l
         for axis, n in zip(axes, given):
             points[axis] = n
     if min(points) < 1:
-        raise ValueError(f"`{name}` must be given where a half spectrum has one mode only; got `x` of shape {shape}.")
+        raise ValueError(f"`{name}` must be given if a half spectrum has only one mode; got `x` of shape {shape}.")
     return tuple(points)
 
 
 def _scale(function: Function, norm: Any, inverse: float) -> float:
-    """What the transform from points to coefficients is multiplied by."""
+    """Return the factor of the transform from points to coefficients. `inverse` is the factor for "forward"."""
     norm = check_norm(norm)
     if norm == "ortho":
         return math.sqrt(inverse)
@@ -284,16 +284,16 @@ def _plan_at(
     result: tuple[int, ...],
     out_sharding: OutSharding,
 ) -> Plan:
-    """The plan for an array that lies at `place`, from points to coefficients."""
+    """Return the plan from points to coefficients for an array at `place`."""
     given, wanted = place.entries(shape), _wanted(place, result, out_sharding)
     if given is not None and wanted is not None and (own := place.dividing(given)) != place.dividing(wanted):
         raise ValueError(
-            f"`out_sharding` must be over the mesh axes that divide `x`, {sorted(own)}; got {PartitionSpec(*wanted)}. "
-            "Reshard the result: `jax.sharding.reshard(y, out_sharding)`."
+            f"`out_sharding` must use the same mesh axes as the sharding of `x`, {sorted(own)}; got "
+            f"{PartitionSpec(*wanted)}. Reshard the result instead: `jax.sharding.reshard(y, out_sharding)`."
         )
     sizes = {name: n for name, n in place.sizes.items() if wanted is None or name in place.dividing(wanted)}
     if function.inverse:
-        # Coefficients of which nothing is known are taken to lie where the forward function leaves them.
+        # If the sharding of coefficients is not known, it is assumed to be the one that the forward function returns.
         ends = wanted if given or wanted else default_entries(result, sizes), given
     else:
         ends = given or default_entries(shape, sizes), wanted
@@ -303,18 +303,18 @@ def _plan_at(
         spec = PartitionSpec(*(given or next(filter(None, ends))))
         help = "Shard `x` over fewer mesh axes, or choose lengths that more devices divide."
         if len(shape) == 1:
-            help = "Replicate an array of one axis, or transform several of them as one array of two axes."
+            help = "Replicate an array of one axis, or stack several into one array of two axes."
         elif out_sharding is not None:
             help = "Leave out `out_sharding`, or shard `x` over fewer mesh axes."
         raise ValueError(
-            f"`x` must be sharded so that `{function.name}` can make each axis whole by exchanges, with "
-            f"a result that they divide; got shape {shape} sharded as {spec} on {place.sizes}, and a result of shape "
+            f"`x` must be sharded so that `{function.name}` can make each transformed axis whole on a device, and the "
+            f"devices divide the result; got shape {shape} sharded as {spec} on {place.sizes}, and a result of shape "
             f"{result}. {help}"
         ) from error
 
 
 def _wanted(place: Place, result: tuple[int, ...], out_sharding: OutSharding) -> Entries | None:
-    """What `out_sharding` says about the result, checked."""
+    """Check `out_sharding`, and return the mesh axes that shard each axis of the result; `None` if it is not given."""
     if out_sharding is None:
         return None
     sizes = place.sizes

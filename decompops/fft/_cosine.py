@@ -1,4 +1,4 @@
-"""Cosine and sine transforms of sharded arrays: those of `scipy.fft`."""
+"""Cosine and sine transforms of sharded arrays, as in `scipy.fft`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,10 +34,10 @@ def dct(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The cosine transform of a type from 1 to 4 along one axis; of complex numbers, of both parts alike.
+    """Return the cosine transform of `type` 1, 2, 3 or 4 along one axis. Complex numbers are allowed.
 
-    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
-        for `norm="ortho"` only.
+    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
+        True for `norm="ortho"`, else False.
     """
     function = _function("dct", Cosine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
@@ -55,7 +55,7 @@ def idct(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The inverse of `dct` with the same arguments."""
+    """Return the inverse of `dct` with the same arguments."""
     function = _function("idct", Cosine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -72,10 +72,10 @@ def dst(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The sine transform of a type from 1 to 4 along one axis; of complex numbers, of both parts alike.
+    """Return the sine transform of `type` 1, 2, 3 or 4 along one axis. Complex numbers are allowed.
 
-    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
-        for `norm="ortho"` only.
+    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
+        True for `norm="ortho"`, else False.
     """
     function = _function("dst", Sine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
@@ -93,7 +93,7 @@ def idst(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The inverse of `dst` with the same arguments."""
+    """Return the inverse of `dst` with the same arguments."""
     function = _function("idst", Sine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -110,11 +110,11 @@ def dctn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The cosine transform of a type from 1 to 4 along several axes; of complex numbers, of both parts alike.
+    """Return the cosine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
-    - `axes`: all by default, or the last ones, as many as `s` has lengths.
-    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
-        for `norm="ortho"` only.
+    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
+    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
+        True for `norm="ortho"`, else False.
     """
     function = _function("dctn", Cosine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
@@ -132,7 +132,7 @@ def idctn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The inverse of `dctn` with the same arguments."""
+    """Return the inverse of `dctn` with the same arguments."""
     function = _function("idctn", Cosine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -149,11 +149,11 @@ def dstn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The sine transform of a type from 1 to 4 along several axes; of complex numbers, of both parts alike.
+    """Return the sine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
-    - `axes`: all by default, or the last ones, as many as `s` has lengths.
-    - `orthogonalize`: whether to weight the end cells so that the matrix is orthogonal but for a factor; `None` does so
-        for `norm="ortho"` only.
+    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
+    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
+        True for `norm="ortho"`, else False.
     """
     function = _function("dstn", Sine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
@@ -171,6 +171,6 @@ def idstn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """The inverse of `dstn` with the same arguments."""
+    """Return the inverse of `dstn` with the same arguments."""
     function = _function("idstn", Sine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)

@@ -34,9 +34,9 @@ def fft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The discrete Fourier transform along one axis.
+    """Return the discrete Fourier transform along one axis.
 
-    - `n`: the length that is transformed, by default that of `axis`; `x` is cropped or zero-padded to it.
+    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
     """
     return transform(_FFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -54,9 +54,9 @@ def ifft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The inverse of `fft`.
+    """Return the inverse Fourier transform along one axis: the inverse of `fft`.
 
-    - `n`: the length of the result along `axis`, by default that of `x`, which is cropped or zero-padded to it.
+    - `n`: the length of the result along `axis`; `x` is cropped or zero-padded to it. By default the length of `x`.
     """
     return transform(_IFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -74,9 +74,9 @@ def rfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The Fourier transform of real numbers along one axis: the modes from 0 to `n // 2`, of which the others follow.
+    """Return the half spectrum of real numbers along one axis: the modes from 0 to `n // 2`.
 
-    - `n`: the length that is transformed, by default that of `axis`; `x` is cropped or zero-padded to it.
+    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
     """
     return transform(_RFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -94,9 +94,9 @@ def irfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """The inverse of `rfft`: real numbers.
+    """Return the real numbers whose half spectrum is `x`: the inverse of `rfft`.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. Give it where it is odd.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. Required for an odd length.
     """
     return transform(_IRFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -114,9 +114,9 @@ def hfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """The Fourier transform of a signal with Hermitian symmetry, of which `x` is one half: real numbers.
+    """Return the Fourier transform, real numbers, of a signal with Hermitian symmetry. `x` is one half of the signal.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. Give it where it is odd.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. Required for an odd length.
     """
     return transform(_HFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -134,9 +134,9 @@ def ihfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The inverse of `hfft`.
+    """Return the half spectrum of a real signal: the inverse of `hfft`.
 
-    - `n`: the length that is transformed, by default that of `axis`; `x` is cropped or zero-padded to it.
+    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
     """
     return transform(_IHFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -154,7 +154,7 @@ def fft2(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The Fourier transform along two axes, by default the last ones: see `fftn`."""
+    """Return the Fourier transform along two axes, by default the last two: see `fftn`."""
     return transform(_FFT2, x, s, axes, norm, mesh, out_sharding, backend)
 
 
@@ -171,7 +171,7 @@ def ifft2(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The inverse of `fft2`: see `ifftn`."""
+    """Return the inverse of `fft2`: see `ifftn`."""
     return transform(_IFFT2, x, s, axes, norm, mesh, out_sharding, backend)
 
 
@@ -188,7 +188,7 @@ def rfft2(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The Fourier transform of real numbers along two axes, by default the last ones: see `rfftn`."""
+    """Return the half spectrum of real numbers along two axes, by default the last two: see `rfftn`."""
     return transform(_RFFT2, x, s, axes, norm, mesh, out_sharding, backend)
 
 
@@ -205,7 +205,7 @@ def irfft2(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """The inverse of `rfft2`: see `irfftn`."""
+    """Return the inverse of `rfft2`: see `irfftn`."""
     return transform(_IRFFT2, x, s, axes, norm, mesh, out_sharding, backend)
 
 
@@ -222,9 +222,9 @@ def fftn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The Fourier transform along several axes, by default all (or the last ones, as many as `s` has lengths).
+    """Return the Fourier transform along several axes: by default all axes, or the last `len(s)` axes.
 
-    - `s`: the lengths that are transformed, by default those of `axes`; `x` is cropped or zero-padded to them.
+    - `s`: the lengths to transform; `x` is cropped or zero-padded to them. By default the lengths of `axes`.
     """
     return transform(_FFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -242,9 +242,9 @@ def ifftn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The inverse of `fftn`.
+    """Return the inverse Fourier transform along several axes: the inverse of `fftn`.
 
-    - `s`: the lengths of the result along `axes`, by default those of `x`, which is cropped or zero-padded to them.
+    - `s`: the lengths of the result along `axes`; `x` is cropped or zero-padded to them. By default those of `x`.
     """
     return transform(_IFFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -262,9 +262,9 @@ def rfftn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """The Fourier transform of real numbers along several axes: of the last one of `axes`, half the modes are stored.
+    """Return the half spectrum of real numbers along several axes. The last of `axes` stores half of its modes.
 
-    - `s`: the lengths that are transformed, by default those of `axes`; `x` is cropped or zero-padded to them.
+    - `s`: the lengths to transform; `x` is cropped or zero-padded to them. By default the lengths of `axes`.
     """
     return transform(_RFFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -282,9 +282,9 @@ def irfftn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """The inverse of `rfftn`: real numbers.
+    """Return the real array whose half spectrum is `x`: the inverse of `rfftn`.
 
-    - `s`: the lengths of the result along `axes`. By default those of `x`, and along the last axis `2 * (m - 1)` for
-        `m` modes; give it where it is odd.
+    - `s`: the lengths of the result along `axes`. By default the lengths of `x`, and along the last axis `2 * (m - 1)`
+        for `m` modes. Required if the last length is odd.
     """
     return transform(_IRFFTN, x, s, axes, norm, mesh, out_sharding, backend)

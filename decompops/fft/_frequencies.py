@@ -22,9 +22,9 @@ Shifted = Shaped[Array, "*shape"]
 def fftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
-    """The frequencies of the modes of `fft` of length `n` with spacing `d`, in cycles per unit of length.
+    """Return the frequencies of the modes of `fft` for `n` points with spacing `d`, in cycles per unit of `d`.
 
-    - `out_sharding`: how to shard them, on `mesh` or the ambient mesh. By default every device has all of them.
+    - `out_sharding`: the sharding of the result, on `mesh` or the ambient mesh. By default it is replicated.
     """
     return _sharded("fftfreq", jnp.fft.fftfreq(n, d, dtype=dtype), mesh, out_sharding)
 
@@ -32,7 +32,7 @@ def fftfreq(
 def rfftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
-    """The frequencies of the modes of `rfft` of length `n` with spacing `d`. The arguments are those of `fftfreq`."""
+    """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`. All else is as for `fftfreq`."""
     return _sharded("rfftfreq", jnp.fft.rfftfreq(n, d, dtype=dtype), mesh, out_sharding)
 
 
@@ -43,7 +43,7 @@ def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding)
         mesh = ambient_mesh() if mesh is None else mesh
         if mesh.empty:
             raise ValueError(
-                f"`out_sharding` of `{name}` must be a `NamedSharding` where there is no ambient mesh; got "
+                f"`out_sharding` of `{name}` must be a `NamedSharding` if there is no ambient mesh; got "
                 f"{out_sharding}. Or pass `mesh=mesh`."
             )
         out_sharding = NamedSharding(mesh, out_sharding)
@@ -55,15 +55,15 @@ def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding)
 
 
 def fftshift(x: X, axes: int | Sequence[int] | None = None) -> Shifted:
-    """`x` with frequency zero moved to the middle of `axes`, by default of all.
+    """Return `x` with frequency zero moved to the middle of `axes`, by default of all axes.
 
-    The sharding stays. Devices send their neighbours what these lack, by collective permutes.
+    The result is sharded like `x`. Devices exchange the shifted parts by collective permutes.
     """
     return _shifted(jnp.fft.fftshift, x, axes)
 
 
 def ifftshift(x: X, axes: int | Sequence[int] | None = None) -> Shifted:
-    """The inverse of `fftshift`."""
+    """Return `x` shifted back: the inverse of `fftshift`."""
     return _shifted(jnp.fft.ifftshift, x, axes)
 
 

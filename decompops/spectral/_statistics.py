@@ -175,7 +175,7 @@ def power_spectrum(
     that do not increase.
     """
     box = check_box(box, len(check_fft(fft)))
-    check_global("u", fft.decomposition.mesh_axes, "call this outside")
+    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     fft = inner_transform(fft.replace(norm="backward"))
     return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 

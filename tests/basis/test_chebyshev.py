@@ -211,7 +211,7 @@ def test_transform_and_its_derivatives():
                 out_specs=jax.P(),
             )(jnp.ones((8, 8, 8))),
             ValueError,
-            "`field` must be a global field, but this call is inside a `shard_map`",
+            "`field` must be a global field; got a block inside a `shard_map`",
         ),
     ],
 )

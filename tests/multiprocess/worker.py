@@ -50,7 +50,7 @@ def check_shard_and_gather(mesh: Mesh) -> None:
 
 
 def check_other_shape_on_one_rank(mesh: Mesh) -> None:
-    """All ranks raise an error if one rank has another shape, and can go on."""
+    """All ranks raise an error if one rank has another shape, and can continue afterwards."""
     n = 8 * (1 + jax.process_index())
     for dec in (dops.Decomposition(mesh), dops.Decomposition(mesh, shape=(n, 8, 8))):
         with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
@@ -146,7 +146,7 @@ def check_stencil(mesh: Mesh) -> None:
 
 
 def check_plot(mesh: Mesh) -> None:
-    """Every rank draws the whole plane."""
+    """Test that every rank can plot the whole plane."""
     dec = dops.Decomposition(mesh, shape=UNEVEN, pad=True)
     u = random_field(UNEVEN)
     field = dec.shard(u)

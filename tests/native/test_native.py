@@ -84,9 +84,9 @@ class TestDefault:
     def test_of_an_operator_without_a_mesh(self, monkeypatch):
         monkeypatch.delenv("DECOMPOPS_BACKEND")
         fft, mesh = dops.FFT3D(), make_mesh((2, 4))
-        assert fft.decomposition.on(mesh).backend == dops.Native()
-        assert dops.Decomposition(fft.decomposition, shape=(8, 8, 8)).on(mesh).backend == dops.Native()
-        assert dops.FFT3D(backend="xla").decomposition.on(mesh).backend == dops.XLA()
+        assert fft.decomposition.with_mesh(mesh).backend == dops.Native()
+        assert dops.Decomposition(fft.decomposition, shape=(8, 8, 8)).with_mesh(mesh).backend == dops.Native()
+        assert dops.FFT3D(backend="xla").decomposition.with_mesh(mesh).backend == dops.XLA()
 
     def test_of_functions(self, monkeypatch):
         monkeypatch.delenv("DECOMPOPS_BACKEND")

@@ -180,7 +180,7 @@ def test_bad_input(plain):
         "`out_channels` must be an integer of at least one; got 0": {"out_channels": 0},
         "`width` must be an integer of at least one; got 0": {"width": 0},
         "`depth` must be an integer of at least one; got -1": {"depth": -1},
-        r"`modes` must be one to \(5, 5, 6\) wavenumbers.*; got 7": {"modes": 7},
+        r"`modes` must be at least one and at most \(5, 5, 6\) wavenumbers.*; got 7": {"modes": 7},
         "`fft` must be built with `real=True`": {"fft": fft.replace(real=False)},
     }
     usual = {"fft": fft, "in_channels": 1, "out_channels": 1, "width": 2, "modes": 2, "depth": 1}

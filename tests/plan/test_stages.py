@@ -328,8 +328,8 @@ def test_stages_without_an_inverse():
         ("`order` must have each of the 2 grid axes once; got (0, 0)", ((4, 6), (2, 1), ("x", None), (0, 0))),
         ("`lengths` and `parts` must be positive", ((4, 0), (2, 1), ("x", None))),
         ("`halo` not negative", ((4, 6), (2, 1), ("x", None), (), ((0, -1), (0, 0)))),
-        ("`names` must have a mesh axis of its own for each axis of several parts", ((4, 6), (2, 2), ("x", None))),
-        ("`names` must have a mesh axis of its own for each axis of several parts", ((4, 6), (2, 2), ("x", "x"))),
+        ("`names` must have a different mesh axis for each axis of several parts", ((4, 6), (2, 2), ("x", None))),
+        ("`names` must have a different mesh axis for each axis of several parts", ((4, 6), (2, 2), ("x", "x"))),
     ],
 )
 def test_invalid_blocks_are_refused(text, fields):

@@ -367,7 +367,7 @@ BAD = [
     (lambda d, f: d.spectral.Gradient(f, 1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
     (
         lambda d, f: d.spectral.Curl(f, d.Box((1.0, 2.0))),
-        r"`box` has 2 lengths, but the grid has 3 axes: pass one .*; got Box\(\(1.0, 2.0\)\)",
+        r"`box` has 2 lengths, but the grid has 3 axes; got Box\(\(1.0, 2.0\)\)",
     ),
     (lambda d, f: d.spectral.Divergence(f)(np.ones((4, 4, 4))), r"`x` must be a vector field .*; got \(4, 4, 4\)"),
     (lambda d, f: d.spectral.Curl(f).T(np.ones((2, 4, 4, 4))), r"`x` must be a vector field .*; got \(2, 4, 4, 4\)"),
