@@ -6,7 +6,7 @@ from pages import ROOT, blocks
 # The code of these pages is run by tests of what they describe.
 ELSEWHERE = {"extending": "tests/examples/test_extending.py"}
 # TO BE WRITTEN
-NOT_YET = {"cluster", "cpu", "gpu", "multiprocess", "solvers"}
+NOT_YET = {"cluster", "cpu", "gpu", "multiprocess"}
 
 
 def test_each_page_with_code_is_tested():
