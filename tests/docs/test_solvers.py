@@ -1,4 +1,4 @@
-"""The code of docs/solvers.md. Its blocks are one program, which runs in two parts."""
+"""The code of docs/solvers.md. Its blocks are one program, which runs in three parts."""
 
 from pages import blocks, check
 
@@ -89,8 +89,12 @@ def test_every_block_has_a_check():
     assert len(CODE) == len(CHECKS)
 
 
-def test_operators_and_equations():
-    check("".join(CHECKED[:5]))
+def test_operators_and_integrators():
+    check("".join(CHECKED[:3]))
+
+
+def test_gradients_and_forces():
+    check("".join([*CODE[:2], *CHECKED[3:5]]))
 
 
 def test_walls_and_layers():
