@@ -51,7 +51,7 @@ def serve(site: Path) -> str:
 
 
 def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> list[str]:
-    """What is wrong with a page, at each width."""
+    """Return the faults of a page at each width."""
     faults = []
     for width in WIDTHS:
         page, seen = open_page(browser, address + ("" if path == "." else f"{path}/"), width)
@@ -66,7 +66,7 @@ def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> 
 
 
 def open_page(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
-    """A loaded page, and the list of faults that the browser adds to."""
+    """Return a loaded page, and a list to which the browser adds faults."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     faults: list[str] = []
     # The theme asks the repository's host for its latest release, which is not part of the site.
@@ -78,6 +78,7 @@ def open_page(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
 
 
 def check_search(browser: Browser, address: str) -> list[str]:
+    """Return the faults of the search."""
     page, faults = open_page(browser, address, 1280)
     page.click("[data-md-component=search-query]")
     page.type("[data-md-component=search-query]", "HaloExchange", delay=20)

@@ -1,4 +1,4 @@
-"""Make the gallery of the site: run each example, and write its page, figure, script and notebook to docs/gallery.
+"""Make the gallery of the site: run each example and write its page, figure, script and notebook to docs/gallery.
 
     python docs/tools/gallery.py            # small sizes: a few minutes on two cores
     python docs/tools/gallery.py --full     # the sizes of a release
@@ -25,7 +25,7 @@ GALLERY = ROOT / "docs" / "gallery"
 
 
 class Entry(NamedTuple):
-    """An example with its options: those of a quick build, and those of a release."""
+    """An example with its options for a quick build and for a release."""
 
     name: str
     quick: str
@@ -83,7 +83,7 @@ def make_page(entry: Entry, options: str, package: str) -> None:
 
 
 def page(script: Path, options: str, output: str, seconds: float) -> str:
-    """The Markdown page of an example."""
+    """Return the Markdown page of an example."""
     name, (title, text) = script.stem, _described(script)
     return f"""# {title}
 
@@ -109,7 +109,7 @@ Download the [script]({name}.py) with its [options.py](options.py), or the [note
 
 
 def index() -> str:
-    """The first page of the gallery."""
+    """Return the first page of the gallery."""
     cards = "\n".join(
         f'<a href="{entry.name}/"><img src="{entry.name}.png" alt="" loading="lazy">'
         f"<span>{_described(EXAMPLES / f'{entry.name}.py')[0]}</span></a>"
@@ -127,7 +127,7 @@ laptop, on virtual CPU devices, and on GPUs where JAX finds them.
 
 
 def notebook(script: Path, options: str) -> dict:
-    """A Jupyter notebook with the example: its description, its functions, and a call of `main`."""
+    """Return a Jupyter notebook with the description of the example, its functions and a call of `main`."""
     title, text = _described(script)
     code = script.read_text()
     functions = code[: code.index('if __name__ == "__main__":')].rstrip()
@@ -156,7 +156,7 @@ def _cell(kind: str, source: str) -> dict:
 
 
 def _described(script: Path) -> tuple[str, str]:
-    """The title and the text of an example, from its docstring: the title ends at the first colon or full stop."""
+    """Return the title and the text of an example. In its docstring, the title ends at the first colon or full stop."""
     first, _, rest = (ast.get_docstring(ast.parse(script.read_text())) or "").partition("\n")
     title, _, more = first.rstrip(".").partition(": ")
     return title, f"{more[:1].upper()}{more[1:]}.\n{rest}" if more else rest

@@ -1,7 +1,7 @@
 """Check every link of the built site, and the links of the README to this repository and its site.
 
 python docs/tools/links.py site               # links within the site and the repository
-python docs/tools/links.py site --external    # and those to other sites, which needs a network
+python docs/tools/links.py site --external    # also links to other sites, which needs a network
 """
 
 import argparse
@@ -60,7 +60,7 @@ def _is_external(link: str) -> bool:
 
 
 def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
-    """Whether a link leads to a file of the site or the repository, and to an anchor where it names one."""
+    """Return whether the file of a link exists in the site or the repository, and its anchor, if it names one."""
     if urlsplit(link).scheme in ("mailto", "data"):
         return True
     if link.startswith(REPOSITORY):
@@ -79,7 +79,7 @@ def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
 
 
 def _is_in_repository(link: str) -> bool:
-    """Whether a link to the repository names a file of this tree, or one of the pages that a host adds."""
+    """Return whether a link to the repository names a file of this tree, or a page that the host adds."""
     kind, _, rest = urldefrag(link.removeprefix(REPOSITORY).strip("/"))[0].partition("/")
     if kind in ("", "issues", "releases", "discussions", "actions", "pulls", "security"):
         return True

@@ -3,17 +3,22 @@
 from pages import blocks, check
 
 
-PREPARED = """
-import jax, numpy as np
-import decompops as dops
-jax.config.update("jax_num_cpu_devices", 8)
-original = u = np.random.randn(16, 16, 16)
-"""
 CHECK = """
-np.testing.assert_allclose(k, np.fft.fftn(original), atol=1e-3)
-np.testing.assert_allclose(u, original, atol=1e-5)
+source = dec.gather(f)
+half = np.fft.rfftn(source)
+np.testing.assert_allclose(fft.out_layout.gather(k), half, atol=1e-2)
+n = np.fft.fftfreq(64, 1 / 64)
+squared = n[:, None, None] ** 2 + n[:, None] ** 2 + n[:33] ** 2
+squared[0, 0, 0] = np.inf  # the mean is ignored
+expected = np.fft.irfftn(-half / squared)
+np.testing.assert_allclose(dec.gather(u), expected, atol=1e-5)
+np.testing.assert_allclose(dec.gather(gradient), 2 * expected, atol=1e-5)
+assert [array.sharding.spec for array in (f, k)] == [jax.P("x", "y", None), jax.P(None, "x", "y")]
+for array in (u, gradient):
+    assert array.sharding.is_equivalent_to(f.sharding, 3)
 """
 
 
 def test_the_code():
-    check(PREPARED + blocks("docs/index.md")[0] + CHECK)
+    (code,) = blocks("docs/index.md")
+    check(code + CHECK)

@@ -5,11 +5,9 @@ from pages import ROOT, blocks
 
 # The code of these pages is run by tests of what they describe.
 ELSEWHERE = {"extending": "tests/examples/test_extending.py"}
-# TO BE WRITTEN
-NOT_YET = {"solvers"}
 
 
 def test_each_page_with_code_is_tested():
     pages = {path.stem for path in (ROOT / "docs").glob("*.md") if blocks(f"docs/{path.name}")}
     tested = {page for page in pages if (ROOT / ELSEWHERE.get(page, f"tests/docs/test_{page}.py")).exists()}
-    assert tested == pages - NOT_YET
+    assert tested == pages

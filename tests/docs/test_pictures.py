@@ -1,0 +1,31 @@
+"""The pictures of docs/pictures show the shards of today's arrays."""
+
+import re
+import subprocess
+import sys
+
+from pages import ROOT
+
+
+def test_the_committed_pictures_are_those_that_the_script_draws():
+    command = [sys.executable, "docs/tools/pictures.py", "--check"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+
+
+def test_each_device_holds_one_block_of_three_visible_faces():
+    text = (ROOT / "docs" / "pictures" / "shards.svg").read_text()
+    assert text.count("<polygon") == 3 * 8
+    assert sorted(re.findall(r">(\d)</text>", text)) == list("01234567")
+
+
+def test_every_halo_cell_has_the_colour_of_its_periodic_neighbour():
+    text = (ROOT / "docs" / "pictures" / "halo.svg").read_text()
+    pale = re.findall(r'<path d="([^"]*)" fill="(#\w+)" fill-opacity="0.5"', text)
+    counts = {}
+    for path, colour in pale:
+        counts[colour] = counts.get(colour, 0) + path.count("M")
+    # Along y a block sends 2 x 4 cells. Along x, where two devices are each other's neighbours on both sides, another
+    # 2 x 4. Its four corners go to the diagonal neighbours.
+    assert len(counts) == 8
+    assert set(counts.values()) == {2 * 4 + 2 * 4 + 4}

@@ -1,0 +1,101 @@
+"""The code of docs/solvers.md. Its blocks are one program, which runs in three parts."""
+
+from pages import blocks, check
+
+
+# Of Poisson's equation, a projection, and the curl in two dimensions.
+OPERATORS = """
+def modes(n, lengths):
+    return np.meshgrid(*(2 * np.pi * np.fft.fftfreq(m, l / m) for m, l in zip(n, lengths)), indexing="ij")
+
+
+kx, ky, kz = modes((32, 32, 32), (2, 1, 1))
+k2 = kx**2 + ky**2 + kz**2
+k2[0, 0, 0] = np.inf
+np.testing.assert_allclose(u, np.fft.ifftn(-np.fft.fftn(f) / k2).real, atol=1e-6)
+divergence = spectral.Divergence(fft)(solenoidal)
+np.testing.assert_allclose(divergence, 0, atol=1e-4)
+np.testing.assert_allclose(spectral.LerayProjection(fft)(solenoidal), solenoidal, atol=1e-5)
+kx, ky = modes((64, 64), (2 * np.pi, 2 * np.pi))
+kx[32], ky[:, 32] = 0, 0  # the Nyquist mode
+hat = np.fft.fft2(flow)
+np.testing.assert_allclose(vorticity, np.fft.ifft2(1j * kx * hat[1] - 1j * ky * hat[0]).real, atol=1e-3)
+known = (kx != 0) | (ky != 0)
+np.testing.assert_allclose(same_flow, np.fft.ifft2(hat * known).real, atol=1e-4)
+"""
+# The enstrophy of the Taylor-Green vortex is 3/8 and grows slowly at first, so that its energy falls by 3/4 nu t.
+FLOW = """
+assert energy.shape == (4,)
+np.testing.assert_allclose(0.125 - np.asarray(energy), 0.75 / 1600 * 0.1 * np.arange(1, 5), rtol=0.1)
+by_etdrk = equation.fields(last)
+"""
+HISTORY = """
+np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
+once, _ = multistep.rollout(start, 40)
+np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
+"""
+# The loss decreases against its gradient, by the square of its norm for each unit of length.
+GRADIENT = """
+with jax.set_mesh(mesh):
+    slope = np.sum(np.abs(gradient) ** 2)
+    length = 1e-3 * loss(start) / slope
+    change = loss(start - length * jnp.conj(gradient)) - loss(start)
+np.testing.assert_allclose(change, -length * slope, rtol=0.02)
+"""
+FORCED = """
+rest = equation.state(0 * velocity)
+wave = forced.fields(forced.nonlinear(0.0, rest, None))
+np.testing.assert_allclose(wave, np.stack([np.sin(4 * y), 0 * x, 0 * x]), atol=1e-5)
+"""
+# The exact solutions along x. On 32 cells the error is of second order.
+WALLS = """
+def helmholtz(x):  # (10 - d²/dx²) u = cos(pi x / 2), and its derivative
+    particular = 1 / (10 + np.pi**2 / 4)
+    return particular * np.cos(np.pi * x / 2), -particular * np.pi / 2 * np.sin(np.pi * x / 2)
+
+
+q, x = np.sqrt(10), np.asarray(across)
+expected = -4 / np.pi**2 * np.cos(np.pi * x / 2) + 0 * np.asarray(f)
+np.testing.assert_allclose(transform.decomposition.gather(pressure), expected, atol=5e-3)
+exact = helmholtz(x)[0] + (1 - helmholtz(0)[0]) * np.cosh(q * (2 - x)) / np.cosh(2 * q) + 0 * np.asarray(f)
+np.testing.assert_allclose(transform.decomposition.gather(temperature), exact, atol=5e-3)
+np.testing.assert_allclose(mean, (1 - helmholtz(0)[0]) * np.tanh(2 * q) / q / 2, atol=2e-3)
+"""
+POLYNOMIALS = """
+x, zero = across, np.zeros((33, 16, 16))
+first, second = 1 - helmholtz(0)[0], -helmholtz(2)[0]  # u = 1 and u = 0 at the walls
+sinh = np.sinh(2 * q)
+exact = helmholtz(x)[0] + (first * np.sinh(q * (2 - x)) + second * np.sinh(q * x)) / sinh + zero
+derivative = helmholtz(x)[1] + q * (second * np.cosh(q * x) - first * np.cosh(q * (2 - x))) / sinh + zero
+np.testing.assert_allclose(transform.decomposition.gather(u), exact, atol=1e-5)
+np.testing.assert_allclose(transform.decomposition.gather(slope), derivative, atol=1e-3)
+"""
+NETWORK = """
+assert prediction.shape == (3, 32, 32, 32)
+"""
+MOVED = """
+np.testing.assert_allclose(moved(np.asarray(velocity)), prediction, atol=1e-5)
+count = sum(part.size for part in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+moments = [part for part in jax.tree.leaves(state) if jnp.issubdtype(part.dtype, jnp.inexact)]
+assert sum(part.size for part in moments) == 2 * count
+assert all(part.sharding.mesh == there.decomposition.mesh for part in moments)
+"""
+CHECKS = (OPERATORS, FLOW, HISTORY, GRADIENT, FORCED, WALLS, POLYNOMIALS, NETWORK, MOVED)
+CODE = blocks("docs/solvers.md")
+CHECKED = [code + check for code, check in zip(CODE, CHECKS)]
+
+
+def test_every_block_has_a_check():
+    assert len(CODE) == len(CHECKS)
+
+
+def test_operators_and_integrators():
+    check("".join(CHECKED[:3]))
+
+
+def test_gradients_and_forces():
+    check("".join([*CODE[:2], *CHECKED[3:5]]))
+
+
+def test_walls_and_layers():
+    check("".join([CODE[0], "velocity = v\n", *CHECKED[5:]]))
