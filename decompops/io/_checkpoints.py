@@ -27,7 +27,7 @@ class Checkpoints:
 
     A checkpoint is either complete or absent, even if the program is killed while it writes. It does not depend on the
     mesh, the backend or the padding of the run that wrote it: the run that continues reads it onto its own devices. On
-    the same mesh, the arrays are bitwise equal. This class needs orbax: `pip install "decompops[io]"`.
+    the same mesh, the arrays are bitwise equal. This class needs orbax: `pip install orbax-checkpoint`.
 
     !!! example
 
@@ -275,5 +275,5 @@ def _orbax() -> Any:
     try:
         import orbax.checkpoint
     except ImportError as error:
-        raise ImportError('Checkpoints need orbax: pip install "decompops[io]".') from error
+        raise ImportError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
     return orbax.checkpoint

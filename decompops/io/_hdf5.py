@@ -201,7 +201,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError('HDF5 files need h5py: pip install "decompops[io]".') from error
+        raise ImportError("HDF5 files need h5py: pip install h5py.") from error
     return h5py
 
 

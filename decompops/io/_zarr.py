@@ -84,7 +84,7 @@ def _open(spec: dict[str, Any]) -> Any:
     try:
         import tensorstore
     except ImportError as error:
-        raise ImportError('Zarr files need tensorstore: pip install "decompops[io]".') from error
+        raise ImportError("Zarr files need tensorstore: pip install tensorstore.") from error
     return tensorstore.open(spec).result()
 
 

@@ -143,7 +143,7 @@ def simulate(
         each interval.
     - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
     - `write`: the `Snapshots` to write at the beginning and after intervals.
-    - `checkpoint`: a folder for the checkpoints of this run. It needs `pip install "decompops[io]"`.
+    - `checkpoint`: a folder for the checkpoints of this run. It needs orbax: `pip install orbax-checkpoint`.
     - `minutes`: the time from one checkpoint to the next, in minutes.
     - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time.
 

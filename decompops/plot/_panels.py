@@ -82,5 +82,5 @@ def _classes() -> tuple[Any, Any]:
         from matplotlib.axes import Axes
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('`decompops.plot` needs matplotlib: pip install "decompops[plot]".') from error
+        raise ImportError("`decompops.plot` needs matplotlib: pip install matplotlib.") from error
     return Figure, Axes
