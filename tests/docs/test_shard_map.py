@@ -37,7 +37,7 @@ cut = lambda f, spec: jax.shard_map(f, mesh=auto, in_specs=spec, out_specs=fft.o
 """
 ERRORS = {
     "`.local(block)` must be called inside a `shard_map`": "fft.local(u)",
-    "`x` must be a global field, but this call is inside a `shard_map`": "cut(dops.FFT3D(auto), fft.in_spec)",
+    "`x` must be a global field": "cut(dops.FFT3D(auto), fft.in_spec)",
     "`field` must be a global field": "cut(dec.sum, fft.in_spec)",
     "`block` must have shape": "cut(dops.FFT3D(auto, shape=(16, 16, 16)).local, jax.P('x'))",
     "does not match the specs of the input": "jax.shard_map(block, mesh=mesh, in_specs=jax.P('x'), out_specs=spec)(u)",

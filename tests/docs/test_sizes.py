@@ -55,7 +55,7 @@ except ValueError as error:
     assert "Meshes (rows, columns) of 8 devices that divide it: (4, 2), (8, 1)." in str(error)
 """
 ERRORS = {
-    "`shape` must be divided by the mesh, unless `pad=True`": "dops.Decomposition(mesh, shape=(32, 30, 32))",
+    "`shape` must be divisible by the mesh, unless `pad=True`": "dops.Decomposition(mesh, shape=(32, 30, 32))",
     "`shape` must be given to `FFT3D`": "dops.FFT3D(mesh, real=True)(np.ones((32, 32, 32)))",
     "`field` must have shape (*batch, ...) with the true shape of the grid": "dec.sum(np.zeros((30, 30, 16)))",
     "`array` must have shape (*batch, 30, 30, 30)": "dec.shard(np.asarray(u))",
