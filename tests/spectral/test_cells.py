@@ -275,7 +275,7 @@ def cells_of(package) -> dops.Cells:
         (
             lambda d: d.spectral.Poisson(transform_of(d, cells_of(d), d.Fourier(), d.Fourier())),
             ValueError,
-            "`fft` must have bases of which each mode has one wavenumber, .*; got Cells.* along x. Operators between",
+            "`fft` must have bases whose modes each have one wavenumber, .*; got Cells.* along x. To solve an",
         ),
         (lambda d: d.spectral.WallPoisson(d.FFT3D(), "neumann"), TypeError, "`transform` must be a `Transform`; got"),
         (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got \'robin\''),
@@ -284,7 +284,7 @@ def cells_of(package) -> dops.Cells:
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
             ValueError,
-            r"`first` must be a number, or values for the axes \(8, 8\); got shape \(9, 8\)",
+            r"`first` must be a number, or an array .* of shape \(8, 8\) .*; got shape \(9, 8\)",
         ),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8))),

@@ -25,7 +25,7 @@ def scaling(of):
 @pytest.mark.parametrize(
     ("components", "text"),
     [
-        ("vector", r"`components` must be a pair, of fields and of results.*; got 'vector'"),
+        ("vector", r"`components` must be a pair, for fields and for results.*; got 'vector'"),
         (("any", "scalar"), r"`components` must be a pair.*; got \('any', 'scalar'\)"),
         (("vektor", "scalar"), r"`components` must be a positive number or one of .*; got 'vektor'"),
     ],

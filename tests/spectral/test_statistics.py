@@ -291,11 +291,11 @@ BAD = [
     (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), edges="few"), "`edges` must .*; got 'few'"),
     (
         lambda d, f: jax.jit(lambda e: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), edges=e))(np.arange(3.0)),
-        "`edges` must be .*, known when tracing; got",
+        "`edges` must be .*, and not traced; got",
     ),
     (
         lambda d, f: jax.jit(lambda length: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), d.Box(length)))(1.0),
-        "`edges` must be given where the lengths of `box` are traced",
+        "`edges` must be given if the lengths of `box` are traced",
     ),
     (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 5))), r"`x` must have shape .*; got \(4, 4, 5\)"),
     (
@@ -321,7 +321,7 @@ def test_noise_belongs_outside_of_shard_map_and_on_its_own_mesh(plain):
     dec = plain.Decomposition(mesh, shape=(4, 4, 4))
     make = lambda key: plain.spectral.white_noise(dec, key)
     with pytest.raises(
-        ValueError, match="`dec` must not divide the grid over mesh axis 'x' inside a `shard_map` over it"
+        ValueError, match="`dec` must not shard the grid over mesh axis 'x' inside a `shard_map` over that"
     ):
         jax.jit(jax.shard_map(make, mesh=mesh, in_specs=P(), out_specs=P("x", "y")))(jax.random.key(0))
     with (

@@ -317,16 +317,16 @@ def transform_of(package, *bases, shape=None, **options):
         ),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
-            r"`first` must be a number, or values for the axes \(8, 8\); got shape \(9, 8\)",
+            r"`first` must be a number, or an array .* of shape \(8, 8\) .*; got shape \(9, 8\)",
         ),
         (lambda d: of_shape(d).solution(jnp.ones((8, 8))), r"`field` must have shape \(\*batch, 8, 8, 8\)"),
         (
             lambda d: d.spectral.Derivative(transform_of(d, d.Fourier(), d.Fourier(), d.Chebyshev()), (0, 0, 1)),
-            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along z. Operators",
+            "`fft` must have bases whose modes each have one wavenumber, .*; got Chebyshev.* along z. To solve an",
         ),
         (
             lambda d: d.spectral.Poisson(transform_of(d, d.Chebyshev(), d.Fourier(), d.Fourier())),
-            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along x. Operators",
+            "`fft` must have bases whose modes each have one wavenumber, .*; got Chebyshev.* along x. To solve an",
         ),
     ],
 )

@@ -165,8 +165,8 @@ def test_operators_that_walls_do_not_allow_are_refused(plain):
 
     f, h = plain.Fourier(), plain.Fourier(half=True)
     for make, message in (
-        (lambda: plain.spectral.Divergence(fft(plain.Sine(1), f, h)), "known at a wall .*got Sine"),
-        (lambda: plain.spectral.Curl(fft(f, h, plain.Cosine(3))), "along z in which the z component"),
+        (lambda: plain.spectral.Divergence(fft(plain.Sine(1), f, h)), "points at each wall .*got Sine"),
+        (lambda: plain.spectral.Curl(fft(f, h, plain.Cosine(3))), "along z with points .* the z component"),
         (lambda: plain.spectral.Helmholtz(fft(f, h, plain.Cosine(2)), 0.0), "`shift` must not be minus the square"),
         (
             lambda: plain.spectral.SpectralOperator(fft(f, h, plain.Cosine(2)), lambda *k: k[0], nyquist=False),
