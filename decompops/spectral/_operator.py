@@ -64,8 +64,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         pair, ndim = self.components, len(check_fft(self.fft))
         if not isinstance(pair, tuple) or len(pair) != 2 or (pair.count("any") == 1):
             raise ValueError(
-                '`components` must be a pair, for fields and for results, such as ("vector", "scalar"), where both are '
-                f'"any" or none is; got {pair!r}.'
+                '`components` must be a pair, for fields and for results: ("any", "any"), or others such as '
+                f'("vector", "scalar"); got {pair!r}.'
             )
         for components in pair:
             component_axes(components, ndim)

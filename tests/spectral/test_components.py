@@ -35,7 +35,7 @@ def test_components_are_a_pair_of_known_names(components, text):
         scaling(components)
 
 
-def test_the_result_must_have_the_components_that_it_says():
+def test_the_result_must_have_the_declared_components():
     with pytest.raises(
         ValueError, match=r"`Scaling.multiply` must return a spectrum of shape \(3, 4, .*; got \(4, 4, 3"
     ):

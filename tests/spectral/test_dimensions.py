@@ -182,7 +182,7 @@ def test_random_fields_are_coloured_white_noise_that_does_not_depend_on_the_mesh
 
 
 @pytest.mark.parametrize(("name", "target"), [("one", (15,)), ("two", (12, 6)), ("carried", (9, 4, 8))])
-def test_resampling_is_that_of_scipy(name, target):
+def test_resampling_equals_scipy(name, target):
     with case(name) as fft:
         u = random_field(fft.decomposition.shape)
         resample = spectral.Resample(fft, target)

@@ -88,7 +88,7 @@ def test_the_power_of_known_waves():
     shape, volume = (12, 8, 10), np.prod(LENGTHS)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     x, y, z = np.meshgrid(*[np.arange(n) * length / n for n, length in zip(shape, LENGTHS)], indexing="ij")
-    edges = [2.0, 4.0, 8.0, 15.0]  # |k| is π, 2π and √41 π / 3... of the three waves
+    edges = [2.0, 4.0, 8.0, 15.0]  # The three waves have |k| = π, 2π and √109 π / 3.
     u = 3 * np.cos(np.pi * y) + 0.5 * np.sin(2 * np.pi * x) + 2 * np.cos(2 * np.pi * x + np.pi * y - 8 * np.pi * z / 3)
     shard = fft.decomposition.shard
 
@@ -113,7 +113,7 @@ def test_the_power_of_known_waves():
 
 
 def test_shells_by_default():
-    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell do not count."""
+    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell have no effect."""
     mesh = make_mesh((1, 1))
 
     def count(shape, lengths):

@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """If no mode is constant, a solution exists for any right-hand side."""
+    """If no mode is constant, a solution exists for every right-hand side."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
