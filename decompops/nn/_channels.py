@@ -29,8 +29,8 @@ def check_ndim(fft: Any, ndim: int) -> FFT:
     shape = check_fft(fft)
     if len(shape) != ndim:
         raise ValueError(
-            f"`fft` must transform a grid of {ndim} axes; got a grid of shape {shape}. Without the suffix {ndim}D, the "
-            "layer takes any grid."
+            f"`fft` must transform a grid of {ndim} axes; got a grid of shape {shape}. For other grids, use the layer "
+            f"without the suffix {ndim}D."
         )
     return fft
 

@@ -31,8 +31,8 @@ class AbstractAcross(abc.ABC):
     def adds_values(self) -> bool:
         """How wall values enter the equation.
 
-        If true, the field of wall values is added to the right-hand side. If false, `solve` takes the spectrum of the
-        field of wall values.
+        If true, the field of wall values (see `profile`) is added to the right-hand side. If false, `solve` takes the
+        spectrum of this field.
         """
 
     @abc.abstractmethod

@@ -77,10 +77,11 @@ class Truncate(AbstractDealiasing):
 
 @dataclass(frozen=True)
 class Pad(AbstractDealiasing):
-    """Keep all modes, and multiply fields on a finer grid with at least `factor` times as many points along each axis.
+    """Keep all modes, and multiply fields on a finer grid: the 3/2 rule.
 
-    With 3/2, products of two fields are free of aliasing; with 2, products of three fields. States are scaled with
-    `norm="forward"`, so that their values do not depend on the grid.
+    The finer grid has at least `factor` times as many points as modes along each axis. With 3/2, products of two fields
+    are free of aliasing; with 2, products of three fields. States are scaled with `norm="forward"`, so that their
+    values do not depend on the grid.
 
     **Arguments:**
 

@@ -41,8 +41,8 @@ def tridiagonal_solve(
 
     The algorithm does not pivot, so the systems must be diagonally dominant, or symmetric and definite. The function
     takes global arrays, and blocks inside a `jax.shard_map`. It communicates nothing if each device has the whole
-    `axis` and the coefficients are replicated or sharded like `b`. It has derivatives of any order with respect to `b`
-    and the coefficients; they solve systems of the same kind.
+    `axis` and the coefficients are replicated or sharded like `b`. Derivatives of any order, with respect to `b` and
+    the coefficients, solve systems of the same kind.
 
     **Arguments:**
 
