@@ -1,4 +1,4 @@
-"""`FNO`, and its names `FNO2D` and `FNO3D`: the Fourier neural operator."""
+"""`FNO`, `FNO2D` and `FNO3D`: the Fourier neural operator."""
 
 import string
 from collections.abc import Callable
@@ -25,12 +25,13 @@ from ._spectral_conv import SpectralConv
 class FNO(AbstractTyped):
     """The Fourier neural operator on periodic fields (Li et al., ICLR 2021).
 
-    Cell by cell, an affine map lifts the channels to `width` of them. Then `depth` blocks compute
-    `activation(spectral(v) + linear(v))`: the sum of a `SpectralConv` and of an affine map of the channels in each
-    cell. Finally a perceptron with one hidden layer of `2 * width` channels projects to the channels of the result.
+    First, an affine map in each cell lifts `in_channels` channels to `width` channels. Then each of `depth` blocks
+    computes `activation(spectral(v) + linear(v))`, the sum of a `SpectralConv` and an affine map of the channels in
+    each cell. Finally, a perceptron in each cell, with one hidden layer of `2 * width` channels, projects to
+    `out_channels` channels.
 
-    The same weights serve every grid and mesh: see `on`. The operator commutes with translations; where it should not,
-    give it coordinates as channels.
+    The same weights work on every grid and mesh: see `on`. The operator commutes with translations. If your problem
+    does not, pass coordinates as additional channels.
 
     !!! example
 
@@ -64,20 +65,21 @@ class FNO(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`, `modes`, `dtype`: as of `SpectralConv`.
-        - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `width`: the channels of the blocks, best a multiple of the sizes of the mesh: see `SpectralConv`.
+        - `fft`, `modes`, `dtype`: as in `SpectralConv`.
+        - `in_channels`, `out_channels`: the number of channels of the input and of the result.
+        - `width`: the number of channels in the blocks. A multiple of the mesh sizes is best: see `SpectralConv`.
         - `depth`: the number of blocks.
-        - `activation`: a function of each number by itself; it may hold parameters (an `equinox.Module`).
-        - `checkpoint`: for gradients, keep only what goes into each block and compute the block once more: less memory,
-            but half as many transforms again.
+        - `activation`: a function that is applied to each number separately. It may hold parameters (an
+            `equinox.Module`).
+        - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
+            memory and costs half as many transforms again.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
-        **Raises:** as `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
+        **Raises:** the errors of `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
         `activation` that cannot be called.
         """
         if not callable(activation):
-            raise TypeError(f"`activation` must be a function; got {activation!r}.")
+            raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
         depth = check_count("depth", depth)
         lifting, hidden, projection, *keys = jax.random.split(key, 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
@@ -101,9 +103,19 @@ class FNO(AbstractTyped):
         return replace(self.in_structure, components=(self.projection.weight.shape[0],)).following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
-        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
-        # Biases fill padding in between, which reaches no cell: the transforms do not read it. Nor does it reach a
-        # weight's gradient, because it is cleared in the end.
+        """Apply the operator.
+
+        **Arguments:**
+
+        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
+
+        **Raises:** `ValueError` for an `x` of another shape.
+        """
+        # Biases fill the padding between the first and the last layer. The padding does not affect any cell, because
+        # the transforms do not read it, or any gradient of a weight, because it is cleared at the end.
         decomposition = self.blocks[0].spectral.fft.decomposition
         cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)
@@ -112,9 +124,16 @@ class FNO(AbstractTyped):
         return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v, ndim)), ndim))
 
     def on(self, fft: FFT) -> "FNO":
-        """The same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
+        """Return the same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
 
-        Its gradients, and the moments in an optimizer's state, are modules of the same structure: this moves them, too.
+        Gradients, and the moments in the state of an optimizer, are modules of the same structure: `gradient.on(fft)`
+        moves a gradient.
+
+        **Arguments:**
+
+        - `fft`: the transform of the other grid, built with `real=True` and a `shape`.
+
+        **Raises:** the errors of `SpectralConv.on`.
         """
         everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
 
@@ -127,7 +146,7 @@ class FNO(AbstractTyped):
 
 
 class FNOBlock(eqx.Module):
-    """One layer of a Fourier neural operator."""
+    """One block of a Fourier neural operator: `activation(spectral(v) + linear(v))`."""
 
     spectral: SpectralConv
     linear: eqx.nn.Linear
@@ -144,17 +163,17 @@ class FNOBlock(eqx.Module):
 
 
 def FNO2D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
-    """`FNO(fft, ...)`, after a check that `fft` transforms a grid of two axes."""
+    """Return `FNO(fft, ...)`. Raise `ValueError` if the grid of `fft` does not have two axes."""
     return FNO(check_ndim(fft, 2), *arguments, **options)
 
 
 def FNO3D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
-    """`FNO(fft, ...)`, after a check that `fft` transforms a grid of three axes."""
+    """Return `FNO(fft, ...)`. Raise `ValueError` if the grid of `fft` does not have three axes."""
     return FNO(check_ndim(fft, 3), *arguments, **options)
 
 
 def pointwise(linear: eqx.nn.Linear, x: Array, ndim: int) -> Array:
-    """The same affine map of the channels in every cell of a grid of `ndim` axes."""
+    """Apply an affine map to the channels of each cell of a grid of `ndim` axes."""
     grid = string.ascii_uppercase[:ndim]
     y = jnp.einsum(f"oi,...i{grid}->...o{grid}", linear.weight, x)
     return y if linear.bias is None else y + linear.bias[(slice(None), *[None] * ndim)]

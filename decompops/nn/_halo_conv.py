@@ -1,4 +1,4 @@
-"""`HaloConv`, and its names `HaloConv2D` and `HaloConv3D`: a convolution with a small kernel."""
+"""`HaloConv`, `HaloConv2D` and `HaloConv3D`: a convolution with a small kernel."""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -27,11 +27,12 @@ PaddingMode = Literal["CIRCULAR", "ZEROS"]
 
 
 class HaloConv(AbstractTyped):
-    """`equinox.nn.Conv(ndim, ..., padding="SAME")` for fields that are divided over devices.
+    """A convolution with a small kernel: `equinox.nn.Conv(ndim, ..., padding="SAME")` for sharded fields.
 
-    Values, gradients and, for the same key, initial weights are those of Equinox' layer on the whole grid. Devices
-    exchange the halo that the kernel needs, and sum the gradients of the weights. A batch that a mesh axis divides is
-    best given as a leading axis: `jax.vmap` gathers it if the axis is Explicit, and refuses `spmd_axis_name`.
+    Values and gradients equal the values and gradients of Equinox' layer on the whole grid; the same key gives the same
+    initial weights. Devices exchange the halo that the kernel needs, and sum the gradients of the weights. Pass a
+    sharded batch as a leading axis of the field: `jax.vmap` gathers a batch that an Explicit mesh axis shards, and does
+    not work with `spmd_axis_name`.
 
     !!! example
 
@@ -62,22 +63,23 @@ class HaloConv(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `mesh`: the device mesh, or a decomposition: one with a `shape` and `pad=True` where the mesh does not
-            divide the grid.
-        - `ndim`: how many axes the grid has. Follows from a decomposition, and is else 3.
-        - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `kernel_size`: the cells of the kernel along all axes, or along each. Of an even number, one more lies after
-            the cell itself than before it.
-        - `dilation`: the distance between them, along all axes, or along each.
-        - `groups`: into how many groups the channels are divided, which do not see each other.
-        - `use_bias`: whether to add a number to each channel.
-        - `padding_mode`: "CIRCULAR" for a periodic grid, "ZEROS" for zeros beyond its edges.
-        - `dtype`: of the weights, a real one; `None` for JAX's default.
+        - `mesh`: the device mesh, or a `Decomposition`. If the mesh does not divide the grid, pass a `Decomposition`
+            that was built with a `shape` and `pad=True`.
+        - `in_channels`, `out_channels`: the number of channels of the input and of the result.
+        - `kernel_size`: the number of kernel cells, one number for all axes or one for each axis. An even kernel has
+            one more cell after the central cell than before it.
+        - `ndim`: the number of axes of the grid; by default, the number of axes of the `Decomposition`, or 3 for a
+            mesh.
+        - `dilation`: the distance between kernel cells, one number for all axes or one for each axis.
+        - `groups`: the number of groups of channels. Each group is convolved separately.
+        - `use_bias`: whether to add a bias to each channel.
+        - `padding_mode`: "CIRCULAR" for a periodic grid, "ZEROS" for zeros outside the grid.
+        - `dtype`: the real dtype of the weights; `None` for JAX's default.
         - `key`: a key of `jax.random`.
 
-        **Raises:** `ValueError` or `TypeError` as `decompops.Decomposition`, for numbers that are not positive
-        integers, `groups` that do not divide the channels, and another `padding_mode` or `dtype`. Calls raise
-        `ValueError` for fields of another shape.
+        **Raises:** the errors of `decompops.Decomposition`; `ValueError` for numbers that are not positive integers,
+        `groups` that do not divide the channels, and an unknown `padding_mode`; `TypeError` for a `dtype` that is not
+        real.
         """
         self.decomposition = Decomposition(mesh, ndim=ndim)
         grid = self.decomposition.ndim
@@ -112,10 +114,21 @@ class HaloConv(AbstractTyped):
         return replace(self.in_structure, components=(self.conv.out_channels,)).following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
-        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
+        """Apply the convolution.
+
+        **Arguments:**
+
+        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
+
+        **Raises:** `ValueError` for an `x` of another shape.
+        """
         dec = self.decomposition
-        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))  # pads and places it
-        # How far the kernel reaches, divided between both sides as "SAME" does it.
+        # An exchange of zero layers only pads the field and shards it.
+        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))
+        # The kernel reaches over the same number of cells on each side as with "SAME".
         reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
         halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
 
@@ -125,19 +138,19 @@ class HaloConv(AbstractTyped):
             convolved = lambda extended: jnp.vectorize(conv, signature=signature)(extended)
             return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
 
-        # `Stencil.__call__` would map the convolution over blocks. A further `vmap` over that puts blocks of different
-        # devices into one axis, behind the batch, which XLA gathers and JAX refuses on Explicit meshes.
+        # `Stencil.__call__` would map the convolution over blocks. A `vmap` of this map puts blocks of different
+        # devices into one axis, after the batch. XLA gathers this axis, and JAX raises an error on Explicit meshes.
         spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
-        on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges both computations.
+        on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges the repeated computation.
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
 
 
 def HaloConv2D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
-    """`HaloConv(mesh, ..., ndim=2)`: the convolution on grids of two axes, as `equinox.nn.Conv2d`."""
+    """Return `HaloConv(mesh, ..., ndim=2)`: the convolution on grids of two axes, like `equinox.nn.Conv2d`."""
     return HaloConv(mesh, *arguments, ndim=2, **options)
 
 
 def HaloConv3D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
-    """`HaloConv(mesh, ..., ndim=3)`: the convolution on grids of three axes, as `equinox.nn.Conv3d`."""
+    """Return `HaloConv(mesh, ..., ndim=3)`: the convolution on grids of three axes, like `equinox.nn.Conv3d`."""
     return HaloConv(mesh, *arguments, ndim=3, **options)

@@ -1,4 +1,4 @@
-"""`SpectralConv`, and its names `SpectralConv2D` and `SpectralConv3D`: the convolution of Fourier neural operators."""
+"""`SpectralConv`, `SpectralConv2D` and `SpectralConv3D`: the convolution of Fourier neural operators."""
 
 import functools
 import math
@@ -30,23 +30,25 @@ from ._channels import check_channels, check_ndim, layer_title
 
 
 class SpectralConv(AbstractTyped):
-    """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all others.
+    """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all other modes.
 
-    `v_o(k) = sum_i w_oi(k) u_i(k)` for wavenumbers below `modes` along each axis: the convolution of Fourier neural
-    operators (Li et al., ICLR 2021). It maps real fields `(*batch, in_channels, nx, ny, nz)`, or on a grid of any other
-    number of axes, to real fields.
+    This is the convolution of Fourier neural operators (Li et al., ICLR 2021): `v_o(k) = sum_i w_oi(k) u_i(k)` for
+    wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)`, or fields
+    on a grid with any other number of axes, to real fields.
 
-    The weights have the same shape on every mesh, without padding. A mesh axis that divides the modes which it shards
-    in the spectrum shards the weights in the same way, and nothing is communicated but what the transform to these few
-    modes and back needs. Any other mesh axis, such as an even one along the 2 `modes` - 1 wavenumbers of both signs,
-    shards `out` or `in` if it divides them, else modes that are whole in the spectrum. Then each call exchanges the
-    weights by an all-to-all, and its derivative exchanges their gradient: each device sends at most its own part of
-    them, however large the batch is. A mesh axis that divides none of these leaves the weights replicated, and their
-    gradient is gathered.
+    The weights have the same shape on every mesh, without padding. The mesh determines how they are sharded:
 
-    A result is real if `w(-k)` is the complex conjugate of `w(k)`. In a half spectrum that is left to the weights only
-    in the plane where k is zero along the last axis, which holds both; there, as in `irfftn`, only the real part
-    counts, and so each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
+    - A mesh axis that divides the modes which it shards in the spectrum shards the weights in the same way. Then only
+        the transforms to these few modes and back communicate.
+    - Any other mesh axis shards `out` or `in` if it divides them, otherwise modes that are unsharded in the spectrum.
+        An example is a mesh axis of even size along the 2 `modes` - 1 wavenumbers of both signs. Then each call
+        exchanges the weights by an all-to-all, and its derivative exchanges their gradient. Each device sends at most
+        its own part of the weights, for any batch size.
+    - If a mesh axis divides none of these axes, the weights are replicated over it, and their gradient is gathered.
+
+    A result is real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k, except
+    in the plane where k is zero along the last axis, which holds both. There, only the real part of the result counts,
+    as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
 
     !!! example
 
@@ -57,7 +59,7 @@ class SpectralConv(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; of three axes the modes along y, z, x
+    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; in three dimensions, modes along y, z, x
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -75,25 +77,28 @@ class SpectralConv(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`: the transform of all axes of a grid, built with `real=True` and a `shape`. Its other options do not
+        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. Its other options do not
             matter.
-        - `in_channels`, `out_channels`: how many fields go in and come out.
-        - `modes`: how many wavenumbers k >= 0 are kept along all axes, or along each: those with |k| < `modes`, in
-            units of the smallest one of the box. A grid of n points has (n + 1) // 2.
-        - `dtype`: of the weights, float32 or float64; `None` for JAX's default.
+        - `in_channels`, `out_channels`: the number of channels of the input and of the result.
+        - `modes`: the number of wavenumbers k >= 0 to keep, one number for all axes or one for each axis. The layer
+            keeps |k| < `modes`, in units of the smallest nonzero wavenumber of the box. An axis of n points has
+            (n + 1) // 2 such wavenumbers.
+        - `dtype`: the dtype of the weights, float32 or float64; `None` for JAX's default.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They are complex normal with
-            variance `2 / (in_channels + out_channels)`, as those of the library neuraloperator.
+            variance `2 / (in_channels + out_channels)`, as in the library neuraloperator.
 
-        **Raises:** `ValueError` or `TypeError` for an `fft` that is complex, has no shape or carries axes along, for
-        channels that are not positive integers, `modes` that the grid does not have, and another `dtype`. Calls raise
-        `ValueError` for fields of another shape.
+        **Raises:** `TypeError` for an `fft` that is not a transform and for another `dtype`; `ValueError` for an `fft`
+        that is complex, has no `shape` or does not transform all axes, for channels that are not positive integers, and
+        for `modes` that the grid does not have.
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
         self.fft, self.modes = fft, _check_modes(fft, modes)
         dtype = real_dtype(dtype)
         if dtype.itemsize < 4:
-            raise TypeError(f"`dtype` must be float32 or float64, which complex numbers are made of; got {dtype}.")
+            raise TypeError(
+                f"`dtype` must be float32 or float64, because JAX has no smaller complex dtype; got {dtype}."
+            )
         sharding = self.weight_layout.sharding
         self.weight = place(_drawing(self.weight_layout.blocks.true_shape, sharding, dtype)(key), sharding)
 
@@ -103,15 +108,15 @@ class SpectralConv(AbstractTyped):
 
     @property
     def transform(self) -> FFT:
-        """The transform between fields and the amplitudes of the modes that are kept."""
+        """The transform between fields and the amplitudes of the kept modes."""
         return _transform(self.fft, self.modes)
 
     @property
     def weight_layout(self) -> Layout:
-        """How `weight` is stored: without padding, the last axes in another order than the grid's.
+        """The layout of `weight`, which has no padding and stores the mode axes in another order than the grid.
 
-        `layer.weight_layout.gather(layer.weight)` is a NumPy array `(2, out, in, *modes)` whose modes are along x, y,
-        z in the order of an FFT; `layer.weight_layout.shard(array)` makes a weight of one.
+        `layer.weight_layout.gather(layer.weight)` returns a NumPy array `(2, out, in, *modes)`. Its modes are along x,
+        y, z, each in the order of an FFT. `layer.weight_layout.shard(array)` makes a weight from such an array.
         """
         return self._weight_layouts()[0]
 
@@ -126,7 +131,17 @@ class SpectralConv(AbstractTyped):
         return replace(self.in_structure, components=(self.out_channels,)).following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
-        """Apply to fields `(*batch, in_channels, nx, ny, nz)`. `key` is ignored; it is for `eqx.nn.Sequential`."""
+        """Apply the convolution.
+
+        **Arguments:**
+
+        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
+
+        **Raises:** `ValueError` for an `x` of another shape.
+        """
         transform = self.transform
         ndim = transform.decomposition.ndim
         spectrum = transform(check_channels(x, self.in_channels, ndim))
@@ -136,20 +151,25 @@ class SpectralConv(AbstractTyped):
         return transform.inverse(jnp.einsum(f"oi{grid},...i{grid}->...o{grid}", weight, spectrum))
 
     def _weight_like_spectrum(self) -> Float[Array, "2 out in *stored"]:
-        """The weight padded and sharded like the spectrum that it multiplies."""
+        """Return the weight, padded and sharded like the spectrum."""
         layouts = self._weight_layouts()
-        # Padded before the exchange, and so the gradient is cropped after it, where no device shares the padded axes.
+        # The weight is padded before the exchange, while the padded axes are not sharded. So its gradient is cropped
+        # after the exchange.
         weight = pad(place(self.weight, layouts[0].sharding), layouts[-1].blocks)
         for layout in layouts:
             weight = place(weight, layout.sharding)
         return weight
 
     def on(self, fft: FFT) -> "SpectralConv":
-        """The same layer on another grid in the same box, or on another mesh, where its weights are only resharded.
+        """Return the same layer on another grid in the same box, or on another mesh. Its weights are only resharded.
 
         **Arguments:**
 
-        - `fft`: the transform there, built with `real=True` and a `shape` that has the layer's `modes`.
+        - `fft`: the transform of the other grid, built with `real=True` and a `shape` that has the `modes` of the
+            layer.
+
+        **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` that is complex, has no
+        `shape`, does not transform all axes or does not have the `modes`.
         """
         _check_modes(fft, self.modes)
         there = eqx.tree_at(lambda layer: layer.fft, self, fft)
@@ -158,40 +178,44 @@ class SpectralConv(AbstractTyped):
 
 
 def SpectralConv2D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
-    """`SpectralConv(fft, ...)`, after a check that `fft` transforms a grid of two axes."""
+    """Return `SpectralConv(fft, ...)`. Raise `ValueError` if the grid of `fft` does not have two axes."""
     return SpectralConv(check_ndim(fft, 2), *arguments, **options)
 
 
 def SpectralConv3D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
-    """`SpectralConv(fft, ...)`, after a check that `fft` transforms a grid of three axes."""
+    """Return `SpectralConv(fft, ...)`. Raise `ValueError` if the grid of `fft` does not have three axes."""
     return SpectralConv(check_ndim(fft, 3), *arguments, **options)
 
 
 def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
-    """How many wavenumbers are kept along each axis."""
+    """Return the number of wavenumbers to keep along each axis, after checks of `fft` and `modes`."""
     grid = check_fft(fft, real=True)
     if len(fft.transformed) < len(grid):
-        raise ValueError(f"`fft` must transform all axes of the grid; got `transformed={fft.transformed}`.")
+        raise ValueError(
+            f"`fft` must transform all axes of the grid; got `transformed={fft.transformed}`. Build it without "
+            "`transformed`."
+        )
     most = tuple((n + 1) // 2 for n in grid)
     return check_up_to("modes", modes, most, f"wavenumbers of the grid {grid}")
 
 
 @remembered
 def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
-    """The transform to the modes below `kept`.
+    """Return the transform between fields and the modes below `kept`.
 
-    Weights do not depend on the mesh or the grid. So the storage order of the spectrum is the same on all meshes, and
-    the spectrum consists of amplitudes.
+    Weights must not depend on the mesh or the grid. So spectra have the same storage order on all meshes, and hold
+    amplitudes (`norm="forward"`).
     """
-    # Zero, and each k > 0 with -k: an odd number, so none of them is a Nyquist mode.
+    # The kept modes are zero, and k and -k for each k > 0. Their number is odd, so none of them is a Nyquist mode.
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 
 @remembered
 def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
-    """How weights `(2, out, in, *modes)` lie: first as they are stored, last like the spectrum of `fft`.
+    """Return the layouts of weights `(2, out, in, *modes)`, from how they are stored to how the spectrum needs them.
 
-    From one to the next takes one all-to-all, or nothing where weights are replicated.
+    The first layout stores the weights. The last layout is sharded like the spectrum of `fft`. Each step from one
+    layout to the next takes one all-to-all, or no communication if the weights are replicated.
     """
     spectrum = fft.out_layout.blocks
     lengths, order = (2, *channels, *spectrum.lengths), (0, 1, 2, *(3 + axis for axis in spectrum.order))
@@ -201,17 +225,17 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
     padded = steps[0].padded_axes
     others = [axis for axis in range(1, len(lengths)) if axis not in padded]
     parts = lambda axis: math.prod(size for _, size in division[axis])
-    # The axis with the most parts chooses first, because fewer others fit it.
+    # The axis with the most parts chooses first, because fewer other axes fit it.
     for axis in sorted(padded, key=parts, reverse=True):
         fitting = [other for other in others if lengths[other] % (parts(other) * parts(axis)) == 0]
         if fitting:
             other = min(fitting, key=parts)
-            if division[other]:  # XLA gathers what it is to exchange over two mesh axes of one array axis at once.
+            if division[other]:  # XLA gathers an array axis instead of exchanging it over two mesh axes at once.
                 steps.append(divided_blocks(lengths, tuple(division), order))
             division[other] += division[axis]
             division[axis] = ()
     steps.append(divided_blocks(lengths, tuple(division), order))
-    # Replicated in a step of its own: a call cuts out blocks of the weights before it exchanges them.
+    # Replication has its own step, so that a call cuts out blocks of the weights before it exchanges them.
     replicated = [() if axis in padded else units for axis, units in enumerate(division)]
     steps.append(divided_blocks(lengths, tuple(replicated), order))
     return tuple(Layout(fft.decomposition.mesh, blocks) for blocks in dict.fromkeys(reversed(steps)))
@@ -219,6 +243,6 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
 
 @functools.lru_cache(maxsize=128)
 def _drawing(shape: tuple[int, ...], sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
-    """The program that draws weights: one, so that no device makes more than its own part."""
+    """Return the compiled program that draws weights. Each device draws only its own part."""
     deviation = 1 / math.sqrt(shape[1] + shape[2])
     return jax.jit(lambda key: deviation * jax.random.normal(key, shape, dtype), out_shardings=sharding)

@@ -1,4 +1,4 @@
-"""Operators that act on each mode of a spectrum by itself, of periodic fields and of fields between walls."""
+"""Spectral operators: derivatives, solvers, filters and statistics of periodic fields and of fields between walls."""
 
 from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (

@@ -1,4 +1,4 @@
-"""The second derivative across a channel, between two walls: what the bases that stand there have in common."""
+"""`AbstractAcross`: how an equation with a second derivative is solved along the first axis, between two walls."""
 
 import abc
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ Wall = Literal["dirichlet", "neumann"]
 
 @dataclass(frozen=True, eq=False)
 class AbstractAcross(abc.ABC):
-    """Solves `(added - ∂²/∂x²) u = f` along the first axis, for each mode along the walls by itself.
+    """The solver of `(added - ∂²/∂x²) u = f` along the first axis, separately for each mode along the walls.
 
-    - `walls`: the condition at the first wall, x = 0, and at the last one.
-    - `length`: the distance of the walls.
+    - `walls`: the condition at the first wall, x = 0, and the condition at the last wall.
+    - `length`: the distance between the walls.
     - `ndim`: the number of axes of the grid.
     """
 
@@ -29,20 +29,27 @@ class AbstractAcross(abc.ABC):
     @property
     @abc.abstractmethod
     def adds_values(self) -> bool:
-        """Whether the field of wall values is added to the right-hand side. Else `solve` takes its spectrum."""
+        """How wall values enter the equation.
+
+        If true, the field of wall values (see `profile`) is added to the right-hand side. If false, `solve` takes the
+        spectrum of this field.
+        """
 
     @abc.abstractmethod
     def profile(self, wall: int, dtype: np.dtype) -> Array:
-        """One number for each point across, by which the values at wall 0 or 1 are multiplied.
+        """Return one factor for each point along the first axis, for the values at wall 0 or 1.
 
-        Both walls' products are added up: this is the field of wall values.
+        The *field of wall values* is the sum of `profile * values` over both walls.
         """
 
     @abc.abstractmethod
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
-        """The spectrum of u, from that of f.
+        """Return the spectrum of u.
 
-        - `added`: a real array of at least zero, broadcastable against `f`.
-        - `values`: the spectrum of the field of wall values. `None` if they are zero, or if `adds_values`.
-        - `free`: where, for some mode, a constant may be added to u, whose mean is then zero; `None` for nowhere.
+        - `added`: a real array of at least zero that broadcasts against `f`.
+        - `f`: the spectrum of the right-hand side.
+        - `values`: the spectrum of the field of wall values. `None` if all values are zero, or if `adds_values` is
+            true.
+        - `free`: a Boolean array that marks the modes whose solution is known only up to a constant. In these modes, u
+            has zero mean. `None` if no mode is free.
         """

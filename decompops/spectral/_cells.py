@@ -1,4 +1,4 @@
-"""Finite volumes across a channel: one tridiagonal system for each mode along the walls."""
+"""`CellsAcross`: finite volumes between two walls, one tridiagonal system for each mode along the walls."""
 
 import functools
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from ._tridiagonal import times, tridiagonal_solve
 
 @dataclass(frozen=True, eq=False)
 class CellsAcross(AbstractAcross):
-    """Second differences of means over cells, of second order in their widths.
+    """Second differences of cell means, of second order in the cell widths.
 
-    - `widths`: the widths of the cells, for walls at a distance of one.
+    - `widths`: the cell widths, as fractions of the distance between the walls.
     """
 
     widths: np.ndarray
@@ -27,7 +27,7 @@ class CellsAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         row, line = -wall, np.zeros(len(self.widths))
-        # A value stands half a cell from the centre; the slope at the first wall is minus that out of the cell.
+        # A wall is half a cell from the cell centre. The slope out of the channel is `-∂u/∂x` at the first wall.
         if self.walls[wall] == "dirichlet":
             line[row] = 2 / self.widths[row] ** 2
             return jnp.asarray(line, dtype) / jnp.asarray(self.length, dtype) ** 2
@@ -40,9 +40,10 @@ class CellsAcross(AbstractAcross):
         solve = functools.partial(tridiagonal_solve, axis=-self.ndim, row_sums=True)
         if free is None:
             return solve(lower, sums + added, upper, f)
-        # Where a constant may be added to the solution, an entry in the first row makes the matrix regular. A solution
-        # w of that system is one of f without its mean, plus w in the first cell times the known solution for a
-        # constant right-hand side.
+        # In free modes the matrix is singular; a positive entry added to its first row makes it regular. Let w solve
+        # this system for f, and let c solve it for a constant right-hand side, scaled to one in the first cell. Then
+        # w - w[0] c is zero in the first cell, so the entry does not act on it: it solves the equation for f minus its
+        # mean. The result is w - w[0] c minus its mean.
         widths = jnp.asarray(self.widths, dtype).reshape(lower.shape)
         first = jnp.arange(len(lower)).reshape(lower.shape) == 0
         entry = jnp.where(first, 1 / jnp.asarray(self.length * self.widths[0], dtype) ** 2, jnp.zeros((), dtype))
@@ -53,9 +54,9 @@ class CellsAcross(AbstractAcross):
         return w - jnp.where(free, excess, jnp.zeros((), w.dtype))
 
     def _laplacian(self, dtype: np.dtype) -> tuple[Array, Array, Array]:
-        """The coefficients of `-∂²/∂x²`, one for each cell: lower, the sum of each row, upper."""
+        """Return the coefficients of `-∂²/∂x²` for each cell: `lower`, the sum of the row, and `upper`."""
         widths = self.widths
-        between = (widths[1:] + widths[:-1]) / 2  # the distances of the centres
+        between = (widths[1:] + widths[:-1]) / 2  # the distances between cell centres
         lower = np.append(0, -1 / (widths[1:] * between))
         upper = np.append(-1 / (widths[:-1] * between), 0)
         sums = np.zeros(len(widths))
@@ -66,9 +67,9 @@ class CellsAcross(AbstractAcross):
         return jnp.asarray(lower, dtype) * scale, jnp.asarray(sums, dtype) * scale, jnp.asarray(upper, dtype) * scale
 
     def _solution_for_a_constant(self) -> np.ndarray:
-        """The solution of the system of `solve` with the entry in its first row, one in its first cell, less its mean.
+        """Return the solution c in the comment of `solve`, minus its mean.
 
-        Fluxes decrease linearly from the first wall to zero at the last one.
+        c is one in the first cell. Its flux decreases linearly from the first wall to zero at the last wall.
         """
         widths = self.widths
         faces, between = np.cumsum(widths)[:-1], (widths[1:] + widths[:-1]) / 2

@@ -1,4 +1,4 @@
-"""Series of Chebyshev polynomials along the first axis of spectra: derivatives, integrals, and wall equations."""
+"""`Lines`: derivatives, integrals and equations between walls for Chebyshev series along the first axis of spectra."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,13 @@ from ._vector import total
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of `modes` Chebyshev coefficients along the first axis of spectra of `ndim` axes, of length `length`.
+    """Lines of Chebyshev coefficients along the first grid axis of a spectrum.
 
-    *Pairs* are coefficients with the even ones and the odd ones side by side, in an axis of two behind the first axis
-    of the grid: a number of coefficients that is odd is padded by a zero.
+    *Pairs* store an even and the next odd coefficient side by side, in an axis of length two after the first grid axis.
+    If the number of coefficients is odd, a zero is appended.
+
+    - `modes`: the number of coefficients.
+    - `ndim`: the number of axes of the grid.
     """
 
     modes: int
@@ -25,42 +28,42 @@ class Lines:
 
     @property
     def _numbers(self) -> np.ndarray:
-        """The number of each polynomial, in pairs."""
+        """The degree of each polynomial, in pairs."""
         return np.arange(2 * ((self.modes + 1) // 2)).reshape(-1, 2)
 
     def _along(self, values: np.ndarray, like: Array) -> Array:
-        """Values for each coefficient, broadcastable against pairs, in their precision."""
+        """Reshape one value for each coefficient to broadcast against pairs, in the precision of `like`."""
         return jnp.asarray(values.reshape(-1, 2, *[1] * (self.ndim - 1)), jnp.finfo(like.dtype).dtype)
 
     @property
     def axis(self) -> int:
-        """The axis of pairs along which they stand."""
+        """The axis of an array of pairs that counts the pairs."""
         return -self.ndim - 1
 
     def pairs(self, u: Array) -> Array:
-        """Coefficients in pairs."""
+        """Return coefficients as pairs."""
         if self.modes % 2:
             u = jnp.pad(u, [(0, int(axis == u.ndim - self.ndim)) for axis in range(u.ndim)])
         lead = u.shape[: u.ndim - self.ndim]
         return u.reshape(*lead, (self.modes + 1) // 2, 2, *u.shape[u.ndim - self.ndim + 1 :])
 
     def coefficients(self, pairs: Array) -> Array:
-        """The coefficients of pairs."""
+        """Return pairs as coefficients."""
         lead = pairs.shape[: self.axis]
         u = pairs.reshape(*lead, -1, *pairs.shape[len(lead) + 2 :])
         return lax.slice_in_dim(u, 0, self.modes, axis=u.ndim - self.ndim)
 
     def parts(self, pairs: Array) -> tuple[Array, Array]:
-        """The even and the odd coefficients, in axes of length one."""
+        """Return the even and the odd coefficients; the axis of length two becomes an axis of length one."""
         even, odd = (lax.slice_in_dim(pairs, i, i + 1, axis=self.axis + 1) for i in (0, 1))
         return even, odd
 
     def joined(self, even: Array, odd: Array) -> Array:
-        """The pairs of `parts`."""
+        """Return the pairs whose `parts` are `even` and `odd`."""
         return jnp.concatenate([even, odd], axis=self.axis + 1)
 
     def derivative(self, pairs: Array) -> Array:
-        """`du/dξ` on -1 < ξ < 1."""
+        """Return `du/dξ` on -1 < ξ < 1."""
         k = self._numbers
         sums = lax.cumsum(times(self._along(2.0 * k, pairs), pairs), axis=pairs.ndim + self.axis, reverse=True)
         even, odd = self.parts(sums)
@@ -68,7 +71,7 @@ class Lines:
         return times(self._along(np.where(k == 0, 0.5, 1.0) * (k < self.modes), pairs), slopes)
 
     def integral(self, pairs: Array) -> Array:
-        """An antiderivative with respect to ξ, without its coefficients of T_0 and T_1."""
+        """Return an antiderivative with respect to ξ, with zeros for the coefficients of T_0 and T_1."""
         k = self._numbers
         even, odd = self.parts(pairs)
         below = self.joined(moved(odd, 1, self.axis), even)
@@ -78,7 +81,7 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The matrix of two integrations with respect to ξ: from T_{k-2}, T_k and T_{k+2} to T_k, for k ≥ 2."""
+        """The three diagonals of two integrations with respect to ξ: from T_{k-2}, T_k and T_{k+2} to T_k for k ≥ 2."""
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))
@@ -86,7 +89,7 @@ class Lines:
         return np.where(rows, lower, 0), np.where(rows, -1 / (2 * (k**2 - 1)), 0), np.where(rows, upper, 0)
 
     def double_integral(self, pairs: Array) -> Array:
-        """`integral` twice, without the coefficients of T_0 and T_1 after both."""
+        """Integrate twice with respect to ξ, with zeros for the coefficients of T_0 and T_1 of the result."""
         lower, diagonal, upper = (self._along(values, pairs) for values in self._twice)
         below, above = moved(pairs, 1, self.axis), moved(pairs, -1, self.axis)
         return times(lower, below) + times(diagonal, pairs) + times(upper, above)
@@ -94,12 +97,12 @@ class Lines:
     def solve(
         self, shift: Array, diffusivity: Array, integrated: Array | None = None, walls: Array | None = None
     ) -> Array:
-        """The u with `shift * u - diffusivity * d²u/dξ² = f`, from `double_integral(f)`, in pairs.
+        """Return the solution u of `shift * u - diffusivity * d²u/dξ² = f`, in pairs.
 
-        Small coefficients of u have small errors, as the slopes at the walls need.
+        Small coefficients of u have small errors, because slopes at the walls weight high coefficients most.
 
         - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
-        - `integrated`: `None` for f = 0.
+        - `integrated`: `double_integral(f)`; `None` for f = 0.
         - `walls`: the `wall_sums` of u; `None` for zero.
         """
         solved = (self._solved(parity, shift, diffusivity, integrated, walls) for parity in (0, 1))
@@ -108,7 +111,7 @@ class Lines:
     def _solved(
         self, parity: int, shift: Array, diffusivity: Array, integrated: Array | None, walls: Array | None
     ) -> Array:
-        """The even (`parity` 0) or the odd (1) coefficients of the solution, in an axis of length one."""
+        """Return the even (`parity` 0) or the odd (1) coefficients of the solution, as `parts` does."""
         functions = eigenfunctions(self.modes, parity)
         padding = len(self._numbers) - len(functions.series)
         along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), shift.dtype)
@@ -117,7 +120,7 @@ class Lines:
         if integrated is not None:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
-        if walls is not None:  # The line, less what the equation would make of it.
+        if walls is not None:  # The linear function with these values, minus the error that it makes in the equation.
             at_wall = self.parts(walls)[parity]
             amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))
@@ -125,9 +128,12 @@ class Lines:
         return total([multiply(matrix, total(amounts), self.axis), *lines])
 
     def wall_sums(self, pairs: Array) -> Array:
-        """The even and the odd part of u at ξ = 1: half the sum and half the difference of its values at the walls."""
+        """Return the even and the odd part of u at ξ = 1.
+
+        They are half the sum and half the difference of the values of u at the walls.
+        """
         return jnp.sum(pairs, axis=self.axis, keepdims=True)
 
     def wall_slopes(self, pairs: Array) -> Array:
-        """The derivatives with respect to ξ, at ξ = 1, of the even and the odd part of u."""
+        """Return the derivatives of the even and the odd part of u with respect to ξ, at ξ = 1."""
         return jnp.sum(times(self._along(1.0 * self._numbers**2, pairs), pairs), axis=self.axis, keepdims=True)

@@ -1,4 +1,4 @@
-"""Checks of transforms that spectral operators and equations are built on."""
+"""Checks of the transforms that spectral operators and equations take."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -12,33 +12,37 @@ _T = TypeVar("_T")
 
 
 def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
-    """The true shape of the grid of `fft`, after a check that it is a transform that knows its grid.
+    """Return the true shape of the grid of `fft`, the shape without padding.
 
-    With `real=True` a transform of complex fields is refused, too.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` for a transform without `shape` and, with
+    `real=True`, for a transform of complex fields.
     """
     if not isinstance(fft, AbstractTransform):
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
     if fft.decomposition.shape is None:
-        raise ValueError("`fft` must be built with a `shape`; got one without.")
+        raise ValueError(
+            "`fft` must be built with a `shape`; got one without. Pass the number of points along each axis, such as "
+            "`shape=(64, 64, 64)`, when you build `fft`."
+        )
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     return fft.decomposition.shape
 
 
 def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
-    """Raise `ValueError` for a basis such as `Chebyshev`, where the derivative of one mode is a sum of several.
+    """Raise `ValueError` for a basis such as `Chebyshev`, in which the derivative of one mode is a sum of modes.
 
-    Along the first axis it may have the basis `first`.
+    The basis `first` is allowed along the first axis.
     """
     for axis, (basis, name) in enumerate(zip(fft.bases, axis_names(fft.decomposition.ndim))):
         if not (basis.is_diagonal or (axis == 0 and isinstance(basis, first))):
             raise ValueError(
-                f"`fft` must have bases of which each mode has one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
-                f"got {basis} along {name}. Operators between walls are `WallPoisson` and `WallHelmholtz`; "
-                "derivatives, such as `Derivative` and `Laplacian`, take `Chebyshev` along the first axis."
+                f"`fft` must have bases whose modes each have one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
+                f"got {basis} along {name}. To solve an equation between walls, use `WallPoisson` or `WallHelmholtz`. "
+                "Derivatives, such as `Derivative` and `Laplacian`, accept `Chebyshev` along the first axis."
             )
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:
-    """Those of `values`, one for each axis of the grid, that belong to the axes which `fft` transforms."""
+    """Select, from one value for each axis of the grid, the values of the axes that `fft` transforms."""
     return tuple(values[axis] for axis in fft.transformed)

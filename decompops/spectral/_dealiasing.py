@@ -1,4 +1,4 @@
-"""Dealiasing: which modes a state keeps, and on which grid products of fields are taken."""
+"""Dealiasing rules: which modes a state keeps, and on which grid fields are multiplied."""
 
 import abc
 import functools
@@ -17,33 +17,38 @@ from ._check import check_fft
 
 
 class AbstractDealiasing(abc.ABC):
-    """A rule against aliasing: products of fields have modes beyond those of their grid, which show up as others.
+    """A rule against aliasing.
 
-    Subclasses are frozen dataclasses. `None` in their place is no rule.
+    A product of fields has modes that are too high for the grid; the grid shows them as lower modes. Subclasses are
+    frozen dataclasses. Arguments that take a rule accept `None` for no rule.
     """
 
     @abc.abstractmethod
     def of_states(self, fft: AbstractTransform) -> AbstractTransform:
-        """The transform between fields on the grid of `fft` and states."""
+        """Return the transform between fields on the grid of `fft` and states."""
 
     @abc.abstractmethod
     def of_products(self, fft: AbstractTransform) -> AbstractTransform:
-        """The transform between states and the grid on which products are taken."""
+        """Return the transform between the grid on which fields are multiplied and states."""
 
     @abc.abstractmethod
     def masked(
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
-        """`spectrum` before it goes to the grid of products, and after it comes from there; `transform` is that of
-        states."""
+        """Return `spectrum` without the modes that products do not use.
+
+        It is called before a spectrum is transformed to the grid of products, and after it is transformed back.
+
+        - `transform`: the transform of states.
+        """
 
 
 @dataclass(frozen=True)
 class Truncate(AbstractDealiasing):
     """Keep only the modes below a fraction of the highest mode of the grid (Orszag, J. Atmos. Sci. 28, 1971).
 
-    With 2/3, products of two fields alias only onto modes that are not kept; with 1/2, products of three. What is not
-    kept is neither computed nor sent.
+    With 2/3, products of two fields alias only onto modes that are not kept; with 1/2, products of three fields.
+    Modes that are not kept are neither computed nor communicated.
 
     **Arguments:**
 
@@ -72,14 +77,15 @@ class Truncate(AbstractDealiasing):
 
 @dataclass(frozen=True)
 class Pad(AbstractDealiasing):
-    """Keep all modes, and take products on a finer grid of at least `factor` times as many points.
+    """Keep all modes, and multiply fields on a finer grid: the 3/2 rule.
 
-    With 3/2, products of two fields are free of aliasing; with 2, products of three. States are scaled as with
-    `norm="forward"`, which does not depend on the grid.
+    The finer grid has at least `factor` times as many points as modes along each axis. With 3/2, products of two fields
+    are free of aliasing; with 2, products of three fields. States are scaled with `norm="forward"`, so that their
+    values do not depend on the grid.
 
     **Arguments:**
 
-    - `factor`: at least 1.
+    - `factor`: a finite number of at least 1.
     """
 
     factor: float | int = 3 / 2
@@ -107,9 +113,9 @@ class Pad(AbstractDealiasing):
 
 @dataclass(frozen=True)
 class Mask(AbstractDealiasing):
-    """Keep all modes in states, but only those up to a fraction of the highest, less one, in products.
+    """Keep all modes in states, but use only low modes in products.
 
-    It is what exponax does: the integer wavenumbers |k| ≤ `fraction * (n // 2) - 1` along each axis of n points.
+    Products use the integer wavenumbers |k| ≤ `fraction * (n // 2) - 1` along each axis of n points, as in exponax.
 
     **Arguments:**
 
@@ -138,7 +144,7 @@ class Mask(AbstractDealiasing):
 
 
 def check_dealiasing(name: str, value: Any) -> AbstractDealiasing | None:
-    """`value`, after a check that it is a rule or `None`."""
+    """Return `value`. Raise `TypeError` if it is neither a rule nor `None`."""
     if value is not None and not isinstance(value, AbstractDealiasing):
         raise TypeError(f"`{name}` must be `Truncate(2/3)`, `Pad(3/2)`, `Mask(2/3)` or None; got {value!r}.")
     return value

@@ -1,4 +1,4 @@
-"""Derivatives of periodic fields and of fields between walls, exact for every mode that the grid has."""
+"""Derivatives of periodic fields and of fields between walls, exact for every mode of the grid."""
 
 import math
 import operator
@@ -31,12 +31,13 @@ def _check_orders(orders: Any) -> tuple[int, ...]:
 
 
 class Derivative(AbstractSpectralOperator):
-    """A partial derivative of a scalar field, or of each component: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
+    """A partial derivative of a scalar field, or of each component of a vector field: `∂^(a+b+c) / ∂x^a ∂y^b ∂z^c`.
 
-    Where the order along an axis is odd, the Nyquist mode of an even grid is dropped: its derivative is not known.
+    An odd derivative along an axis drops the Nyquist mode of an even grid, because the samples of this mode do not
+    determine its odd derivatives.
 
-    Along the first axis, which is whole on each device in spectra, the basis may be `Chebyshev`: derivatives are then
-    those of the polynomial. Each one may multiply rounding errors near the walls by the square of the number of points.
+    The basis of the first axis may be `Chebyshev`. The derivative is then the exact derivative of the polynomial. Each
+    derivative may multiply rounding errors near the walls by the square of the number of points.
 
     **Arguments:**
 
@@ -44,7 +45,9 @@ class Derivative(AbstractSpectralOperator):
     - `orders`: the order along each axis of the grid, `(a, b, c)` along x, y, z.
     - `box`: the periodic box.
 
-    **Raises:** `ValueError` for orders that are not integers of at least zero, one for each axis, and for a positive
+    **Returns** (when called): the derivative, of the shape and dtype of the field.
+
+    **Raises:** `ValueError` for `orders` that are not integers of at least zero, one for each axis, and for a positive
     order along an axis that `fft` does not transform.
     """
 
@@ -56,7 +59,9 @@ class Derivative(AbstractSpectralOperator):
     def __check_init__(self):
         names = axis_names(len(check_fft(self.fft)))
         if len(self.orders) != len(names):
-            raise ValueError(f"`orders` must be one for each of the axes {', '.join(names)}; got {self.orders!r}.")
+            raise ValueError(
+                f"`orders` must have one number for each of the axes {', '.join(names)}; got {self.orders!r}."
+            )
         for axis, order in enumerate(self.orders):
             if order and axis not in self.fft.transformed:
                 raise ValueError(
@@ -84,10 +89,15 @@ class Derivative(AbstractSpectralOperator):
 
 
 class Gradient(AbstractSpectralOperator):
-    """The gradient of a scalar field: `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`.
+    """The gradient of a scalar field: from `(*batch, nx, ny, nz)` to `(*batch, 3, nx, ny, nz)`.
 
-    On a grid of two axes `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on. The basis of the first axis may be
-    `Chebyshev`, as for `Derivative`.
+    On a grid of two axes, the gradient maps `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`, and so on. The basis of the
+    first axis may be `Chebyshev`, as for `Derivative`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
     """
 
     fft: AbstractTransform
@@ -100,10 +110,15 @@ class Gradient(AbstractSpectralOperator):
 
 
 class Divergence(AbstractSpectralOperator):
-    """The divergence of a vector field: `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`.
+    """The divergence of a vector field: from `(*batch, 3, nx, ny, nz)` to `(*batch, nx, ny, nz)`.
 
-    On a grid of two axes `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on. The basis of the first axis may be
-    `Chebyshev`, as for `Derivative`.
+    On a grid of two axes, the divergence maps `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`, and so on. The basis of the
+    first axis may be `Chebyshev`, as for `Derivative`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
     """
 
     fft: AbstractTransform
@@ -118,12 +133,20 @@ class Divergence(AbstractSpectralOperator):
 class Curl(AbstractSpectralOperator):
     """The curl of a vector field, on a grid of two or three axes.
 
-    In three dimensions it is a vector, `(*batch, 3, nx, ny, nz)` to the same shape. In two dimensions it is the scalar
-    `∂v_y/∂x - ∂v_x/∂y`, `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`. The transpose `Curl(fft, box).T` is then the curl
-    of a scalar, `(∂ψ/∂y, -∂ψ/∂x)`: the velocity of a stream function ψ. In three dimensions it is the curl itself.
+    In three dimensions, the curl of a field `(*batch, 3, nx, ny, nz)` is a vector of the same shape. On periodic grids,
+    the transpose `Curl(fft, box).T` is the curl itself.
+
+    In two dimensions, the curl is the scalar `∂v_y/∂x - ∂v_x/∂y`: from `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`. The
+    transpose is then the curl of a scalar, `(∂ψ/∂y, -∂ψ/∂x)`: the velocity of a stream function ψ.
+
     The basis of the first axis may be `Chebyshev`, as for `Derivative`.
 
-    **Raises:** `ValueError` for a grid of another number of axes.
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Raises:** `ValueError` for a grid with neither two nor three axes.
     """
 
     fft: AbstractTransform
@@ -138,8 +161,15 @@ class Curl(AbstractSpectralOperator):
 class Laplacian(AbstractSpectralOperator):
     """The Laplacian of a scalar field, or of each component of a vector field.
 
-    It keeps Nyquist modes, which `Divergence` of `Gradient` drops. The basis of the first axis may be `Chebyshev`, as
-    for `Derivative`.
+    `Laplacian` keeps Nyquist modes; the `Divergence` of a `Gradient` drops them. The basis of the first axis may be
+    `Chebyshev`, as for `Derivative`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Returns** (when called): the Laplacian, of the shape and dtype of the field.
     """
 
     fft: AbstractTransform

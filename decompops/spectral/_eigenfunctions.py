@@ -1,11 +1,11 @@
-"""Equations between walls in Chebyshev polynomials, by the eigenfunctions of the second derivative across.
+"""Equations between walls in Chebyshev polynomials, solved by eigenfunctions of the second derivative.
 
-In an eigenfunction that vanishes at both walls, an equation is one division. Fields are split into eigenfunctions, and
-put together again, by two products with matrices that are the same for all modes along the walls (Haidvogel and Zang,
-J. Comput. Phys. 30, 1979). Linear functions are added for what the conditions at the walls leave over.
+For an eigenfunction that vanishes at both walls, solving the equation is one division. One matrix product splits a
+field into eigenfunctions, and another adds them up again; all modes along the walls use the same two matrices
+(Haidvogel and Zang, J. Comput. Phys. 30, 1979). Linear functions are added to meet the conditions at the walls.
 
-Equations are solved in the form in which they are integrated twice (Greengard, SIAM J. Numer. Anal. 28, 1991). The
-matrices are computed so that no rounding error grows with the number of polynomials: see docs/performance.md.
+The equations are integrated twice before they are solved (Greengard, SIAM J. Numer. Anal. 28, 1991). The matrices are
+computed so that no rounding error grows with the number of polynomials: see docs/performance.md.
 """
 
 import functools
@@ -25,14 +25,14 @@ from ._tridiagonal import times
 class Eigenfunctions(NamedTuple):
     """The even or the odd eigenfunctions of `-d²/dξ²` on -1 < ξ < 1 that vanish at both ends.
 
-    Series hold the coefficients of the even or of the odd polynomials. The *line* is the function with the value one at
-    ξ = 1 that solves `d²u/dξ² = 0`: T_0 = 1, or T_1 = ξ.
+    A *series* holds the coefficients of the even or of the odd polynomials. An *amount* is the coefficient of an
+    eigenfunction in a field. The *line* is the linear function that is one at ξ = 1: T_0 = 1 if even, T_1 = ξ if odd.
 
     - `eigenvalues`: λ, all positive.
-    - `amounts`: the matrix from the series of a field to the amount of each eigenfunction in it.
-    - `of_integral`: the matrix from the series of its double integral, from T_2 or T_3 on, to the same amounts,
-        each over -λ.
-    - `series`: the matrix from the amounts of the eigenfunctions to the series of their sum.
+    - `amounts`: the matrix from the series of a field to its amounts.
+    - `of_integral`: the matrix from the series of the field's double integral, without T_0 or T_1, to the amounts of
+        the field, each divided by -λ.
+    - `series`: the matrix from amounts to the series of the field.
     """
 
     eigenvalues: np.ndarray
@@ -42,49 +42,53 @@ class Eigenfunctions(NamedTuple):
 
     @property
     def of_line(self) -> np.ndarray:
-        """The amounts in the line."""
+        """The amounts of the line."""
         return self.amounts[:, 0]
 
 
 @functools.lru_cache(maxsize=32)
 def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
-    """The even (`parity` 0) or odd (1) eigenfunctions in the first `modes` polynomials.
+    """Return the even (`parity` 0) or odd (1) eigenfunctions that are sums of the first `modes` polynomials.
 
-    The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the matrix J integrates twice and has three
-    diagonals. The eigenvalues -1/λ of J are computed: an error in the last digit of the largest one belongs to the
-    smallest λ, where it does no harm.
+    The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the tridiagonal matrix J integrates twice. The
+    function computes the eigenvalues -1/λ of J. Rounding errors are as large as the last digit of the largest
+    eigenvalue, which belongs to the smallest λ, where such errors do no harm.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
     integrate = np.diag(-1 / (2 * (above**2 - 1)))
     integrate += np.diag((np.where(k == 2, 2, 1) / (4 * above * (above - 1)))[1:], -1)
     integrate += np.diag((1 / (4 * above * (above + 1)))[:-1], 1)
-    # The coefficients from T_2 or T_3 on tell a polynomial that vanishes at the walls.
+    # A polynomial that vanishes at the walls is determined by its coefficients from T_2 or T_3 on.
     complete = np.concatenate([np.full((1, len(k) - 1), -1.0), np.eye(len(k) - 1)])
     matrix = (integrate @ complete)[1:]
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
     eigenvalues = -1 / inverse
-    # One polynomial has no double integral, so the equation does not see it. A field is a sum of eigenfunctions after
-    # subtracting as much of that polynomial as makes it vanish at the walls.
+    # The double integral of one polynomial is zero up to the highest coefficient kept, so the integrated equation does
+    # not see this polynomial. A multiple of it is subtracted from each field, so that the field vanishes at the walls
+    # and is a sum of eigenfunctions.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
     split = np.linalg.inv(vectors)
-    # The amount of a high eigenfunction in a low polynomial is small. One step of inverse iteration makes its error
-    # small, too.
+    # High eigenfunctions have small amounts in low polynomials. One step of inverse iteration makes the errors of these
+    # amounts small, too.
     low = k[1:] ** 2 < eigenvalues[:, None]
     of_integral = np.where(low, (split @ np.linalg.inv(matrix)) / -eigenvalues[:, None], split)
-    # A low eigenfunction has small coefficients of high polynomials. Slopes weight them by k², so their errors must be
-    # small: one more integration does that.
+    # Low eigenfunctions have small coefficients of high polynomials. Slopes multiply these coefficients by k², so their
+    # errors must be small. One more integration makes them small.
     series = complete @ (-eigenvalues * (matrix @ vectors))
     return Eigenfunctions(eigenvalues, split @ rest[1:], of_integral, series)
 
 
 class AtPoints(NamedTuple):
-    """The same for fields at points, of which the first half tells an even or odd field.
+    """The even or the odd eigenfunctions for fields at points.
 
-    - `amounts`, `values`: the matrices from points to amounts, and from amounts to points.
+    The first half of the points determines an even or odd field, so all points here are in the first half.
+
+    - `amounts`: the matrix from the values of a field at the points to its amounts.
+    - `values`: the matrix from amounts to values at the points.
     - `slopes`: the slope of each eigenfunction at ξ = 1.
-    - `line`, `parabola`: the line, and the polynomial T_2.
+    - `line`, `parabola`: the values of the line and of the polynomial T_2 at the points.
     """
 
     amounts: np.ndarray
@@ -96,7 +100,7 @@ class AtPoints(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def at_points(basis: Chebyshev, n: int, modes: int, parity: int) -> AtPoints:
-    """The eigenfunctions in `modes` polynomials on a grid of `n` points."""
+    """Return the eigenfunctions of the first `modes` polynomials at the `n` points of `basis`."""
     k, functions = np.arange(parity, modes, 2), eigenfunctions(modes, parity)
     from_points = basis.forward.matrix(n)[k] * (2 * basis.inverse_scale(n))
     half = basis.points(n)[: (n + 1) // 2]
@@ -112,9 +116,11 @@ def at_points(basis: Chebyshev, n: int, modes: int, parity: int) -> AtPoints:
 
 @dataclass(frozen=True, eq=False)
 class ChebyshevAcross(AbstractAcross):
-    """Exact second derivatives of polynomials.
+    """Exact second derivatives of Chebyshev series.
 
-    - `basis`, `n`, `modes`: the points, their number, and the number of polynomials.
+    - `basis`: the basis along the first axis.
+    - `n`: the number of points.
+    - `modes`: the number of polynomials.
     """
 
     basis: Chebyshev
@@ -127,12 +133,12 @@ class ChebyshevAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         line = jnp.zeros(self.n, dtype).at[-wall].set(1)
-        # A slope is that with respect to ξ, out of the channel.
+        # Slopes are converted from `∂u/∂x` to derivatives with respect to ξ, out of the channel.
         return line if self.walls[wall] == "dirichlet" else line * (jnp.asarray(self.length, dtype) * (wall - 0.5))
 
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
         axis, dtype = -self.ndim, jnp.finfo(f.dtype).dtype
-        scale = (2 / jnp.asarray(self.length, dtype)) ** 2  # between `d²/dξ²` and `d²/dx²`: ξ = 1 - 2x / length
+        scale = (2 / jnp.asarray(self.length, dtype)) ** 2  # `d²/dx² = scale * d²/dξ²`, because ξ = 1 - 2x / length
         coefficient = added / scale
         parities = [
             _Parity(
@@ -149,11 +155,12 @@ class ChebyshevAcross(AbstractAcross):
         if values is None and set(self.walls) == {"dirichlet"}:
             even, odd = (each.field(part) for each, part in zip(parities, parts))
             return unfolded(even, odd, self.n, axis)
-        # What the conditions at both walls see of both parts, and of one line for each.
+        # The left sides of the conditions at both walls, for both parts and for the even and the odd line.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
-        # At the last wall, odd functions and slopes of even ones have the other sign, which slopes out of the channel
-        # have once more. So what the conditions see of the lines is at least zero, and no sum of it cancels.
+        # All values are computed at ξ = 1. At the last wall, values of even functions and outward slopes of even
+        # functions are the same; those of odd functions have the other sign. The left sides for the lines are at least
+        # zero, so no terms cancel in the determinant below.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)
@@ -174,9 +181,9 @@ class ChebyshevAcross(AbstractAcross):
 
 @dataclass(frozen=True, eq=False)
 class _Parity:
-    """The even or the odd part of `coefficient * u - d²u/dξ² = f`.
+    """The solver for the even or the odd part of `coefficient * u - d²u/dξ² = f`.
 
-    - `free`: where it is solved up to a constant in f, with any mean of u.
+    - `free`: the modes in which the equation is solved up to a constant in f, with any mean of u.
     """
 
     functions: Eigenfunctions
@@ -191,27 +198,27 @@ class _Parity:
 
     @property
     def inverse(self) -> Array:
-        """What the equation multiplies each eigenfunction in f by."""
+        """The factors that turn the amounts of f into amounts of u."""
         return 1 / (self._along(self.functions.eigenvalues) + self.coefficient)
 
     def amounts(self, f: Array) -> Array:
-        """The amount of each eigenfunction in the even or odd part of `f`."""
+        """Return the amounts of the even or odd part `f` of a field."""
         return multiply(self.points.amounts, f, -self.ndim)
 
     def at(self, wall: Wall, amounts: Array) -> Array:
-        """What the condition at a wall ξ = 1 sees of eigenfunctions: their slopes; their values are zero."""
+        """Return the value or slope, as `wall` says, of eigenfunctions at ξ = 1. Their values are zero."""
         slopes = self._along(self.points.slopes if wall == "neumann" else 0 * self.points.slopes)
         return jnp.sum(times(slopes, amounts), axis=-self.ndim, keepdims=True)
 
     def line_at(self, wall: Wall) -> Array:
-        """What it sees of `field(0, 1)`."""
+        """Return the value or slope, as `wall` says, of `field(0, 1)` at ξ = 1."""
         if wall == "dirichlet":
             return jnp.ones_like(self.coefficient)
         slope = self.parity - self.at(wall, self._of_line)
         return slope if self._parabola is None else jnp.where(self._parabola, jnp.full_like(slope, 4), slope)
 
     def field(self, amounts: Array, line: Array | None = None) -> Array:
-        """Eigenfunctions at the points, plus `line` times the solution for f = 0 that has the value one at ξ = 1."""
+        """Return values at the points: the eigenfunctions, plus `line` times the solution for f = 0 with u(1) = 1."""
         if line is None:
             return multiply(self.points.values, amounts, -self.ndim)
         one = self._along(self.points.line)
@@ -222,10 +229,10 @@ class _Parity:
 
     @property
     def _of_line(self) -> Array:
-        """The amounts that the line must lose to solve the equation for f = 0."""
+        """The amounts to subtract from the line, so that the difference solves the equation for f = 0."""
         return self.coefficient * self.inverse * self._along(self.functions.of_line)
 
     @property
     def _parabola(self) -> Array | None:
-        """Where a parabola stands in for the even line, which has no slope: a constant is then taken from f."""
+        """The modes that use T_2 in place of the even line, which has no slope. T_2 changes f by a constant."""
         return None if self.parity else self.free

@@ -1,4 +1,4 @@
-"""Filters: operators that weaken or remove modes."""
+"""Filters: operators that damp or remove modes."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,19 @@ from ._operator import AbstractSpectralOperator, multiplied
 
 
 class IsotropicFilter(AbstractSpectralOperator):
-    """Multiply each mode of a field by a function of the length of its wavevector.
+    """Multiply each mode of a field by a function of its wavenumber |k|.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `function`: takes an array of wavenumbers |k|, in radians per unit of length, and returns an array of factors.
+    - `function`: takes an array of wavenumbers |k|, in radians per unit of length, and returns an array of factors. It
+        may hold parameters (an `equinox.Module`).
     - `box`: the periodic box.
+
+    **Returns** (when called): the filtered field, of the shape and dtype of the field.
+
+    **Raises:** `TypeError` for a `function` that cannot be called. Calls raise `ValueError` for factors that do not
+    broadcast against the spectrum.
     """
 
     fft: AbstractTransform
@@ -38,7 +44,18 @@ class IsotropicFilter(AbstractSpectralOperator):
 
 
 class GaussianFilter(AbstractSpectralOperator):
-    """Convolve with a normalised Gaussian of standard deviation `width`: multiply by `exp(-k² width² / 2)`."""
+    """Convolve with a normalised Gaussian of standard deviation `width`: multiply each mode by `exp(-k² width² / 2)`.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `width`: a number of at least zero, in the unit of length of `box`. May be traced, to differentiate by it.
+    - `box`: the periodic box.
+
+    **Returns** (when called): the filtered field, of the shape and dtype of the field.
+
+    **Raises:** `TypeError` for a `width` that is not one real number; `ValueError` for a negative or infinite `width`.
+    """
 
     fft: AbstractTransform
     width: Number
@@ -53,15 +70,17 @@ class GaussianFilter(AbstractSpectralOperator):
 
 
 class Dealias(AbstractSpectralOperator):
-    """Remove the modes that products of two fields alias onto: the projection of the 2/3 rule (Orszag 1971).
+    """Remove the modes that products of two fields alias onto: the 2/3 rule (Orszag, J. Atmos. Sci. 28, 1971).
 
-    What it keeps is known in advance, so nothing else is communicated: see `dealiased`.
+    Only the modes that are kept are communicated: see `dealiased`.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `box`: the periodic box.
-    - `dealiasing`: which modes to keep, such as `Truncate(2/3)`.
+    - `dealiasing`: the rule that says which modes to keep, such as `Truncate(2/3)`.
+
+    **Returns** (when called): the field without the other modes, of the same shape and dtype.
     """
 
     fft: AbstractTransform

@@ -1,4 +1,4 @@
-"""Operators as lineax sees them."""
+"""`as_linear_operator`: an operator of this package as a lineax operator."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "lx.FunctionLinearOperator":
-    """`operator` as a lineax operator, so that `lineax.linear_solve` solves systems with it, by CG or GMRES.
+    """Return `operator` as a lineax operator, so that `lineax.linear_solve` can solve systems with CG or GMRES.
 
     !!! example
 
@@ -31,22 +31,27 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     Some features of lineax do not work on sharded fields:
 
-    - With `throw=True`, and in gradients whatever `throw` is, its check of the result gathers it on one device, unless
-        the environment says `EQX_ON_ERROR=nan`. A check that fails stops one device while the others wait for it.
-    - Its dot products gather fields along the second mesh axis; on slabs (`axes="x"`) they do not.
-    - It does not know Explicit meshes. There, make the operator and solve in a function of `b`, and call
+    - lineax checks the result with `throw=True`, and in gradients for any `throw`. The check gathers the result on one
+        device, unless the environment says `EQX_ON_ERROR=nan`. If the check fails, it stops one device while the other
+        devices wait for it.
+    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`) they gather nothing.
+    - lineax does not support Explicit meshes. There, build the operator and solve in a function of `b`, and call
         `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
-    - In the padding of fields (where the mesh does not divide the grid) `operator` is zero and has no inverse. So `b`
-        must be zero there, as `dec.shard(array)` is, and the solution is cropped before a loss of it is differentiated.
+    - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse
+        there. So `b` must be zero in the padding; `dec.shard(array)` is. Crop the solution before you differentiate a
+        loss that depends on it.
 
     **Arguments:**
 
     - `operator`: any linear operator of this package, or a composition of several.
-    - `x`: a field of the kind that it is applied to, or a `jax.ShapeDtypeStruct` of one.
-    - `tags`: what is known of it, such as `lineax.symmetric_tag`. Of the operators of `decompops.spectral` that are
-        symmetric for all arguments, lineax is told by itself.
+    - `x`: a field that `operator` can be applied to, or a `jax.ShapeDtypeStruct` of such a field.
+    - `tags`: known properties of `operator`, such as `lineax.symmetric_tag`. The tags of operators in
+        `decompops.spectral` that are symmetric for all arguments are added automatically.
 
-    **Raises:** `ImportError` without lineax; `ValueError` or `TypeError` if `operator` cannot be applied to `x`.
+    **Returns:** a `lineax.FunctionLinearOperator`.
+
+    **Raises:** `ImportError` if lineax is not installed; `ValueError` or `TypeError` if `operator` cannot be applied
+    to `x`.
     """
     try:
         import lineax as lx
@@ -69,5 +74,5 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
 
 def _has_equal_weights(fft: AbstractTransform) -> bool:
-    """Whether all points count alike, so that a matrix which is symmetric between modes is so between points."""
+    """Whether all points have the same weight: then a matrix that is symmetric for modes is symmetric for points."""
     return all(np.ptp(basis.weights(n)) == 0 for basis, n in zip(fft.bases, check_fft(fft)))

@@ -1,4 +1,4 @@
-"""What spectral operators and equations have in common: a transform, a box, and the wavenumbers of their spectra."""
+"""`AbstractSpectral`: the transform, the box and the wavenumbers of spectral operators and equations."""
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
@@ -22,27 +22,30 @@ from ._check import check_diagonal, check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
-# What stands in the axis before the grid: anything, where each component is treated by itself; nothing of ours; the
-# components of a vector, as many as the grid has axes; those of an axial vector, such as a curl: three in three
-# dimensions, while in two dimensions it is a scalar; or a number of fields.
+# The meaning of the axis right before the grid:
+# - "any": each component, if there are any, is treated separately;
+# - "scalar": no meaning, all axes before the grid are batch axes;
+# - "vector": the components of a vector, as many as the grid has axes;
+# - "axial": the components of an axial vector, such as a curl: three in three dimensions; a scalar in two dimensions;
+# - a number: that many fields.
 Name = Literal["any", "scalar", "vector", "axial"]
 Components = Name | int
 
 
 class AbstractSpectral(eqx.Module):
-    """Something that works on the spectra of periodic fields: a transform `fft` and a `box`, kept as they were given.
+    """The base class of modules that compute with spectra: a transform `fft` and a `box`, both kept as given.
 
-    A subclass declares both as fields. One that multiplies fields also has a rule `dealiasing`.
+    A subclass declares `fft` and `box` as fields. A subclass that multiplies fields also has a rule `dealiasing`.
     """
 
-    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         fft: ClassVar[AbstractTransform]
         box: ClassVar[Box]
     else:
         fft: AbstractVar[AbstractTransform]
         box: AbstractVar[Box]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # taken along the first axis, though not diagonal
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # also allowed along the first axis
 
     def __check_init__(self):
         check_box(self.box, len(check_fft(self.fft)))
@@ -50,24 +53,24 @@ class AbstractSpectral(eqx.Module):
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform between fields and the spectra that are worked on.
+        """The transform that is used inside: `fft` with another storage order and with the modes of `dealiasing`.
 
-        It is `fft` with the faster storage order of spectra (docs/performance.md), and the modes of `dealiasing`.
+        docs/performance.md explains why this storage order of spectra is faster.
         """
         return inner_transform(self.fft, self.dealiasing)
 
     def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
-        """The wavenumbers of `spectrum`, in its precision; `nyquist` as in `AbstractTransform.wavenumbers`."""
+        """Return the wavenumbers of `spectrum`, in its precision; `nyquist` as in `AbstractTransform.wavenumbers`."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
     def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
-        """First derivatives of spectra like `spectrum`."""
+        """Return the first derivatives of spectra with the layout and precision of `spectrum`."""
         across = None if self.fft.bases[0].is_diagonal else self.across
         return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform), across)
 
     def across(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        """The first derivative along the first axis, in Chebyshev polynomials."""
+        """Return the first derivative along the first axis, whose basis is `Chebyshev`."""
         ndim = self.fft.decomposition.ndim
         lines, length = Lines(spectrum.shape[-ndim], ndim), cast(tuple, check_box(self.box, ndim).lengths)[0]
         slopes = lines.coefficients(lines.derivative(lines.pairs(spectrum)))
@@ -76,21 +79,21 @@ class AbstractSpectral(eqx.Module):
 
 @remembered
 def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = None) -> AbstractTransform:
-    """The transform that operators use inside; see `AbstractSpectral.transform`."""
+    """Return the transform that operators use inside: see `AbstractSpectral.transform`."""
     fft = fft if dealiasing is None else dealiasing.of_states(fft)
     if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
         fft = fft.replace(norm="backward")  # Weights at walls would differ between fields and their slopes.
-    # Polynomials along the first axis are worked on plane by plane.
+    # Chebyshev series are processed plane by plane along the first axis, which must not be stored last.
     contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
     return fft.replace(axis_contiguous=contiguous)
 
 
-# For each component of a field, or once for all: the axes along which it is a first derivative.
+# The axes along which a component is a first derivative: one entry for each component, or one for all components.
 SlopeAxes = tuple[tuple[int, ...], ...]
 
 
 def slope_axes(components: Components, ndim: int) -> SlopeAxes:
-    """The axes along which each component of such a field is a slope."""
+    """Return the axes along which each component of a field is a slope, for a field with these `components`."""
     match components:
         case "vector":
             return tuple((axis,) for axis in range(ndim))
@@ -101,14 +104,14 @@ def slope_axes(components: Components, ndim: int) -> SlopeAxes:
 
 @remembered
 def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
-    """The unit of each axis in `Nabla`."""
+    """Return the unit of each axis: see `Nabla`."""
     along = zip(fft.bases, check_fft(fft))
     return tuple(slope_unit(basis, n) if basis.is_transformed and basis.is_diagonal else 1j for basis, n in along)
 
 
 @remembered
 def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
-    """The axes along which slopes are expanded in another basis than fields."""
+    """Return the axes along which the slopes of a field have another basis than the field."""
     along = [(axis, fft.bases[axis], n) for axis, n in enumerate(check_fft(fft)) if axis in fft.transformed]
     return tuple(axis for axis, basis, n in along if basis.is_diagonal and slope_basis(basis, n) != basis)
 
@@ -137,7 +140,7 @@ def transform_components(
 
 @remembered
 def _of_slopes(fft: AbstractTransform, axes: tuple[int, ...]) -> AbstractTransform:
-    """The transform of fields that are slopes along `axes`."""
+    """Return the transform of fields that are slopes along `axes`."""
     if not axes:
         return fft
     bases, shape = list(fft.bases), check_fft(fft)
@@ -147,35 +150,35 @@ def _of_slopes(fft: AbstractTransform, axes: tuple[int, ...]) -> AbstractTransfo
 
 
 def check_slopes(fft: AbstractTransform, components: Components) -> None:
-    """Raise `ValueError` where fields with such components have no expansion, because they have no points at walls."""
+    """Raise `ValueError` if a component of a vector needs points at the walls, but its basis has none."""
     shape = check_fft(fft)
     for axis in {axis for axes in slope_axes(components, len(shape)) for axis in axes} & set(wall_axes(fft)):
         rule = fft.bases[axis].derivative(shape[axis], 1)
         if rule.first < 0 or rule.first + rule.points > shape[axis]:
             name = axis_names(len(shape))[axis]
             raise ValueError(
-                f"`fft` must have a basis along {name} in which the {name} component of a vector is known at a wall "
-                f"where it is not zero; got {fft.bases[axis]}, which has no point there. Use cell centres, type 2 or 4."
+                f"`fft` must have a basis along {name} with points at each wall where the {name} component of a vector "
+                f"is not zero; got {fft.bases[axis]}, which has no point at such a wall. Use cell centres: type 2 or 4."
             )
 
 
 def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
-    """The lengths of the axes right before a grid of `ndim` axes; `None` for any.
+    """Return the lengths of the component axes right before a grid of `ndim` axes; `None` for any lengths.
 
-    Raises `ValueError` for unknown `components`, and for axial vectors where there is no curl.
+    **Raises:** `ValueError` for unknown `components`, and for "axial" if the grid has neither two nor three axes.
     """
     if isinstance(components, int) and components > 0 and not isinstance(components, bool):
         return (components,)
     if components not in get_args(Name):
         raise ValueError(f"`components` must be a positive number or one of {get_args(Name)}; got {components!r}.")
     if components == "axial" and ndim not in (2, 3):
-        raise ValueError(f"`fft` must transform a grid of two or three axes, where there is a curl; got {ndim}.")
+        raise ValueError(f"`fft` must transform a grid of two or three axes, because the curl needs them; got {ndim}.")
     named = {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}
     return named[str(components)]
 
 
 def check_components(components: Components, x: Any, ndim: int) -> None:
-    """Raise `ValueError` for an `x` without the components of a vector, where a field must be one."""
+    """Raise `ValueError` if `components` are those of a vector and `x` does not have as many."""
     shape, wanted = jnp.shape(x), component_axes(components, ndim)
     if wanted and (len(shape) <= ndim or shape[-ndim - 1] != ndim):
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
@@ -183,21 +186,22 @@ def check_components(components: Components, x: Any, ndim: int) -> None:
 
 
 def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate()) -> AbstractTransform:
-    """A transform between a grid and the modes for which products of fields on that grid are free of aliasing.
+    """Return a transform between modes and a grid on which products of fields are free of aliasing.
 
-    Products of modes below n/3 alias, on a grid of n points, only onto modes above n/3. So with
-    `padded = dealiased(fft, Pad(3/2))` the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact.
+    On a grid of n points, products of modes below n/3 alias only onto modes above n/3. So with
+    `padded = dealiased(fft, Pad(3/2))`, the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `rule`: `Truncate(2/3)` keeps the grid of `fft` and its modes below a third of it; `Pad(3/2)` keeps the modes of
-        `fft` and takes a finer grid, with `norm="forward"`. Either leaves axes alone that `fft` does not transform.
+    - `rule`: `Truncate(2/3)` keeps the grid of `fft` and, along an axis of n points, the modes below n/3. `Pad(3/2)`
+        keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both change only the axes that `fft`
+        transforms. `None` returns `fft`.
 
-    **Returns:** a transform with `modes`. One that keeps few enough modes already is returned as it is.
+    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, its grid and its modes are returned.
 
-    **Raises:** `TypeError` for another rule; `ValueError` for an `fft` without shape, and a finer grid that the mesh
-    does not divide where `fft` was built without `pad=True`.
+    **Raises:** `TypeError` for another `rule`; `ValueError` for an `fft` without `shape`, and for a finer grid that the
+    mesh does not divide if `fft` was built without `pad=True`.
     """
     check_fft(fft)
     checked = check_dealiasing("rule", rule)

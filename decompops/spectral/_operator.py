@@ -1,4 +1,4 @@
-"""Operators that act on each mode of a spectrum by itself."""
+"""`AbstractSpectralOperator` and `SpectralOperator`: linear operators that treat each mode of a field separately."""
 
 import abc
 from collections.abc import Callable
@@ -36,16 +36,16 @@ from ._modes import (
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
-    """Transform, do something linear to each mode by itself, transform back.
+    """An operator that transforms a field, applies a linear map to each mode separately, and transforms back.
 
-    With a real `fft`, from real fields to real fields; with a complex one, from complex to complex. The spectrum stays
-    in the pencils of the first axis in between. Vectors have as many components as the grid has axes, in the axis
-    before the grid: `(*batch, 3, nx, ny, nz)` in three dimensions, `(*batch, 2, nx, ny)` in two. All components are
-    transformed in one batched call. The wavenumber along an axis that `fft` does not transform is zero.
+    A real `fft` maps real fields to real fields, a complex `fft` complex fields to complex fields. The spectrum lies in
+    the pencils of the first axis. A vector has as many components as the grid has axes, in the axis right before the
+    grid: `(*batch, 3, nx, ny, nz)` in three dimensions, `(*batch, 2, nx, ny)` in two. One batched call transforms all
+    components. The wavenumber along an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether its fields and its results are scalars or vectors, and `dealiasing`. Without `components`, each component of
-    a field is treated by itself. `fft` and `box` are kept as they are given; `transform` is the transform that is used
+    whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
+    may also set a rule `dealiasing`. `fft` and `box` are kept as given; `transform` is the transform that is used
     inside.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
@@ -54,8 +54,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
     **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without shape and a `box` with another number of axes. Calls raise `ValueError` for a vector field
-    without its components.
+    `fft` without `shape` and for a `box` with another number of axes. Calls raise `ValueError` for a vector field with
+    a wrong number of components.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
@@ -64,7 +64,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         pair, ndim = self.components, len(check_fft(self.fft))
         if not isinstance(pair, tuple) or len(pair) != 2 or (pair.count("any") == 1):
             raise ValueError(
-                '`components` must be a pair, of fields and of results, both "any" or none, such as '
+                '`components` must be a pair, for fields and for results: ("any", "any"), or others such as '
                 f'("vector", "scalar"); got {pair!r}.'
             )
         for components in pair:
@@ -73,7 +73,10 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     @abc.abstractmethod
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
-        """What happens to a spectrum as `self.transform` returns it, or to one block of it inside a `shard_map`."""
+        """Apply the linear map to a spectrum that `self.transform` returned, or to a block of it inside a `shard_map`.
+
+        Returns a spectrum of the same shape, except for the axis of components.
+        """
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         check_components(self.components[1 if form.transposed else 0], x, self.decomposition.ndim)
@@ -92,7 +95,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
-        """Along which axes the components of fields and of results are slopes."""
+        """The axes along which each component of fields, and each component of results, is a slope."""
         source, target = (slope_axes(components, self.decomposition.ndim) for components in self.components)
         return source, target
 
@@ -134,7 +137,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def _transposed_multiply(self, spectrum: Array) -> Array:
         ndim = self.decomposition.ndim
         source, target = self._component_axes()
-        # `linear_transpose` needs the shape, dtype and sharding of a spectrum before `multiply`, and no values.
+        # `linear_transpose` needs the shape, dtype and sharding of the input of `multiply`; it does not use the values.
         primal = _vector.components(spectrum, ndim)[0] if target else spectrum
         primal = _vector.stack([primal] * source[0], ndim) if source else primal
         (result,) = jax.linear_transpose(self.multiply, primal)(spectrum)
@@ -145,9 +148,10 @@ _INVERSE, _TRANSPOSED, _INVERSE_T = Form(inverted=True), Form(transposed=True), 
 
 
 class SpectralOperator(AbstractSpectralOperator):
-    """Multiply each mode of a field by `symbol(kx, ky, kz)`: any linear operator that commutes with translations.
+    """Multiply each mode of a field by `symbol(kx, ky, kz)`.
 
-    On a grid of two axes `symbol(kx, ky)`, and so on.
+    Every linear operator that commutes with translations has this form. On a grid of two axes, the symbol is
+    `symbol(kx, ky)`, and so on.
 
     !!! example
 
@@ -160,15 +164,18 @@ class SpectralOperator(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `symbol`: a function of the angular wavenumbers, one broadcastable real array for each axis. It returns the real
-        or complex factors, made from these arrays alone, because the spectrum may be stored in any order. It may hold
-        parameters (an `equinox.Module`). With a real `fft` it must turn into its complex conjugate under k → -k.
+    - `symbol`: a function of the angular wavenumbers, in radians per unit of length. It gets one real array for each
+        axis; the arrays broadcast against the spectrum. It returns real or complex factors. Compute the factors from
+        these arrays alone, because the spectrum may be stored in any order. `symbol` may hold parameters (an
+        `equinox.Module`). With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
     - `box`: the periodic box.
-    - `nyquist`: `False` gives `symbol` zero for the Nyquist wavenumbers of even numbers of modes. Right for
-        symbols that are not even along each axis, because such a mode stands for both signs at once.
+    - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` for symbols that are not
+        even along each axis, because a Nyquist mode stands for both signs of its wavenumber.
 
-    **Raises:** `TypeError` for a `symbol` that cannot be called. Calls raise `ValueError` for factors that do not
-    broadcast against the spectrum.
+    **Returns** (when called): the result, of the shape and dtype of the field.
+
+    **Raises:** `TypeError` for a `symbol` that cannot be called; `ValueError` for `nyquist=False` between walls. Calls
+    raise `ValueError` for factors that do not broadcast against the spectrum.
     """
 
     fft: AbstractTransform
@@ -183,8 +190,8 @@ class SpectralOperator(AbstractSpectralOperator):
         check_flag("nyquist", self.nyquist)
         if not self.nyquist and wall_axes(self.fft):
             raise ValueError(
-                "`nyquist` must be True between walls, where a symbol must be even in each wavenumber; got False. "
-                "For odd derivatives use `Derivative`."
+                "`nyquist` must be True between walls, where a symbol must be even in each wavenumber; got False. For "
+                "odd derivatives, use `Derivative`."
             )
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
@@ -193,7 +200,7 @@ class SpectralOperator(AbstractSpectralOperator):
 
 
 def multiplied(spectrum: Array, factors: Any, name: str) -> Array:
-    """`spectrum` times what the user's function `name` returned."""
+    """Return `spectrum` times the `factors` that the user's function `name` returned, after checks of the factors."""
     try:
         factors = jnp.asarray(factors)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""`Resample`: Fourier interpolation between grids."""
+"""`Resample`: Fourier interpolation from one grid to another."""
 
 import math
 from dataclasses import replace
@@ -17,11 +17,11 @@ from ._check import check_fft, of_transformed
 
 
 class Resample(AbstractPlanned):
-    """Interpolate periodic fields to another grid in the same box: the trigonometric polynomial through the old points.
+    """Interpolate periodic fields to another grid in the same box, by the trigonometric polynomial through the points.
 
-    Along each axis this is `scipy.signal.resample`. An axis that becomes shorter loses the modes that the new grid does
-    not have. Every axis is cut as early and extended as late as possible, so little is communicated. `.inverse`
-    resamples the other way, and undoes it if no axis became shorter.
+    Along each axis, the result equals that of `scipy.signal.resample`. An axis that becomes shorter loses the modes
+    that the new grid does not have. To communicate little, axes are cut as early and extended as late as possible.
+    `.inverse` resamples from the new grid to the old one; it undoes the interpolation if no axis became shorter.
     """
 
     fft: FFT
@@ -35,9 +35,11 @@ class Resample(AbstractPlanned):
         - `shape`: the new grid, such as `(nx, ny, nz)`, on the same mesh. An axis that `fft` does not transform keeps
             its length.
 
-        **Raises:** `ValueError` for an `fft` without `shape`, or with `modes`, and for a `shape` that is not a positive
-        integer for each axis, that changes an axis which is not transformed, or that the mesh does not divide where
-        `fft` was built without `pad=True`.
+        **Returns** (when called): a field of the same dtype on the new grid.
+
+        **Raises:** `ValueError` for an `fft` without `shape` or with `modes`. `ValueError` also for a `shape` that does
+        not have a positive integer for each axis, that changes an axis which `fft` does not transform, or that the mesh
+        does not divide if `fft` was built without `pad=True`.
         """
         grid = check_fft(fft)
         self.fft = fft
@@ -49,7 +51,10 @@ class Resample(AbstractPlanned):
                     f"transform; got {shape}."
                 )
         if self.fft.modes is not None:
-            raise ValueError(f"`fft` must keep all modes; got `modes={self.fft.modes}`.")
+            raise ValueError(
+                f"`fft` must keep all modes; got `modes={self.fft.modes}`. Build it without `modes`: `Resample` drops "
+                "the modes that the new grid does not have."
+            )
         self.decomposition.check_divided(self.target, -1)
 
     @property
@@ -58,7 +63,7 @@ class Resample(AbstractPlanned):
 
     @property
     def resampled(self) -> Decomposition:
-        """The decomposition of results."""
+        """The decomposition of the new grid, on which results lie."""
         return Decomposition(self.decomposition, shape=self.target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -71,6 +76,6 @@ class Resample(AbstractPlanned):
             source = dec.blocks(-1, grid)
             return transform_plan("Resample", source, spectrum, bases, kept, nyquist=True)
 
-        # The new grid takes the amplitudes of the old one: the spectrum divided by the old number of points.
+        # Both grids have the same amplitudes: the spectrum divided by the number of points.
         forward, inverse = transform(shape), transform(self.target).inverse()
         return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(of_transformed(self.fft, shape)))

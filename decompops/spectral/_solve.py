@@ -1,4 +1,4 @@
-"""Inverses of differential operators on periodic fields, and the projection onto divergence-free ones."""
+"""Inverses of differential operators, and the projection onto divergence-free fields."""
 
 import functools
 from typing import Any, ClassVar
@@ -21,8 +21,15 @@ from ._operator import AbstractSpectralOperator
 class Poisson(AbstractSpectralOperator):
     """The solution u of Poisson's equation `∇²u = f`, with the boundary conditions of the bases of `fft`.
 
-    Where these are periodic or Neumann's along every axis, the mean of f, for which there is no solution, is ignored,
-    and the mean of u is zero. Means are those of the series: a point on a wall counts half.
+    If the boundary conditions are periodic or Neumann along every axis, a solution exists only for zero mean of f. Then
+    the mean of f is ignored, and the mean of u is zero. In these means, a point on a wall has half the weight.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Returns** (when called): u, of the shape and dtype of f.
     """
 
     fft: AbstractTransform
@@ -33,9 +40,17 @@ class Poisson(AbstractSpectralOperator):
 
 
 class InverseDivergence(AbstractSpectralOperator):
-    """The curl-free vector field v with `∇·v = f`, for a periodic scalar f: `∇ (∇²)⁻¹ f`.
+    """The curl-free vector field v with `∇·v = f`, for a periodic scalar f: `v = ∇ (∇²)⁻¹ f`.
 
-    A force from its source, a displacement from a density. The means of f and v are ignored and zero.
+    Examples are a force from its source, and a displacement from a density. The mean of f is ignored, and the mean of
+    v is zero.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Returns** (when called): v of shape `(*batch, 3, nx, ny, nz)`, for f of shape `(*batch, nx, ny, nz)`.
     """
 
     fft: AbstractTransform
@@ -48,12 +63,20 @@ class InverseDivergence(AbstractSpectralOperator):
 
 
 class InverseCurl(AbstractSpectralOperator):
-    """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `-∇× (∇²)⁻¹ w`.
+    """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `v = -∇× (∇²)⁻¹ w`.
 
-    A velocity from its vorticity (Biot and Savart), a magnetic field from its current. The mean of v is zero. On a grid
-    of two axes w is a scalar, `(*batch, nx, ny)` to `(*batch, 2, nx, ny)`.
+    Examples are a velocity from its vorticity (Biot and Savart), and a magnetic field from its current. The mean of v
+    is zero.
 
-    **Raises:** `ValueError` for a grid of another number of axes than two or three.
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Returns** (when called): v of shape `(*batch, 3, nx, ny, nz)`, for w of the same shape. On a grid of two axes, w
+    is a scalar of shape `(*batch, nx, ny)`, and v has shape `(*batch, 2, nx, ny)`.
+
+    **Raises:** `ValueError` for a grid with neither two nor three axes.
     """
 
     fft: AbstractTransform
@@ -68,17 +91,20 @@ class InverseCurl(AbstractSpectralOperator):
 class Helmholtz(AbstractSpectralOperator):
     """The solution u of `(shift - ∇²) u = f`, with the boundary conditions of the bases of `fft`.
 
-    With a positive `shift` this is the screened (modified) equation, such as that of an implicit step of diffusion;
-    with `shift = -κ²`, Helmholtz' own `(∇² + κ²) u = -f`.
+    With a positive `shift`, this is the screened (modified) Helmholtz equation; an implicit diffusion step is an
+    example. With `shift = -κ²`, it is the Helmholtz equation `(∇² + κ²) u = -f`.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `shift`: a real number, in inverse units of length squared. May be traced, to differentiate by.
+    - `shift`: a real number, in inverse units of length squared. May be traced, to differentiate by it.
     - `box`: the periodic box.
 
-    **Raises:** `ValueError` for a `shift` at a resonance, where `-shift` is the square of a wavenumber of the grid, as
-    zero is where all axes are periodic or Neumann's.
+    **Returns** (when called): u, of the shape and dtype of f.
+
+    **Raises:** `TypeError` for a `shift` that is not one real number; `ValueError` for a `shift` at a resonance: where
+    `-shift` is the square of a wavenumber of the grid. Zero is a resonance if all axes are periodic or Neumann. A
+    traced `shift` is not checked for resonances.
     """
 
     fft: AbstractTransform
@@ -91,8 +117,8 @@ class Helmholtz(AbstractSpectralOperator):
             return
         if _has_resonance(self.fft, float(self.shift), self.box):
             raise ValueError(
-                "`shift` must not be minus the square of a wavenumber of the grid, because there the "
-                f"operator has no inverse; got {self.shift!r}."
+                "`shift` must not be minus the square of a wavenumber of the grid, because `shift - ∇²` then has no "
+                f"inverse; got {self.shift!r}. For `shift=0`, use `Poisson`, which solves `∇²u = f`."
             )
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
@@ -101,9 +127,17 @@ class Helmholtz(AbstractSpectralOperator):
 
 
 class LerayProjection(AbstractSpectralOperator):
-    """The divergence-free part of a periodic vector field, such as `(*batch, 3, nx, ny, nz)`: `v - ∇ (∇²)⁻¹ ∇·v`.
+    """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
 
-    The mean is divergence-free, and kept. So are Nyquist modes as far as their derivative is not known.
+    The mean is divergence-free and kept. The wavenumber of a Nyquist mode along its axis counts as zero, so the
+    projection keeps the component of the mode along this axis.
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `box`: the periodic box.
+
+    **Returns** (when called): a vector field of the shape and dtype of v, such as `(*batch, 3, nx, ny, nz)`.
     """
 
     fft: AbstractTransform

@@ -1,4 +1,4 @@
-"""Random fields, and sums over modes."""
+"""Random fields, power spectra and mean squares."""
 
 import functools
 import math
@@ -37,9 +37,9 @@ from ._modes import inner_transform
 
 
 class GaussianRandomField(eqx.Module):
-    """A periodic Gaussian random field of a given power spectrum: the same for the same key, whatever the mesh.
+    """A periodic Gaussian random field with a given power spectrum. A key gives the same field on every mesh.
 
-    `colour` is the linear operator that turns white noise of unit variance into such a field.
+    The field `colour` is the linear operator that turns white noise of unit variance into a random field.
 
     !!! example
 
@@ -56,13 +56,14 @@ class GaussianRandomField(eqx.Module):
 
         - `fft`: the transform, built with `real=True` and a `shape`.
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
-            dimensions it has units of length cubed: the variance of the field is the integral of P(k) d³k / (2π)³. It
-            may hold parameters (an `equinox.Module`). Modes k = 0 are zero. Along an axis that `fft` does not
-            transform there are independent fields of the dimensions that it transforms.
+            dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
+            times the squared unit of the field. `power` may hold parameters (an `equinox.Module`). The mode k = 0 is
+            zero. Points along an axis that `fft` does not transform get independent fields on the other axes.
         - `box`: the periodic box.
 
-        **Raises:** `ValueError` or `TypeError` for a complex `fft`, one without shape, a `power` that cannot be called,
-        and a `box` that is not one of the grid.
+        **Raises:** `TypeError` for a `power` that cannot be called, an `fft` that is not a transform and a `box` that
+        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with another number of
+        axes.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
@@ -71,12 +72,20 @@ class GaussianRandomField(eqx.Module):
         self.colour = IsotropicFilter(fft, amplitude, box)
 
     def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "*field"]:
-        """One field, padded where the mesh does not divide the grid. `dtype` is real, JAX's default if `None`."""
+        """Return one field.
+
+        **Arguments:**
+
+        - `key`: a key of `jax.random`.
+        - `dtype`: a real dtype; `None` for JAX's default.
+
+        **Returns:** a real field in the pencils of the last axis, with padding if the mesh does not divide the grid.
+        """
         return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
 
 
 class _Amplitude(eqx.Module):
-    """What to multiply white noise by, as a function of |k|."""
+    """The factors that turn white noise into a random field, as a function of |k|."""
 
     power: Callable
     box: Box
@@ -85,29 +94,33 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
         variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
-        # Modes without power stay without it, whatever the parameters: the derivative of the root must not be infinite.
+        # The derivative of the square root at zero must not be infinite, so modes without power get a zero derivative.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 
 
 def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
-    """Independent standard normal numbers on a grid, the same for the same key, whatever the mesh.
+    """Draw independent standard normal numbers on a grid. A key gives the same numbers on every mesh.
 
     **Arguments:**
 
-    - `dec`: the decomposition, with a `shape`.
+    - `dec`: the decomposition, built with a `shape`.
     - `key`: a key of `jax.random`.
     - `dtype`: a real dtype; `None` for JAX's default.
 
-    **Returns:** a field in the pencils of the last axis, padded with zeros where the mesh does not divide the grid.
+    **Returns:** a field in the pencils of the last axis, padded with zeros if the mesh does not divide the grid.
+
+    **Raises:** `TypeError` for a `dec` that is not a `Decomposition` and a `dtype` that is not real; `ValueError` for a
+    `dec` without `shape`, and inside a `shard_map` over a mesh axis of `dec`.
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
     for name in filter(manual_axes().__contains__, dec.mesh_axes):
         raise ValueError(
-            f"`dec` must not divide the grid over mesh axis {name!r} inside a `shard_map` over it; got {dec}."
+            f"`dec` must not shard the grid over mesh axis {name!r} inside a `shard_map` over that axis; got {dec}. "
+            "Draw the noise outside the `shard_map`."
         )
     if not isinstance(key, Tracer):
-        mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error where no devices are known.
+        mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error if the mesh has no devices.
     return _white_noise(dec, key, real_dtype(dtype))
 
 
@@ -129,8 +142,8 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
         return jax.vmap(lambda index: lines(key, axes[1:], *place, index))(axes[0])
 
     def block(key: Array) -> Array:
-        # Every line along the last axis has a key of its own, made of its place in the grid: blocks need nothing of
-        # each other.
+        # Each line along the last axis has its own key, which depends only on the position of the line in the grid. So
+        # blocks are independent of each other and of the mesh.
         axes = [
             jnp.arange(cells, dtype=np.int32) + (0 if name is None else cells * jax.lax.axis_index(name))
             for name, cells in zip(layout.names, layout.block_shape[:-1])
@@ -141,11 +154,11 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
 
 
 class PowerSpectrum(NamedTuple):
-    """Averages over shells of wavenumbers.
+    """A power spectrum: averages over shells of |k|.
 
-    - `k`: the mean |k| of each shell's modes, shape `(bins,)`.
-    - `power`: the mean power of each shell's modes, shape `(*batch, bins)`; zero for shells without modes.
-    - `modes`: how many modes of the full spectrum lie in each shell, shape `(bins,)`.
+    - `k`: the mean |k| of the modes in each shell, in radians per unit of length, of shape `(bins,)`.
+    - `power`: the mean power of the modes in each shell, of shape `(*batch, bins)`; zero for shells without modes.
+    - `modes`: the number of modes of the full spectrum in each shell, of shape `(bins,)`.
     """
 
     k: Array
@@ -156,23 +169,26 @@ class PowerSpectrum(NamedTuple):
 def power_spectrum(
     fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
-    """The power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
+    """Return the power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
-    V is the volume of the box (its area in two dimensions), N its number of points, û the plain sum over them. In three
-    dimensions the integral over d³k / (2π)³ is the mean of u². With the conventions of cosmology, it estimates P(k).
-    Along an axis that `fft` does not transform, V and N do not count, and the result is averaged.
+    V is the volume of the box (the area in two dimensions), N is the number of points, and û is the unscaled discrete
+    Fourier transform, `norm="backward"`. In three dimensions, the integral of the power spectrum over d³k / (2π)³ is
+    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not include
+    axes that `fft` does not transform; the result is averaged over these axes.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `u`: fields, such as `(*batch, nx, ny, nz)`.
     - `box`: the periodic box.
-    - `edges`: the bounds of the shells, increasing; a mode belongs to a shell if `lower <= |k| < upper`. By default
-        the shells are centred on the multiples of the smallest wavenumber of the box, up to the smallest Nyquist
-        wavenumber.
+    - `edges`: the bounds of the shells, in increasing order, in radians per unit of length. A mode belongs to a shell
+        if `lower <= |k| < upper`. By default, the shells are centred on the multiples of the smallest wavenumber of the
+        box, up to the smallest Nyquist wavenumber.
 
-    **Raises:** `ValueError` or `TypeError` for an `fft` without shape, a `box` that is not one of its grid, and `edges`
-    that do not increase.
+    **Returns:** a `PowerSpectrum`.
+
+    **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
+    `fft` without `shape`, a `box` with another number of axes, and `edges` that do not increase or are traced.
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
@@ -188,14 +204,14 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 
     @_compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
-        """Over the modes of each shell: of their power, of |k|, and their number."""
+        """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
         k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
-        shell = _compat.count_up_to(bounds, k)  # 0 and the last lie outside
+        shell = _compat.count_up_to(bounds, k)  # Shells 0 and `shells + 1` lie outside.
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
-            # Plane by plane first: sums of few numbers, and then of few sums, lose little precision.
+            # Each plane is summed separately, and then the sums of the planes: short sums lose little precision.
             planes = (values, shell) if ndim > 1 else (values[None], shell[None])
             sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
             return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)
@@ -212,17 +228,20 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 
 
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
-    """The mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem, without transforming.
+    """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
-    `spectrum` must be that of a field: in a half spectrum, the modes k and -k of the plane kz = 0 complex conjugates,
-    where z is the axis that is halved.
+    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: in the plane kz = 0, where z
+    is the axis with half of the modes, the modes k and -k must be complex conjugates.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `spectrum`: of shape `(*batch, *modes)`, as `fft` returns it.
+    - `spectrum`: a spectrum of shape `(*batch, *modes)`, as `fft` returns it.
 
-    **Returns:** real numbers of shape `(*batch,)`.
+    **Returns:** a real array of shape `(*batch,)`.
+
+    **Raises:** `TypeError` for an `fft` that is not a transform, and for a real `spectrum` if `fft` returns complex
+    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` of another shape.
     """
     shape, layout = check_fft(fft), fft.out_layout
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
@@ -234,7 +253,8 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
         jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
     )
     inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
-    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))  # of the axes that are not transformed
+    # The number of points along the axes that are not transformed.
+    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))
     return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 
 
@@ -242,28 +262,29 @@ def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         try:
             bounds = np.asarray(edges, float)
-        except (TypeError, ValueError):  # the former for traced ones, too
+        except (TypeError, ValueError):  # Traced edges raise a `TypeError`.
             bounds = np.zeros(0)
         if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
-            raise ValueError(f"`edges` must be two or more increasing numbers, known when tracing; got {edges!r}.")
+            raise ValueError(f"`edges` must be two or more increasing numbers, and not traced; got {edges!r}.")
         return tuple(bounds.tolist())
     if box.is_traced:
-        raise ValueError("`edges` must be given where the lengths of `box` are traced; got None.")
+        raise ValueError("`edges` must be given if the lengths of `box` are traced; got None.")
     sizes = fft.modes or check_fft(fft)
     lengths: Any = box.lengths
-    axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed  # an axis of one cell has no wavenumbers
+    # The only wavenumber of an axis of one cell is zero.
+    axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
 def _transformed_box(fft: AbstractTransform, box: Box) -> Box:
-    """The box of the axes that `fft` transforms."""
+    """Return the box of the axes that `fft` transforms."""
     lengths: Any = check_box(box, len(check_fft(fft))).lengths
     return Box(of_transformed(fft, lengths))
 
 
 def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
-    """`function` of the blocks of `x`, mapped over the mesh axes that divide the grid, and those of `batch` axes."""
+    """Apply `function` to the blocks of `x`, over the mesh axes that shard the grid and the `batch` axes."""
     names = {*dec.mesh_axes, *(name for entry in batch for name in entry_names(entry))}
     return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)

@@ -1,20 +1,20 @@
-"""Tridiagonal systems along one axis of an array, one for each index of the other axes.
+"""`tridiagonal_solve`: tridiagonal systems along one axis of an array, one system for each index of the other axes.
 
-Elimination and substitution go along the axis, one plane of the array after the other, in place: the Thomas algorithm,
-vectorised over all systems. `jax.lax.linalg.tridiagonal_solve` wants the axis last, and on CPUs calls LAPACK for one
-system after the other. Times in single precision, over that of `irfftn(rfftn(u))` of n³ points, for the spectrum (two
-cores of a busy machine, least to most of several runs):
+This is the Thomas algorithm, vectorised over all systems: elimination and substitution process one plane of the array
+after the other, in place. `jax.lax.linalg.tridiagonal_solve` needs the axis last; on CPUs it calls LAPACK for one
+system after the other. The table shows the time to solve the systems of the half spectrum of n³ points, divided by the
+time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, smallest to largest of several runs):
 
 | | n = 64 | n = 128 | n = 256 |
 |---|---|---|---|
-| this, along the first axis | 0.2 to 0.5 | 0.1 to 0.2 | 0.3 to 0.5 |
-| this, along the last axis | 0.2 to 0.5 | 0.2 to 0.5 | 0.5 to 0.9 |
-| the same by `lax.scan`, first axis | 0.2 to 0.4 | 0.2 to 0.3 | 0.5 to 0.8 |
+| this function, along the first axis | 0.2 to 0.5 | 0.1 to 0.2 | 0.3 to 0.5 |
+| this function, along the last axis | 0.2 to 0.5 | 0.2 to 0.5 | 0.5 to 0.9 |
+| the same algorithm by `lax.scan`, along the first axis | 0.2 to 0.4 | 0.2 to 0.3 | 0.5 to 0.8 |
 | `jax.lax.linalg.tridiagonal_solve` | 1.3 to 2.3 | 1.0 to 2.2 | 1.7 to 3.0 |
 | parallel cyclic reduction | 9 | 21 | 17 |
 
-On GPUs, where nothing was measured yet, the loops launch a few kernels for each plane; JAX calls a batched routine of
-cuSPARSE there (jax-ml/jax#28544).
+No times were measured on GPUs. There, the loops launch a few kernels for each plane; JAX calls a batched routine of
+cuSPARSE (jax-ml/jax#28544).
 """
 
 import functools
@@ -39,33 +39,34 @@ def tridiagonal_solve(
 ) -> Inexact[Array, "*b"]:
     """Solve `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]` along one axis of `b`.
 
-    There is no pivoting: the systems must be diagonally dominant, or symmetric and definite. Nothing is communicated
-    if `axis` is whole on each device and the coefficients are sharded like `b`, or not at all; it works on global
-    arrays and on blocks inside a `jax.shard_map`. Derivatives of any order, by the right-hand side and by the
-    coefficients, solve systems of the same kind.
+    The algorithm does not pivot, so the systems must be diagonally dominant, or symmetric and definite. The function
+    takes global arrays, and blocks inside a `jax.shard_map`. It communicates nothing if each device has the whole
+    `axis` and the coefficients are replicated or sharded like `b`. Derivatives of any order, with respect to `b` and
+    the coefficients, solve systems of the same kind.
 
     **Arguments:**
 
     - `lower`, `diagonal`, `upper`: the real coefficients, arrays that broadcast against `b`. `lower[0]` and `upper[-1]`
         along the axis are ignored.
-    - `b`: the right-hand side, real or complex. The coefficients are cast to its precision.
+    - `b`: the right-hand side, real or complex. The coefficients are cast to the precision of `b`.
     - `axis`: the axis of the systems. All other axes are batch axes. The first axis of a grid takes half of the time of
-        the last one.
-    - `row_sums`: `diagonal` holds the sum of each row, `lower[i] + diagonal[i] + upper[i]`, in place of the diagonal.
-        If sums are at least zero and the other coefficients at most zero, as in equations of diffusion, nothing cancels
-        then, and rounding errors do not grow with the condition number of the matrix.
+        the last axis.
+    - `row_sums`: if true, `diagonal` holds the sum of each row, `lower[i] + diagonal[i] + upper[i]`, in place of the
+        diagonal. Use it if all row sums are at least zero and all other coefficients at most zero, as in diffusion
+        equations: then no terms cancel, and rounding errors do not grow with the condition number of the matrix.
 
     **Returns:** the solution, of the shape and dtype of `b`.
 
-    **Raises:** `ValueError` for an axis that `b` does not have, and coefficients that do not broadcast against `b`.
+    **Raises:** `ValueError` for an axis that `b` does not have, and for coefficients that do not broadcast against `b`.
 
-    **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; with row sums Alfa, Xue and Ye, Math.
+    **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; for row sums, Alfa, Xue and Ye, Math.
     Comp. 71 (2002).
     """
     b, ndim = jnp.asarray(b), b.ndim
     if not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must be an axis of `b`, from {-ndim} to {ndim - 1}; got {axis}.")
-    axis, dtype = axis % ndim - ndim, jnp.finfo(b.dtype).dtype  # counted from the end, where `vmap` adds no axes
+    # The axis is counted from the end, because `vmap` adds axes in front.
+    axis, dtype = axis % ndim - ndim, jnp.finfo(b.dtype).dtype
     coefficients = []
     for name, values in (("lower", lower), ("diagonal", diagonal), ("upper", upper)):
         if values.ndim > ndim or any(n not in (1, m) for n, m in zip(values.shape[::-1], b.shape[::-1])):
@@ -82,9 +83,9 @@ def tridiagonal_solve(
     return _solved(lower, sums, upper, b, axis=axis)
 
 
-@functools.partial(jax.jit, static_argnames="axis")  # Else an eager call compiles its loops each time.
+@functools.partial(jax.jit, static_argnames="axis")  # Without `jit`, each eager call would compile its loops again.
 def _solved(lower: Array, sums: Array, upper: Array, b: Array, *, axis: int) -> Array:
-    # Else JAX cannot differentiate `custom_linear_solve` inside a `shard_map`.
+    # JAX differentiates `custom_linear_solve` inside a `shard_map` only if all operands vary over the same mesh axes.
     lower, sums, upper, b = equally_varying(lower, sums, upper, b)
 
     def product(x: Array) -> Array:
@@ -100,9 +101,10 @@ def _solved(lower: Array, sums: Array, upper: Array, b: Array, *, axis: int) -> 
 
 
 def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, transposed: bool) -> Array:
-    """Factorise each matrix into L U, with ones on the diagonal of U, and solve `L U x = b`, or `Uᵀ Lᵀ x = b`.
+    """Factorise each matrix into L U and solve `L U x = b`, or `Uᵀ Lᵀ x = b` if `transposed`.
 
-    Each step overwrites one plane of `b`, and one of the row sums by the inverse pivots, the diagonal of L.
+    The diagonal of U is one; the diagonal of L holds the pivots. Each step overwrites one plane of `b` with the result,
+    and one plane of the row sums with the inverse pivots.
     """
     n = b.shape[axis]
 
@@ -113,13 +115,13 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
         return lax.dynamic_update_index_in_dim(x, new, i, axis)
 
     def factorised(i: Array | int, sums: Array, rest: Array) -> tuple[Array, Array]:
-        """The inverse pivot of a row, and the sum of the row of U, from `rest`, that of the row before."""
+        """Return the inverse pivot of row i and the sum of row i of U. `rest` is the sum of the row of U before it."""
         total = plane(sums, i) - plane(lower, i) * rest
         inverse = 1 / (total - plane(upper, i))
         return inverse, total * inverse
 
     def eliminated(i: Array | int, x: Array, inverse: Array, last: Array) -> tuple[Array, Array]:
-        """The solution of the first triangular system in this row, and what the next row needs of it."""
+        """Return the solution of the first triangular system in row i, and the value that row i + 1 needs as `last`."""
         if transposed:
             here = plane(x, i) - last
             return here, times(plane(upper, i) * inverse, here)
@@ -155,12 +157,12 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
 
 
 def times(factor: Array, x: Array) -> Array:
-    """`factor * x` for a real factor, without a complex product."""
+    """Return `factor * x` for a real factor, without a complex product."""
     return lax.complex(factor * x.real, factor * x.imag) if jnp.iscomplexobj(x) else factor * x
 
 
 def moved(x: Array, by: int, axis: int) -> Array:
-    """The cells of `x` that many places further along `axis`, and zero where none arrive."""
+    """Shift `x` by `by` places along `axis`, and fill with zeros."""
     n, widths = x.shape[axis], [(0, 0)] * x.ndim
     widths[axis] = (max(by, 0), max(-by, 0))
     return jnp.pad(lax.slice_in_dim(x, max(-by, 0), n - max(by, 0), axis=axis), widths)

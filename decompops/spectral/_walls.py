@@ -1,4 +1,4 @@
-"""Poisson's and Helmholtz' equations between two walls: cells or polynomials across, modes along the walls."""
+"""`WallPoisson` and `WallHelmholtz`: equations between two walls, with cells or polynomials along the first axis."""
 
 import abc
 from dataclasses import replace
@@ -35,18 +35,21 @@ from ._eigenfunctions import ChebyshevAcross
 def _check_walls(walls: Any) -> tuple[Wall, Wall]:
     pair = (walls, walls) if isinstance(walls, str) else tuple(walls) if isinstance(walls, tuple | list) else ()
     if len(pair) != 2 or not set(pair) <= {"dirichlet", "neumann"}:
-        raise ValueError(f'`walls` must be "dirichlet" or "neumann", or one for each of both walls; got {walls!r}.')
+        raise ValueError(
+            f'`walls` must be "dirichlet" or "neumann", or a pair of these, such as ("dirichlet", "neumann"); got '
+            f"{walls!r}."
+        )
     return cast(tuple[Wall, Wall], pair)
 
 
 class AbstractWallSolver(AbstractDerivable):
-    """An equation with the Laplacian between two walls, which stand across the first axis.
+    """An equation with the Laplacian between two walls, one at each end of the first axis.
 
-    Fields are transformed along the walls. For each mode, one equation along the first axis is then solved where that
-    axis is whole on each device. The transforms communicate, and nothing else does.
+    Fields are transformed along the walls. Then one equation along the first axis is solved for each mode, where each
+    device has the whole axis. Only the transforms communicate.
     """
 
-    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         transform: ClassVar[Transform]
         walls: ClassVar[tuple[Wall, Wall]]
         box: ClassVar[Box]
@@ -59,23 +62,27 @@ class AbstractWallSolver(AbstractDerivable):
         if not isinstance(self.transform, Transform):
             raise TypeError(f"`transform` must be a `Transform`; got {self.transform!r}.")
         if self.decomposition.shape is None:
-            raise ValueError("`transform` must be built with a `shape`; got one without.")
+            raise ValueError(
+                "`transform` must be built with a `shape`; got one without. Pass the number of points along each axis, "
+                "such as `shape=(96, 128, 128)`, when you build `transform`."
+            )
         check_box(self.box, self.decomposition.ndim)
         first, *others = zip(self.transform.bases, axis_names(self.decomposition.ndim))
         for basis, name in others:
             if isinstance(basis, Cells | Chebyshev):
                 raise ValueError(
-                    f"`transform` must have its walls across {first[1]}, the only axis that is whole on each device "
-                    f"in spectra; got {basis} along {name}. Put the walls across the first axis of the grid."
+                    f"`transform` must have its walls across {first[1]}, the only axis that no mesh axis shards in "
+                    f"spectra; got {basis} along {name}. Put the walls across the first axis of the grid."
                 )
             if not basis.is_diagonal:
                 raise ValueError(
-                    f"`transform` must have bases such as `Fourier`, `Cosine` or `Sine` along all axes but "
+                    f"`transform` must have bases such as `Fourier`, `Cosine` or `Sine` along all axes except "
                     f"{first[1]}; got {basis} along {name}."
                 )
         if not isinstance(first[0], Cells | Chebyshev):
             raise ValueError(
-                f"`transform` must have the basis `Cells` or `Chebyshev` along {first[1]}; got {first[0]}."
+                f"`transform` must have the basis `Cells` or `Chebyshev` along {first[1]}; got {first[0]}. Without "
+                "walls, use `Poisson` or `Helmholtz`."
             )
         if isinstance(first[0], Chebyshev) and self._kept[0] < 3:
             raise ValueError(f"`transform` must keep at least 3 modes along {first[1]}; got {self._kept[0]}.")
@@ -88,24 +95,25 @@ class AbstractWallSolver(AbstractDerivable):
     @property
     @abc.abstractmethod
     def constant(self) -> Number:
-        """What is added to `-∇²`, a number of at least zero."""
+        """The constant in the equation, a number of at least zero."""
 
     def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
-        """The solution u with other values, or slopes, than zero at the walls.
+        """Return the solution u with nonzero values or slopes at the walls.
 
-        `operator.solution(f, 1.0)` solves the equation with the right-hand side f for a u that is one at the first
-        wall; `operator.solution(f)` is `operator(f)`. Between `Chebyshev` walls, one more field is transformed.
+        `operator.solution(f, 1.0)` returns the solution for the right-hand side f whose value at the first wall is one;
+        `operator.solution(f)` equals `operator(f)`. With the basis `Chebyshev`, one more field is transformed.
 
         **Arguments:**
 
         - `field`: the right-hand side, a field in real space.
-        - `first`, `last`: at a "dirichlet" wall the value of u, at a "neumann" wall its slope `∂u/∂x`. One number, or
-            an array for the axes behind the first one: `(ny, nz)`, or `(*batch, ny, nz)`.
+        - `first`, `last`: the value of u at a "dirichlet" wall, or the slope `∂u/∂x` at a "neumann" wall; `first` is
+            for the wall at x = 0. One number, or an array for the axes after the first axis: `(ny, nz)` or
+            `(*batch, ny, nz)`.
 
-        **Returns:** a field of the shape of `field`.
+        **Returns:** a field of the shape and dtype of `field`.
 
-        **Raises:** `ValueError` for a field of another shape, for values that do not fit it, and inside a `shard_map`
-        over a mesh axis of the grid.
+        **Raises:** `ValueError` for a field of another shape, for wall values that do not fit the field, and inside a
+        `shard_map` over a mesh axis of the grid.
         """
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
@@ -116,7 +124,7 @@ class AbstractWallSolver(AbstractDerivable):
         return transform.inverse(self._solve(transform(field), values))
 
     def _with_values(self, field: Array, sign: int, first: Any, last: Any) -> Array:
-        """`field`, plus or minus the field of wall values (see `AbstractAcross`)."""
+        """Return `field` plus `sign` times the field of wall values (see `AbstractAcross.profile`)."""
         layout, ndim, dtype = self.in_layout, self.decomposition.ndim, jnp.finfo(field.dtype).dtype
         names = layout.blocks.names if field.shape[-ndim:] == layout.shape else (None,) * ndim
         spec = lambda *entries: NamedSharding(self.decomposition.mesh, PartitionSpec(*entries))
@@ -124,7 +132,7 @@ class AbstractWallSolver(AbstractDerivable):
             line = self._across.profile(wall, dtype)
             line = jnp.pad(line, (0, field.shape[-ndim] - len(line))).reshape(-1, *[1] * (ndim - 1))
             values = _padded(name, jnp.asarray(values, field.dtype), field.shape, ndim)
-            # Both factors are sharded, so that no device makes the whole product.
+            # Both factors are sharded, so that no device computes the whole product.
             line = place(sign * line, spec(*names[:1], *[None] * (ndim - 1)))
             if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
                 values = place(values, spec(*[None] * (values.ndim - ndim + 1), *names[1:]))
@@ -137,7 +145,8 @@ class AbstractWallSolver(AbstractDerivable):
         """Solve the equation of each mode along the walls, on global arrays or on blocks inside a `shard_map`.
 
         - `spectrum`: the right-hand side, transformed along the walls only.
-        - `values`: the field of wall values, transformed likewise; `None` if it is zero or part of `spectrum`.
+        - `values`: the field of wall values, transformed along the walls only; `None` if it is zero or part of
+            `spectrum`.
         """
         dtype = jnp.finfo(spectrum.dtype).dtype
         _, *k = _along_walls(self.transform).wavenumbers(box=self.box, dtype=dtype)
@@ -149,7 +158,7 @@ class AbstractWallSolver(AbstractDerivable):
         transform = _along_walls(self.transform)
         there, back = (transform.inverse, transform) if form.transposed else (transform, transform.inverse)
         spectrum = there.apply(x, form, local=local)
-        if form.transposed:  # The real matrix across is not symmetric.
+        if form.transposed:  # The real matrix along the first axis is not symmetric.
             (spectrum,) = jax.linear_transpose(self._solve, spectrum)(spectrum)
         else:
             spectrum = self._solve(spectrum)
@@ -181,7 +190,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _may_be_singular(self) -> bool:
-        """Whether the solution for some mode, or in padding, may be known up to a constant only."""
+        """Whether the solution for some mode, or in padding, may be known only up to a constant."""
         if "dirichlet" in self.walls or not (isinstance(self.constant, Tracer) or self.constant == 0):
             return False
         others = tuple(zip(self.transform.bases, self._kept))[1:]
@@ -192,14 +201,18 @@ class AbstractWallSolver(AbstractDerivable):
 class WallPoisson(AbstractWallSolver):
     """The solution u of Poisson's equation `∇²u = f` between two walls across the first axis, x.
 
-    The basis along x says how a field stands there. With `Cells`, fields hold the means over finite volumes, and second
-    differences on them stand for `∂²/∂x²`, of second order in their widths. With `Chebyshev`, derivatives are those of
-    polynomials: errors of smooth solutions fall faster than any power of their number, down to rounding (Greengard,
-    SIAM J. Numer. Anal. 28, 1991). Along the other axes derivatives are exact. For each mode along the walls, `Cells`
-    take one tridiagonal system, and `Chebyshev` two products with a matrix of nx² numbers.
+    The basis along x sets the discretisation:
 
-    Between two "neumann" walls, where all other bases have a constant mode, u has zero mean over the volume, and the
-    part of f that is constant and has no solution is ignored.
+    - `Cells`: fields hold the means over finite volumes. Second differences approximate `∂²/∂x²`, with errors of second
+        order in the cell widths. Each mode along the walls costs one tridiagonal system.
+    - `Chebyshev`: fields are polynomials, and `∂²/∂x²` is exact for them. For smooth solutions, errors fall faster than
+        any power of the number of polynomials, down to rounding (Greengard, SIAM J. Numer. Anal. 28, 1991). Each mode
+        along the walls costs two products with a matrix of nx² numbers.
+
+    Derivatives along the other axes are exact.
+
+    If both walls are "neumann" and all other bases have a constant mode, a solution exists only for some f. Then the
+    constant part of f that has no solution is ignored, and u has zero mean over the volume.
 
     !!! example
 
@@ -211,14 +224,16 @@ class WallPoisson(AbstractWallSolver):
 
     **Arguments:**
 
-    - `transform`: built with a `shape`, with the basis `Cells` or `Chebyshev` along the first axis and `Fourier`,
-        `Cosine`, `Sine` or `Points` along the others.
-    - `walls`: the condition at both walls, or one for each: "dirichlet" for u = 0, "neumann" for `∂u/∂x = 0`. Other
-        values: `solution`.
-    - `box`: the lengths; along the first axis it is the distance of the walls.
+    - `transform`: the transform, built with a `shape`. The basis along the first axis is `Cells` or `Chebyshev`; the
+        other bases are `Fourier`, `Cosine`, `Sine` or `Points`.
+    - `walls`: the condition at both walls, or a pair of conditions: "dirichlet" for u = 0, "neumann" for `∂u/∂x = 0`.
+        For nonzero values and slopes, call `solution`.
+    - `box`: the lengths of the grid; the first length is the distance between the walls.
 
-    **Raises:** `TypeError` for a `transform` that is not a `Transform`, and a `box` that is not a `Box`; `ValueError`
-    for a `transform` without shape, with other bases, with walls across another axis, or with fewer than three
+    **Returns** (when called): u, of the shape and dtype of f.
+
+    **Raises:** `TypeError` for a `transform` that is not a `Transform` and a `box` that is not a `Box`; `ValueError`
+    for a `transform` without `shape`, with other bases, with walls across another axis or with fewer than three
     Chebyshev polynomials, and for unknown `walls`.
     """
 
@@ -238,15 +253,19 @@ class WallPoisson(AbstractWallSolver):
 class WallHelmholtz(AbstractWallSolver):
     """The solution u of `(shift - ∇²) u = f` between two walls across the first axis: see `WallPoisson`.
 
-    An implicit step of diffusion is such an equation. At `shift = 0` it is `-∇²u = f`, with a mean of zero where that
-    is free.
+    An implicit diffusion step solves such an equation. At `shift = 0`, the equation is `-∇²u = f`; if its solution is
+    known only up to a constant, u has zero mean.
 
     **Arguments:**
 
-    - `transform`, `walls`, `box`: the same as those of `WallPoisson`.
-    - `shift`: a real number of at least zero, in inverse units of length squared. May be traced, to differentiate by.
+    - `transform`, `walls`, `box`: as in `WallPoisson`.
+    - `shift`: a real number of at least zero, in inverse units of length squared. May be traced, to differentiate by
+        it.
 
-    **Raises:** as `WallPoisson`; `ValueError` for a negative `shift`, because the systems are solved without pivoting.
+    **Returns** (when called): u, of the shape and dtype of f.
+
+    **Raises:** the errors of `WallPoisson`; `ValueError` for a negative `shift`, because the systems are solved without
+    pivoting.
     """
 
     transform: Transform
@@ -268,18 +287,24 @@ class WallHelmholtz(AbstractWallSolver):
 
 @remembered
 def _along_walls(transform: Transform) -> Transform:
-    """The transform of the axes along the walls, with spectra in natural order: planes along them are contiguous."""
+    """Return the transform of the axes along the walls only.
+
+    Its spectra are stored in natural order, so that planes along the walls are contiguous.
+    """
     bases = Points(), *transform.bases[1:]
     modes = transform.modes and (cast(tuple, transform.decomposition.shape)[0], *transform.modes[1:])
     return transform.replace(axis_contiguous=False, bases=bases, modes=modes)
 
 
 def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:
-    """Values on a wall as an array that broadcasts against a field of `shape`, zero in the padding of the field."""
+    """Return values at a wall as an array that broadcasts against a field of `shape`, with zeros in the padding."""
     behind = shape[len(shape) - ndim + 1 :]
     own = values.shape[max(0, values.ndim - len(behind)) :]
     if any(have > want for have, want in zip(own[::-1], behind[::-1])):
-        raise ValueError(f"`{name}` must be a number, or values for the axes {behind}; got shape {values.shape}.")
+        raise ValueError(
+            f"`{name}` must be a number, or an array of values at the wall, of shape {behind} or with batch axes "
+            f"before it; got shape {values.shape}."
+        )
     widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], behind[::-1])][::-1]
     if any(after for _, after in widths):
         values = jnp.pad(values, [(0, 0)] * (values.ndim - len(own)) + widths)

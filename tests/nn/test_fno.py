@@ -25,7 +25,7 @@ def transform(sizes, kind="auto", shape=SHAPE):
 
 
 def formula(model, x):
-    """The operator by the formula of Li et al., for fields on one device."""
+    """Apply the operator by the formula of Li et al., to fields on one device."""
 
     def affine(linear, v):
         return jnp.moveaxis(jnp.vectorize(linear, signature="(i)->(o)")(jnp.moveaxis(v, 0, -1)), -1, 0)
@@ -57,7 +57,7 @@ def expected():
 
 
 @pytest.mark.parametrize(("sizes", "kind", "checkpoint"), [((2, 4), "auto", False), ((8, 1), "explicit", True)])
-def test_it_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, spoilt):
+def test_the_model_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, spoilt):
     x, v, for_weights, for_x = expected
     fft = transform(sizes, kind)
     model, dec = FNO3D(fft, 1, 2, **OPTIONS, checkpoint=checkpoint, key=jax.random.key(0)), fft.decomposition
@@ -93,7 +93,7 @@ def a_derivative(fft, u):
     return u, dops.spectral.Derivative(fft, (1, 0, 0))(u)
 
 
-def test_it_learns():
+def test_the_model_learns():
     """The model learns a first derivative from one field in a few steps of Adam."""
     fft = transform((2, 4), shape=(8, 8, 8))
     model = FNO3D(fft, 1, 1, width=4, modes=4, depth=1, key=jax.random.key(0))
@@ -105,7 +105,7 @@ def test_it_learns():
     assert spec_of(trained) == spec_of(model.blocks[0].spectral.weight)
 
 
-def test_training_goes_on_on_another_mesh():
+def test_training_continues_on_another_mesh():
     """A model and the optimizer's state move between meshes with different shardings of the weights."""
     here, there = transform((2, 2, 2), shape=(8, 8, 8)), transform((1, 4), shape=(8, 8, 8))
     u = random_field((1, 8, 8, 8))
@@ -126,7 +126,7 @@ def test_training_goes_on_on_another_mesh():
         assert_close(one, other, rtol=1e-10)
 
 
-def test_in_a_sequence_for_a_batch_that_is_divided_over_devices():
+def test_in_a_sequence_for_a_sharded_batch():
     def model(sizes):
         fft, keys = transform(sizes), jax.random.split(jax.random.key(5), 3)
         layers = [

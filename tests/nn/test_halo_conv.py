@@ -41,7 +41,7 @@ def run(layer, u):
         ((2, 4), "auto", (4, 8, 3), 1, {}),
     ],
 )
-def test_values_and_gradients_are_those_of_equinox(sizes, kind, shape, kernel, options, spoilt):
+def test_values_and_gradients_equal_equinox(sizes, kind, shape, kernel, options, spoilt):
     mesh, key = make_mesh(sizes, kind), jax.random.key(3)
     dec = dops.Decomposition(mesh, shape=shape, pad=True)
     layer = HaloConv3D(dec, 2, 4, kernel, **options, key=key)
@@ -115,7 +115,7 @@ def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
         assert_close(mine, theirs)
 
 
-def test_channels_may_be_divided_over_explicit_axes():
+def test_channels_may_be_sharded_over_explicit_axes():
     mesh = make_mesh((2, 2, 2), "explicit")
     layer = HaloConv3D(mesh, 2, 3, 1, key=jax.random.key(0))
     u = layer.decomposition.shard(np.ones((2, 4, 6, 3)))

@@ -25,7 +25,7 @@ def transform(mesh, shape=SHAPE, **options):
 
 
 def dense(weight, x):
-    """The layer on the whole grid, with all modes in natural order."""
+    """Apply the layer on the whole grid, with all modes in natural order."""
     shape, (my, mz, mx) = x.shape[-3:], weight.shape[-3:]
     kx, ky = (np.fft.fftfreq(n, 1 / n).astype(int) for n in (mx, my))
     kept = (..., kx[:, None, None], ky[:, None], np.arange(mz))
@@ -55,14 +55,14 @@ def call(layer, u):
         ((2, 4), "explicit", (8, 8, 8), 3, (2, 4), ["y", "x", None, None]),
         ((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"]),
         ((2, 4), "explicit", SHAPE, MODES, (1, 8), [("y", "x"), None, None, None]),
-        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # the spectrum's own sharding
+        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # the sharding of the spectrum
         ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # all modes
         ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
         ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is whole in the spectrum.
         ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
     ],
 )
-def test_values_and_gradients_are_those_of_the_dense_convolution(sizes, kind, shape, modes, channels, stored, spoilt):
+def test_values_and_gradients_equal_the_dense_convolution(sizes, kind, shape, modes, channels, stored, spoilt):
     mesh = make_mesh(sizes, kind)
     layer = SpectralConv3D(transform(mesh, shape), *channels, modes, key=jax.random.key(0))
     dec, x = layer.fft.decomposition, random_field((channels[0], *shape))
@@ -103,8 +103,8 @@ def test_each_device_draws_its_own_weights():
     assert program.memory_analysis().temp_size_in_bytes < whole / 2
 
 
-def test_on_another_grid_it_is_the_same_convolution():
-    """A field of few modes gives the same result on a grid twice as fine on another mesh."""
+def test_the_convolution_is_the_same_on_another_grid():
+    """A field of few modes gives the same result on a grid that is twice as fine, on another mesh."""
     coarse, fine = transform(make_mesh((2, 4)), (6, 8, 7)), transform(make_mesh((4, 2)), (12, 16, 14), modes=5)
     layer = SpectralConv3D(coarse, 1, 2, (3, 2, 2), key=jax.random.key(2))
     there = layer.on(fine)
@@ -144,7 +144,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 @pytest.mark.parametrize(("modes", "partners"), [((3, 5, 4), 2), ((3, 4, 3), 8)])
-def test_where_it_does_not_devices_exchange_their_weights_once(kind, modes, partners):
+def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kind, modes, partners):
     forward, backward, transforms, size = communicated((2, 4), kind, 8, modes)
     # Blocks are padded: nine modes to ten, seven to eight, and three to four.
     padded = {2: 10 / 9, 8: 8 / 7 * 4 / 3}[partners]
@@ -162,7 +162,7 @@ def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchange
     forward, backward, transforms, size = communicated((2, 4), "auto", channels, 3)
     extra = Counter(c.bytes for c in forward) - Counter(c.bytes for c in transforms)
     padded = 6 / 5 * 4 / 3
-    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # each device's own part only
+    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # Each device sends only its own part.
     kinds = Counter(c.kind for c in backward)
     assert set(kinds) == {"all-to-all", "all-gather"}
     assert kinds["all-to-all"] == 6 + 2 * exchanges

@@ -277,7 +277,7 @@ def test_bad_input_is_refused(plain):
         ),
         (
             lambda: plain.pde.NavierStokes(fft(chebyshev, f, h), 0.1),
-            "each mode has one wavenumber.*got Chebyshev",
+            "modes each have one wavenumber.*got Chebyshev",
         ),
         (lambda: plain.pde.ETDRK(plain.pde.Channel(fft(chebyshev, f, h), 0.1, box), 0.1), "`equation` must be an"),
     ):

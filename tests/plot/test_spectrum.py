@@ -96,7 +96,11 @@ def test_errors(plain):
     for error, message, call in (
         (TypeError, "`fft` must be an `FFT` or a `Transform`", lambda: draw(fft.decomposition, u)),
         (ValueError, "`fft` must be built with a `shape`", lambda: draw(plain.FFT3D(make_mesh((2, 4))), u)),
-        (ValueError, "`fft` must have bases of which each mode", lambda: draw(walls, random_field((8, 8)))),
+        (
+            ValueError,
+            "`fft` must have bases whose modes each",
+            lambda: draw(walls, random_field((8, 8))),
+        ),
         (ValueError, '`kind` must be "energy" or "power"', lambda: draw(fft, u, kind="enstrophy")),
         (TypeError, "`slopes` must be one real number", lambda: draw(fft, u, slopes=("steep",))),
         (ValueError, "`field` must have power", lambda: draw(fft, 0 * u)),

@@ -25,7 +25,7 @@ def scaling(of):
 @pytest.mark.parametrize(
     ("components", "text"),
     [
-        ("vector", r"`components` must be a pair, of fields and of results.*; got 'vector'"),
+        ("vector", r"`components` must be a pair, for fields and for results.*; got 'vector'"),
         (("any", "scalar"), r"`components` must be a pair.*; got \('any', 'scalar'\)"),
         (("vektor", "scalar"), r"`components` must be a positive number or one of .*; got 'vektor'"),
     ],
@@ -35,7 +35,7 @@ def test_components_are_a_pair_of_known_names(components, text):
         scaling(components)
 
 
-def test_the_result_must_have_the_components_that_it_says():
+def test_the_result_must_have_the_declared_components():
     with pytest.raises(
         ValueError, match=r"`Scaling.multiply` must return a spectrum of shape \(3, 4, .*; got \(4, 4, 3"
     ):

@@ -182,7 +182,7 @@ def test_random_fields_are_coloured_white_noise_that_does_not_depend_on_the_mesh
 
 
 @pytest.mark.parametrize(("name", "target"), [("one", (15,)), ("two", (12, 6)), ("carried", (9, 4, 8))])
-def test_resampling_is_that_of_scipy(name, target):
+def test_resampling_equals_scipy(name, target):
     with case(name) as fft:
         u = random_field(fft.decomposition.shape)
         resample = spectral.Resample(fft, target)
@@ -200,7 +200,7 @@ def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
         (lambda d: d.spectral.InverseCurl(four), r"`fft` must transform a grid of two or three axes.*; got 4"),
         (
             lambda d: d.spectral.Derivative(two, (1, 0, 0)),
-            r"`orders` must be one for each of the axes x, y; got",
+            r"`orders` must have one number for each of the axes x, y; got",
         ),
         (lambda d: d.spectral.Derivative(carried, (1, 0, 2)), r"`orders` must be zero along z, which `fft` does not"),
         (lambda d: d.spectral.Divergence(two)(np.ones((3, 6, 6))), r"of shape \(\*batch, 2, nx, ny\); got \(3, 6, 6\)"),

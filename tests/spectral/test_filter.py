@@ -12,7 +12,7 @@ from decompops import spectral
 from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
-def test_gaussian_filter_is_that_of_scipy():
+def test_gaussian_filter_equals_scipy():
     """The grid resolves the Gaussian: for widths from 2.5 cells on, aliasing is below rounding errors."""
     shape, lengths, width = (24, 20, 16), (3.0, 2.0, 1.0), 0.32
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)

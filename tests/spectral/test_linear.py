@@ -14,7 +14,7 @@ from helpers import assert_close, make_mesh, random_field
 
 
 def screened(fft):
-    """`1 - ∇²`, whose inverse is `Helmholtz(fft, 1)`."""
+    """Return the operator `1 - ∇²`. Its inverse is `Helmholtz(fft, 1)`."""
     return spectral.SpectralOperator(fft, lambda kx, ky, kz: 1 + kx**2 + ky**2 + kz**2)
 
 
@@ -30,7 +30,7 @@ def solve(operator, b, solver=None, tags=lx.positive_semidefinite_tag):
         ((8, 1), (8, 6, 10), lx.GMRES(rtol=1e-12, atol=1e-12, restart=40), ()),
     ],
 )
-def test_krylov_solvers_find_the_same_and_leave_it_divided(sizes, shape, solver, tags):
+def test_krylov_solvers_find_the_solution_of_helmholtz_and_keep_its_sharding(sizes, shape, solver, tags):
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=True)
     dec = fft.decomposition
     b = dec.shard(random_field(shape))
@@ -39,8 +39,8 @@ def test_krylov_solvers_find_the_same_and_leave_it_divided(sizes, shape, solver,
     assert u.sharding.is_equivalent_to(dec.sharding(), 3)
 
 
-def test_on_explicit_axes_it_is_solved_inside_auto_axes():
-    """lineax does not support them, because it compares types without shardings."""
+def test_systems_on_explicit_axes_are_solved_inside_auto_axes():
+    """lineax does not support Explicit axes, because it compares types without shardings."""
     mesh, shape = make_mesh((2, 4), "explicit"), (8, 6, 10)
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
     dec = fft.decomposition

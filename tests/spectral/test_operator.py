@@ -205,7 +205,7 @@ def test_transposes_by_dot_products(real, kind):
             assert operator.T.in_spec == operator.out_spec == P("x", "y", None)
 
 
-def test_blocks_inside_shard_map_equal_those_of_the_global_call():
+def test_blocks_inside_shard_map_equal_the_global_call():
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))

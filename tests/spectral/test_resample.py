@@ -29,7 +29,7 @@ def scipy_resample(u, shape):
         ((8, 1), "auto", True, (8, 6, 10), (6, 12, 7)),
     ],
 )
-def test_resample_is_that_of_scipy(sizes, kind, real, old, new):
+def test_resample_equals_scipy(sizes, kind, real, old, new):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
         dtype = np.float64 if real else np.complex128
@@ -53,7 +53,7 @@ def test_resample_is_that_of_scipy(sizes, kind, real, old, new):
 
 
 def test_there_and_back():
-    """Resampling to a finer grid and back changes nothing, also in Nyquist modes. Coarsening twice equals once."""
+    """Resampling to a finer grid and back changes nothing, also in Nyquist modes. Two coarsenings equal one."""
     old = (8, 6, 9)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=old, pad=True, real=True)
     finer, coarser = spectral.Resample(fft, (10, 12, 9)), spectral.Resample(fft, (4, 5, 6))
@@ -67,7 +67,7 @@ def test_there_and_back():
     assert (finer.in_spec, finer.out_spec) == (P("x", "y", None), P("x", "y", None))
 
 
-def test_it_communicates_the_fewest_modes():
+def test_resample_communicates_the_fewest_modes():
     """On 16³ cells and 2x4 devices, each exchange is as small as the two grids allow."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())

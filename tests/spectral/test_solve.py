@@ -41,7 +41,7 @@ def test_manufactured_solutions(shape, lengths, real, sizes):
 
 
 def test_helmholtz_equation_of_waves():
-    """The symbol of `(∇² + κ²) u = -f` has both signs. The derivative with respect to the shift is also right."""
+    """Check `(∇² + κ²) u = -f`, whose symbol has both signs, and the derivative with respect to the shift."""
     shape, lengths, kappa = (9, 10, 11), (1.0, 2.0, 0.5), 10.0
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=True)
     u = random_field(shape)
@@ -71,7 +71,7 @@ def test_resonances_are_refused(plain, shift, lengths):
 
 def test_shifts_without_resonance_are_accepted():
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
-    # 7 is not a sum of three squares, 1.001 is only close to one, and 51 is a sum only for modes beyond the grid.
+    # 7 is not a sum of three squares, 1.001 is only close to a sum, and 51 is a sum only with modes beyond the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
     assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # Mode 4 is not kept.

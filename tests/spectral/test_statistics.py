@@ -88,7 +88,7 @@ def test_the_power_of_known_waves():
     shape, volume = (12, 8, 10), np.prod(LENGTHS)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     x, y, z = np.meshgrid(*[np.arange(n) * length / n for n, length in zip(shape, LENGTHS)], indexing="ij")
-    edges = [2.0, 4.0, 8.0, 15.0]  # |k| is π, 2π and √41 π / 3... of the three waves
+    edges = [2.0, 4.0, 8.0, 15.0]  # The three waves have |k| = π, 2π and √109 π / 3.
     u = 3 * np.cos(np.pi * y) + 0.5 * np.sin(2 * np.pi * x) + 2 * np.cos(2 * np.pi * x + np.pi * y - 8 * np.pi * z / 3)
     shard = fft.decomposition.shard
 
@@ -113,7 +113,7 @@ def test_the_power_of_known_waves():
 
 
 def test_shells_by_default():
-    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell do not count."""
+    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell have no effect."""
     mesh = make_mesh((1, 1))
 
     def count(shape, lengths):
@@ -291,11 +291,11 @@ BAD = [
     (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), edges="few"), "`edges` must .*; got 'few'"),
     (
         lambda d, f: jax.jit(lambda e: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), edges=e))(np.arange(3.0)),
-        "`edges` must be .*, known when tracing; got",
+        "`edges` must be .*, and not traced; got",
     ),
     (
         lambda d, f: jax.jit(lambda length: d.spectral.power_spectrum(f, np.ones((4, 4, 4)), d.Box(length)))(1.0),
-        "`edges` must be given where the lengths of `box` are traced",
+        "`edges` must be given if the lengths of `box` are traced",
     ),
     (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 5))), r"`x` must have shape .*; got \(4, 4, 5\)"),
     (
@@ -321,7 +321,7 @@ def test_noise_belongs_outside_of_shard_map_and_on_its_own_mesh(plain):
     dec = plain.Decomposition(mesh, shape=(4, 4, 4))
     make = lambda key: plain.spectral.white_noise(dec, key)
     with pytest.raises(
-        ValueError, match="`dec` must not divide the grid over mesh axis 'x' inside a `shard_map` over it"
+        ValueError, match="`dec` must not shard the grid over mesh axis 'x' inside a `shard_map` over that"
     ):
         jax.jit(jax.shard_map(make, mesh=mesh, in_specs=P(), out_specs=P("x", "y")))(jax.random.key(0))
     with (

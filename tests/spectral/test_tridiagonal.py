@@ -31,7 +31,10 @@ def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
 
 
 def test_values():
-    """Real and complex systems along each axis, also with coefficients that have fewer axes or not the axis itself."""
+    """Check real and complex systems along each axis.
+
+    Some coefficients have fewer axes than the right-hand side, or do not have the axis of the systems.
+    """
     shape, cases = (2, 5, 3, 4), []
     for axis in (0, -3, -2, -1):
         few = (np.ones(()), 3 + np.abs(random_field((3, 4) if axis == 0 else (3, 1))), -np.ones(1))
@@ -60,7 +63,10 @@ def test_row_sums(axis):
 
 
 def test_derivatives():
-    """Derivatives up to second order in both modes, for coefficients and right-hand side; batches; transposes."""
+    """Check forward- and reverse-mode derivatives up to second order, for coefficients and right-hand side.
+
+    The test also checks batches and transposes.
+    """
     shape = (4, 3)
     arguments = (*coefficients(shape, 0), random_field(shape, np.complex128))
     directions = tuple(random_field(x.shape, x.dtype, seed=i) for i, x in enumerate(arguments, start=5))

@@ -35,9 +35,10 @@ def at_wall(coefficients: np.ndarray, wall: int, condition: str, length: float) 
 
 
 def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarray:
-    """The coefficients of u with `added * u - u'' = f`, from the equation integrated twice, by a dense matrix.
+    """Return the coefficients of the solution u of `added * u - u'' = f`.
 
-    Where a constant may be added to u, its mean is zero, and a constant that is subtracted from f is unknown.
+    A dense matrix solves the equation after it is integrated twice. If u is known only up to a constant, its mean is
+    zero, and the constant that must be subtracted from f is one more unknown.
     """
     n = len(f)
     twice = (length / 2) ** 2 * chebyshev.chebint(np.eye(n), 2)[:n]
@@ -70,7 +71,7 @@ BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2
 
 @pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
 def test_known_solutions(n, dtype):
-    """All kinds of walls, with nonzero values and slopes at the walls. Rounding errors do not grow with `n`."""
+    """Check all kinds of walls, with nonzero values and slopes at the walls. Rounding errors do not grow with `n`."""
     basis = dops.Chebyshev(2 if dtype == np.float32 else 1)
     transform = dops.Transform(make_mesh((1,)), shape=(n, 4), bases=(basis, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(4) / 4
@@ -101,7 +102,7 @@ def test_known_solutions(n, dtype):
 @pytest.mark.parametrize(("basis", "n"), [(dops.Chebyshev(1), 10), (dops.Chebyshev(2), 10), (dops.Chebyshev(1), 3)])
 @pytest.mark.parametrize("walls", WALLS)
 def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
-    """Random fields, which polynomials do not resolve, in one dimension, and in two inside a `shard_map`."""
+    """Check random fields, which polynomials do not resolve, in one dimension, and in two inside a `shard_map`."""
     length, given = 3.0, (0.7, -1.2)
     box = dops.Box(length)
     line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
@@ -138,7 +139,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "basis", "shape", "others", "walls"), CASES)
 def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
-    """A batch of random polynomials with their values at the walls, the transposes and the derivatives."""
+    """Check a batch of random polynomials with their values at the walls, the transposes and the derivatives."""
     mesh, box, n, shift = make_mesh(sizes, kind), dops.Box(LENGTHS), shape[0], 0.7
     transform = dops.Transform(mesh, shape=shape, bases=(basis, *others), pad=True)
     layout = transform.in_layout
@@ -186,7 +187,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_only_the_transforms_communicate(kind):
-    """Derivatives need no more exchanges either. Values at the walls are one more field to transform."""
+    """Derivatives need no more exchanges than values. Values at the walls are one more field to transform."""
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
     operator = spectral.WallPoisson(transform, NEUMANN)
@@ -247,7 +248,7 @@ def test_transforms_that_keep_some_modes(basis):
 
 @pytest.mark.parametrize("orders", [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 2, 1)])
 def test_derivatives(orders):
-    """Derivatives of any order, with sines along another axis, and their transposes."""
+    """Check derivatives of any order, with sines along another axis, and their transposes."""
     shape, basis = (9, 6, 7), dops.Chebyshev(1)
     bases = (basis, dops.Sine(2), FULL)
     transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=bases, pad=True)
@@ -317,16 +318,16 @@ def transform_of(package, *bases, shape=None, **options):
         ),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
-            r"`first` must be a number, or values for the axes \(8, 8\); got shape \(9, 8\)",
+            r"`first` must be a number, or an array .* of shape \(8, 8\) .*; got shape \(9, 8\)",
         ),
         (lambda d: of_shape(d).solution(jnp.ones((8, 8))), r"`field` must have shape \(\*batch, 8, 8, 8\)"),
         (
             lambda d: d.spectral.Derivative(transform_of(d, d.Fourier(), d.Fourier(), d.Chebyshev()), (0, 0, 1)),
-            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along z. Operators",
+            "`fft` must have bases whose modes each have one wavenumber, .*; got Chebyshev.* along z. To solve an",
         ),
         (
             lambda d: d.spectral.Poisson(transform_of(d, d.Chebyshev(), d.Fourier(), d.Fourier())),
-            "`fft` must have bases of which each mode has one wavenumber, .*; got Chebyshev.* along x. Operators",
+            "`fft` must have bases whose modes each have one wavenumber, .*; got Chebyshev.* along x. To solve an",
         ),
     ],
 )

@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """If no mode is constant, a solution exists for any right-hand side."""
+    """If no mode is constant, a solution exists for every right-hand side."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
@@ -165,8 +165,8 @@ def test_operators_that_walls_do_not_allow_are_refused(plain):
 
     f, h = plain.Fourier(), plain.Fourier(half=True)
     for make, message in (
-        (lambda: plain.spectral.Divergence(fft(plain.Sine(1), f, h)), "known at a wall .*got Sine"),
-        (lambda: plain.spectral.Curl(fft(f, h, plain.Cosine(3))), "along z in which the z component"),
+        (lambda: plain.spectral.Divergence(fft(plain.Sine(1), f, h)), "points at each wall .*got Sine"),
+        (lambda: plain.spectral.Curl(fft(f, h, plain.Cosine(3))), "along z with points .* the z component"),
         (lambda: plain.spectral.Helmholtz(fft(f, h, plain.Cosine(2)), 0.0), "`shift` must not be minus the square"),
         (
             lambda: plain.spectral.SpectralOperator(fft(f, h, plain.Cosine(2)), lambda *k: k[0], nyquist=False),
