@@ -38,7 +38,7 @@ assert 2e-3 < np.linalg.norm(bfloat16 - expected) / np.linalg.norm(expected) < 3
 """
 ERRORS = {
     "`shape` must be divisible by the mesh, unless `pad=True`": "dops.FFT3D(mesh, shape=(30, 30, 30))",
-    "`axes` must be at most 1 for a grid of 2 axes": "dops.FFT2D(mesh, axes=('x', 'y'))",
+    "`axes` must be at most 1 mesh axes for a grid of 2 axes": "dops.FFT2D(mesh, axes=('x', 'y'))",
     "`mesh` of the operator must be the ambient mesh": "with jax.set_mesh(slabs.decomposition.mesh):\n    fft(u)",
     "`x` must lie on the operator's mesh": (
         "dops.FFT3D(jax.make_mesh((2, 2), ('x', 'y'), devices=jax.devices()[:4]), shape=(32, 32, 32))(u)"

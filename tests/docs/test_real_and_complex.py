@@ -60,11 +60,11 @@ assert [whole(u).dtype, whole.inverse(whole(u)).dtype] == [np.complex64] * 2
 ERRORS = {
     "`x` must be real for a real transform": "fft(u.astype(complex))",
     "`shape` must be given to `FFT3D`": "dops.FFT3D(mesh, real=True)(u)",
-    "the true length along z does not follow from a half spectrum": (
+    "a half spectrum does not tell the length of the field along z": (
         "dops.FFT3D(jax.make_mesh((8,), 'x'), real=True).inverse(np.ones((16, 16, 9)))"
     ),
-    "That is the shape of its results: is the inverse meant?": "fft.inverse(u)",
-    "they store the axes in different orders": "fft.inverse @ fast",
+    "This is the shape of the operator's result: do you mean": "fft.inverse(u)",
+    "the storage orders of the axes differ": "fft.inverse @ fast",
     "Use `.at[...].get(out_sharding=)`": "k[0, 0, 0]",
 }
 

@@ -52,15 +52,15 @@ np.testing.assert_allclose(prime.out_layout.gather(prime(p)), np.fft.fftn(p), at
 try:
     dops.Decomposition(mesh, shape=(32, 30, 32))
 except ValueError as error:
-    assert "Meshes (rows, columns) of 8 devices that divide it: (4, 2), (8, 1)." in str(error)
+    assert "Meshes (rows, columns) of 8 devices that divide this shape: (4, 2), (8, 1)." in str(error)
 """
 ERRORS = {
     "`shape` must be divisible by the mesh, unless `pad=True`": "dops.Decomposition(mesh, shape=(32, 30, 32))",
     "`shape` must be given to `FFT3D`": "dops.FFT3D(mesh, real=True)(np.ones((32, 32, 32)))",
-    "`field` must have shape (*batch, ...) with the true shape of the grid": "dec.sum(np.zeros((30, 30, 16)))",
+    "`field` must end with the shape of the grid": "dec.sum(np.zeros((30, 30, 16)))",
     "`array` must have shape (*batch, 30, 30, 30)": "dec.shard(np.asarray(u))",
     "should evenly divide the shape": "jnp.zeros(dec.shape, device=dec.sharding())",
-    "is inside a `shard_map`": "jax.shard_map(dec.mean, mesh=mesh, in_specs=dec.spec(), out_specs=jax.P())(u)",
+    "got a block inside a `shard_map`": "jax.shard_map(dec.mean, mesh=mesh, in_specs=dec.spec(), out_specs=jax.P())(u)",
 }
 
 

@@ -79,7 +79,7 @@ def test_benchmark():
     ("arguments", "message"),
     [
         (["--mesh", "1x1"], "must use the devices of all 2 processes"),
-        (["--on-paper"], "needs --backend xla"),
+        (["--on-paper"], "add --backend xla"),
     ],
 )
 def test_benchmark_of_bad_arguments(arguments, message):
