@@ -27,7 +27,10 @@ def check_axis(name: str, value: Any, ndim: int) -> int:
 
 
 def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """Return the numbers of grid axes, given by names or numbers. Raises `ValueError` for others or repeated axes."""
+    """Return the numbers of grid axes, given by names or numbers.
+
+    Raises `ValueError` for an axis that is unknown or repeated.
+    """
     if not isinstance(value, tuple | list | str):
         value = (value,)
     axes = tuple(check_axis(name, axis, ndim) for axis in value)

@@ -84,8 +84,8 @@ class Decomposition(eqx.Module):
             take fields of any shape that the mesh divides.
         - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
         - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
-            must be fewer of them than grid axes. An entry may also be `None` or several mesh axes, `(("x", "y"),)`,
-            which shard one grid axis together. By default the last axes of the mesh, as many as possible.
+            must be fewer entries than grid axes. An entry may also be `None` or several mesh axes, `(("x", "y"),)`,
+            which shard one grid axis together. By default, as many of the last mesh axes as possible shard the grid.
         - `pad`: whether fields in real space are zero-padded where the mesh does not divide the grid. By default False,
             or as in the decomposition that is passed as `mesh`.
         - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.

@@ -30,8 +30,8 @@ class Structure:
         then has example lengths.
     - `kind`: "real" or "complex"; `None` for either.
     - `space`: "field" or "spectrum"; `None` for either.
-    - `components`: the lengths of the axes directly before the grid axes that have a meaning: `()` for a scalar, `(3,)`
-        for a vector; `None` for any. All axes before these are batch axes.
+    - `components`: the lengths of the component axes, which are directly before the grid axes: `()` for a scalar,
+        `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
     - `box`: the periodic box; `None` if the box does not matter.
     - `may_move`: whether a plain function may have moved the array to other devices.
     - `passes_on`: whether the result of an operator has the kind and components of its input if they are `None` here.

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     MeshAxes = str | Sequence[str | Sequence[str] | None]
     # Grid axes, by their names or numbers.
     GridAxes = Sequence[str | SupportsIndex]
-    # The number of modes, for all axes or for each.
+    # The number of modes, for all axes or for each axis.
     Modes = SupportsIndex | Lengths
     # One basis, or a basis for each axis.
     Bases = AbstractBasis | Sequence[AbstractBasis]
-    # The width of a halo, for all axes or for each; for each side where it is a pair.
+    # The width of a halo, for all axes or for each axis. A pair has one width for each side.
     Width = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] | np.ndarray
     # Whether all axes or each axis is periodic.
     Periodic = bool | Sequence[bool]

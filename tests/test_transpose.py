@@ -60,6 +60,22 @@ def test_axis_contiguous_order(source, target):
     np.testing.assert_array_equal(transpose.inverse(v), np.transpose(u, STORED[source]))
 
 
+@pytest.mark.parametrize("pencil", ["x", "y", "z"])
+@pytest.mark.parametrize("shape", [(8, 16, 24), (7, 9, 11)])
+def test_one_pencil_from_one_order_to_another(pencil, shape):
+    transpose = dops.Transpose(
+        make_mesh((2, 4)), pencil, pencil, shape=shape, pad=True, source_order="yzx", target_order="xzy"
+    )
+    u = random_field(shape)
+    x = transpose.in_layout.shard(u)
+    np.testing.assert_array_equal(np.asarray(x)[tuple(map(slice, u.transpose(1, 2, 0).shape))], u.transpose(1, 2, 0))
+    v = transpose(x)
+    np.testing.assert_array_equal(transpose.out_layout.gather(v), u)
+    np.testing.assert_array_equal(transpose.out_layout.crop(v), u.transpose(0, 2, 1))
+    assert spec_of(v) == transpose.out_spec
+    np.testing.assert_array_equal(transpose.T(v), x)
+
+
 @pytest.mark.parametrize(("source", "target"), [("x", "z"), ("y", "z"), ("z", "x")])
 @pytest.mark.parametrize(("sizes", "shape"), [((2,), (1, 3, 2)), ((1, 2), (2, 1, 3))])
 def test_devices_without_cells(sizes, shape, source, target):

@@ -55,8 +55,8 @@ def autotune(
         `shape` in the pencils of its last axis. `None` for a Fourier transform and its inverse, which are real for a
         real `dtype`.
     - `backends`: the backends to try. Each entry is a backend or its name, which is tried on every mesh, or a tuner
-        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. If options of a backend are
-        open, several values are tried: `CuDecomp()` with `transpose` "nccl" and "nccl_pl". `None` for every
+        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. If a backend leaves an option
+        unset, several values are tried: for `CuDecomp()`, `transpose` "nccl" and "nccl_pl". `None` for every
         registered backend that works here.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
         meshes of the devices with these axes that divide the grid are tried. By default ("x", "y"), of sizes `(rows,

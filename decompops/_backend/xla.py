@@ -206,7 +206,7 @@ def _transformed(
 
 
 def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:
-    """Join pieces along `axis` (negative, counted from the end). `length` is the sum of their lengths.
+    """Join pieces along `axis` (negative, counted from the end). `length` is the length of the result.
 
     A concatenation would hold all pieces and the result at once. This function writes each piece into the result.
     """

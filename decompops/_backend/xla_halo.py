@@ -113,10 +113,10 @@ def clear(stage: Clear, block: Array) -> Array:
 
 
 def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where each cell of each device's extended block comes from, as arrays of shape `(devices, cells)`.
+    """Return where each cell of each device's extended block comes from, as three arrays of shape `(devices, cells)`.
 
-    The arrays are the distance to the cell's owner in devices, the index in the owner's block, and whether the field
-    has this cell.
+    The first array is the distance to the owner of the cell, counted in devices. The second is the index of the cell in
+    the owner's block. The third says whether the field has this cell.
     """
     layout, axis = stage.before, stage.axis
     before, after = stage.after.halo[axis]

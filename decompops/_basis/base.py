@@ -188,8 +188,8 @@ class AbstractBasis(abc.ABC):
     def weights(self, n: int) -> np.ndarray:
         """Return the quadrature weights of `n` points, of shape `(n,)`.
 
-        The weighted sum of a field is its mean along the axis. The sum of the weights is one if it includes the weights
-        of walls without points, where the field is zero.
+        The weighted sum of a field is its mean along the axis. If a wall has no point, the field is zero there, and the
+        weight of that wall is not returned. The sum of all weights, including the weights of such walls, is one.
         """
 
     @abc.abstractmethod
@@ -217,7 +217,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def points_below(self, n: int, fraction: float) -> int:
-        """Return the number of points whose coefficients must be kept so that only modes below a limit remain.
+        """Return the number of points to which a spectrum must be truncated, so that only modes below a limit remain.
 
         The limit is `fraction` times the highest angular wavenumber, which is π n for `n` points on an axis of length
         one.

@@ -53,7 +53,7 @@ def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
 
 
 def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
-    """Return the cosines of angles in whole units. Half a turn has `half` units, a multiple of 4.
+    """Return the cosines of `angles`, which are integers in units of π / `half`. `half` is a multiple of 4.
 
     All angles are reduced to an eighth of a turn, so that the cosines have full accuracy.
     """

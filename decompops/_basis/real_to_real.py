@@ -49,7 +49,7 @@ def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: 
         group = ordered[start : start + together]
         lines = [_line(kind, type, *both) for _, both in group]
         places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
-        # Axes are moved in separate passes, because gathering distant cells takes longer.
+        # Separate passes move the axes. Without them, the transform would gather distant cells, which takes longer.
         block = row_major(jnp.moveaxis(block, places, last))
         block = jnp.moveaxis(row_major(_TRANSFORMS[kind, type](lines, block)), last, places)
     return block

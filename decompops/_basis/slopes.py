@@ -16,7 +16,7 @@ class Slopes(AbstractBasis):
     that `base` does not have are left out, as are points at which all slopes are zero.
 
     - `base`: the basis of the fields.
-    - `slope`: the basis in which their first derivatives are expanded.
+    - `slope`: the basis in which the first derivatives of these fields are expanded.
     """
 
     base: AbstractBasis

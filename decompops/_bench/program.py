@@ -1,4 +1,4 @@
-"""Programs that the benchmark compiles, and contestants that it runs. Contestants may be other libraries."""
+"""Programs that the benchmark compiles, and contestants: the implementations that it times, also of other libraries."""
 
 import math
 from collections import Counter
@@ -23,7 +23,7 @@ from .._plan.stage import AbstractStage, Extend, LocalTransform, Move
 
 @dataclass(frozen=True)
 class Contestant:
-    """One implementation of a task: `run()` returns its result, which `collect` brings to NumPy and natural order.
+    """One implementation of a task. `run()` returns the result; `collect` makes a NumPy array in natural order of it.
 
     An `alone` contestant uses one process, and is timed in the first process only.
     """

@@ -51,7 +51,7 @@ class _Console(Console):
 
 
 def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
-    """Say what the program communicates and holds, for one device. Return labels and texts."""
+    """Return what one device communicates and how much memory it uses, as pairs of a label and a text."""
     found = [
         f"{c['count']} {c['kind']}" + ("" if c["kind"] == "collective-permute" else f" (groups of {c['group_size']})")
         for c in program["collectives"]

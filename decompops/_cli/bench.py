@@ -141,7 +141,7 @@ def _results(
 def _printed(
     results: Iterable[dict[str, Any]], title: str, progress: Progress, *, on_paper: bool
 ) -> list[dict[str, Any]]:
-    """Print each result as soon as it is there. Return all of them."""
+    """Print each result as soon as it is known. Return all results."""
     from .._bench.tables import LEGEND, failure_lines, print_times, program_lines, title_of
 
     rows = []

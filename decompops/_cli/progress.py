@@ -22,9 +22,9 @@ class _Display(Protocol):
 class Progress:
     """Show on stderr what a command is doing, and how many of its parts are done.
 
-    On a terminal one line is kept up to date, if rich is installed. Otherwise a plain line is printed every ten
-    seconds, so that a short command prints none. Nothing is drawn between two calls on a terminal, because a moving
-    display would disturb the programs that are timed.
+    On a terminal, one line is kept up to date if rich is installed. Otherwise, a plain line is printed every ten
+    seconds, so a short command prints no line. On a terminal, nothing is drawn between two calls of the methods below,
+    because a moving display would disturb the programs that are timed.
 
     **Arguments:**
 

@@ -97,16 +97,14 @@ class Transpose(AbstractPlanned):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         # A pencil between the two may be padded, because users never see it.
         self.decomposition.check_divided(shape, self.source, self.target)
-        step = 1 if self.source <= self.target else -1
-        orders = {self.source: self.source_order, self.target: self.target_order}
-        pencils = [
-            self.decomposition.pencil(axis, shape, orders.get(axis, ()))
-            for axis in range(self.source, self.target + step, step)
-        ]
-        if self.source == self.target:
-            pencils.append(self.decomposition.pencil(self.target, shape, self.target_order))
+        dec, step = self.decomposition, 1 if self.source <= self.target else -1
+        first, last = (
+            dec.pencil(self.source, shape, self.source_order),
+            dec.pencil(self.target, shape, self.target_order),
+        )
+        between = [dec.pencil(axis, shape) for axis in range(self.source + step, self.target, step)]
+        pencils = [first, *between, last]
         moves = [Move(before, after) for before, after in pairwise(pencils) if before != after]
-        first, last = pencils[0], pencils[-1]
         extended = replace(first, halo=self.source_halo)
         stages: list[AbstractStage] = [Crop(extended, first)] if extended.has_halo else []
         moved = {axis for move in moves for axis in (move.gathered, move.divided)}

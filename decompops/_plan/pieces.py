@@ -15,8 +15,8 @@ class Pieces(AbstractStage):
     """Consecutive stages that are carried out for `count` pieces of each block.
 
     - `stages`: the stages, as they are for whole blocks.
-    - `axis`: the grid axis along which blocks are cut; no stage transforms, resizes or reshards this axis. `None` for
-        the leading batch axes.
+    - `axis`: the grid axis along which blocks are cut; no stage transforms, resizes or reshards this axis. `None` if
+        blocks are cut along their leading batch axes.
 
     The pieces are independent of each other: a backend may exchange one piece while it transforms another.
     """
@@ -146,7 +146,10 @@ def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: 
 
 
 def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
-    """Rank a choice of `_around`: by the transforms that overlap, then by thin pieces, then by contiguous pieces."""
+    """Return how good a choice of `_around` is. The largest result is the best.
+
+    More overlapping transforms are better, then thinner pieces, then pieces that are contiguous in memory.
+    """
     transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
     blocks = stages[start].before
     return transforms, blocks.core(axis), -blocks.order.index(axis)

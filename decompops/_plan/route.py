@@ -28,7 +28,7 @@ class NoRouteError(ValueError):
 
 
 def division_of(blocks: Blocks) -> Division:
-    """Return the division of a grid. Exchanges never split an entry of `blocks.names`."""
+    """Return the mesh axes, with their sizes, that shard each grid axis. Exchanges never split a name of `blocks`."""
     return tuple(
         ((name, parts),) if name is not None and parts > 1 else () for name, parts in zip(blocks.names, blocks.parts)
     )
@@ -132,7 +132,10 @@ def _transformed(
 
 
 def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
-    """Undo the transform of every whole axis that can have been transformed last: the reverse of `_transformed`."""
+    """Reverse `_transformed`: undo the transform of every whole axis after which no other axis had to be transformed.
+
+    Return the leg and the axes that are still transformed.
+    """
     axes: list[int] = []
     while last := [axis for axis in done if _is_ready(axis, division, done - {axis}, bases)]:
         axes.append(min(last, key=lambda axis: (bases[axis].kinds[1] != "complex", axis)))

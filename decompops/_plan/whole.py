@@ -68,7 +68,7 @@ def undivided_axis(shape: Sequence[int], entries: Entries, sizes: Mapping[str, i
 
 
 def _division(entries: Entries, sizes: Mapping[str, int]) -> Division:
-    """Return the division of an array. Exchanges may move each of its mesh axes separately."""
+    """Return the mesh axes and sizes that shard each array axis. Exchanges may move each mesh axis separately."""
     return tuple(tuple((name, sizes[name]) for name in entry_names(entry) if sizes[name] > 1) for entry in entries)
 
 

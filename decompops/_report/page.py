@@ -15,7 +15,7 @@ Results = dict[str, Any]
 
 
 def read(file: Path) -> Results:
-    """Read a report from a JSON file. Raises `ValueError` if it has another schema than this version of decompops."""
+    """Read a report from a JSON file. Raises `ValueError` if the report does not have the schema `SCHEMA`."""
     try:
         report = json.loads(file.read_text())
     except json.JSONDecodeError as error:

@@ -11,7 +11,7 @@ from ._contents import Contents
 from ._parts import Bounds
 
 
-# A part of an array: the name of the array, the bounds of the part, and its cells.
+# A part of an array: the name of the array, the bounds of the part, and its cells with the axes in natural order.
 Cells = tuple[str, Bounds, np.ndarray]
 
 
@@ -21,10 +21,10 @@ class AbstractFile(abc.ABC):
     contents: Contents
 
     @abc.abstractmethod
-    def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        """Return the cells of an array within `bounds`. Several threads call this at the same time.
+    def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
+        """Fill `cells` with the cells of an array within `bounds`, with the axes in natural order.
 
-        `bounds` are in natural order; the axes of the result are in the order of the file.
+        Several threads call this at the same time. Raises `ValueError` for damaged data.
         """
 
 
@@ -32,12 +32,13 @@ class AbstractFormat(abc.ABC):
     """A format in which snapshots are stored: arrays in chunks, each with a checksum."""
 
     suffixes: ClassVar[tuple[str, ...]]
-    reverses: ClassVar[bool]
-    """Whether the grid axes are stored from the last to the first."""
 
     @abc.abstractmethod
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
-        """Write all but the cells of the arrays. One process calls this. `chunks` has the chunk shape of each array."""
+        """Write all but the cells of the arrays. One process calls this.
+
+        `chunks` has the shape of the chunks of each array, with the axes in natural order.
+        """
 
     @abc.abstractmethod
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:

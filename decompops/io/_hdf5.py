@@ -31,13 +31,14 @@ CHECKSUMS = "CRC-32 of chunks"
 # HDF5 writes at most this many bytes besides the arrays. Plain file operations write as many bytes first, because HDF5
 # crashes on a full disk.
 METADATA_BYTES = 2**20
+# The bytes that a thread writes or reads at once. Their axes are reordered in the cache.
+WRITTEN_BYTES, READ_BYTES = 2**21, 2**18
 
 
 class HDF5(AbstractFormat):
     """A snapshot is an HDF5 file, with an XDMF file beside it for fields, which ParaView opens."""
 
     suffixes = (".h5", ".hdf5")
-    reverses = True
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         ndim = len(contents.lengths)
@@ -51,8 +52,9 @@ class HDF5(AbstractFormat):
                     file[name].make_scale(name)
             for name, variable in contents.variables.items():
                 shape, dims = reversed_grid(variable.shape, ndim), reversed_grid(variable.dims, ndim)
-                counts = [-(-n // chunk) for n, chunk in zip(shape, chunks[name])]
-                _reserve(file, name, shape, _dtype(name, variable), chunks[name])
+                chunk = reversed_grid(chunks[name], ndim)
+                counts = [-(-n // length) for n, length in zip(shape, chunk)]
+                _reserve(file, name, shape, _dtype(name, variable), chunk)
                 _reserve(file.require_group(CHECKSUMS), name, (math.prod(counts),), np.dtype("<u4"), None)
                 for axis, (dim, length) in enumerate(zip(dims, shape)):
                     if dim not in file:
@@ -70,8 +72,9 @@ class HDF5(AbstractFormat):
         places = _places(path, contents.variables)
         with path.open("r+b", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
             for name, bounds, cells in parts:
-                for chunk, within, there in places[name].chunks(reversed_grid(bounds, ndim)):
-                    pending.append(pool.submit(places[name].put, file.fileno(), chunk, cells[within], there))
+                reversed_cells = _reversed(cells, ndim)
+                for chunk, there, within in places[name].chunks(reversed_grid(bounds, ndim)):
+                    pending.append(pool.submit(places[name].put, file.fileno(), chunk, there, reversed_cells[within]))
                     if len(pending) == 2 * THREADS:
                         pending.popleft().result()
             for write in pending:
@@ -104,13 +107,16 @@ class _HDF5File(AbstractFile):
         with _reading(path):
             self.places = _places(path, variables)
 
-    def read(self, name: str, bounds: Bounds) -> np.ndarray:
-        bounds, places = reversed_grid(bounds, len(self.contents.lengths)), self.places[name]
-        cells = np.empty([stop - start for start, stop in bounds], places.dtype)
-        with _reading(self.path), self.path.open("rb", buffering=0) as file:
-            for chunk, within, there in places.chunks(bounds):
-                cells[within] = places.get(file.fileno(), chunk)[there]
-        return cells
+    def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
+        ndim, places = len(self.contents.lengths), self.places[name]
+        bounds, cells = reversed_grid(bounds, ndim), _reversed(cells, ndim)
+        with _reading(self.path), self.path.open("rb", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
+            reads = [
+                pool.submit(places.get, file.fileno(), chunk, there, cells[within])
+                for chunk, there, within in places.chunks(bounds)
+            ]
+            for read in reads:
+                read.result()
 
 
 class _Places:
@@ -125,43 +131,91 @@ class _Places:
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
-    def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+    def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], Bounds, tuple[slice, ...]]]:
         """Yield each chunk that overlaps with `bounds`.
 
-        Yields the first cell of the chunk, the overlap as an index into the cells of `bounds`, and the overlap as an
-        index into the chunk.
+        Yields the first cell of the chunk, the bounds of the overlap in the chunk, and its index in `bounds`.
         """
         firsts = [range(start // n * n, stop, n) for (start, stop), n in zip(bounds, self.chunk)]
         for chunk in product(*firsts):
             ends = [(max(a, c), min(b, c + n)) for (a, b), c, n in zip(bounds, chunk, self.chunk)]
-            within = tuple((start - a, stop - a) for (start, stop), (a, _) in zip(ends, bounds))
             there = tuple((start - c, stop - c) for (start, stop), c in zip(ends, chunk))
-            yield chunk, slices(within), slices(there)
+            yield chunk, there, slices(tuple((start - a, stop - a) for (start, stop), (a, _) in zip(ends, bounds)))
 
-    def put(self, file: int, chunk: tuple[int, ...], cells: np.ndarray, there: tuple[slice, ...]) -> None:
-        """Write a chunk with `cells` at the index `there`, and zeros beyond the end of the array."""
-        if cells.shape != self.chunk:
-            whole = np.zeros(self.chunk, self.dtype)
-            whole[there] = cells
-            cells = whole
-        data = np.ascontiguousarray(cells).data.cast("B")
-        _write_at(file, data, self.offsets[chunk])
-        _write_at(file, memoryview(zlib.crc32(data).to_bytes(4, "little")), self._checksum(chunk))
+    def put(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
+        """Write a chunk with `cells` within the bounds `there`, and zeros beyond the end of the array."""
+        offset, checksum = self.offsets[chunk], 0
+        for slab in _slabs(self.chunk, self.dtype.itemsize, WRITTEN_BYTES):
+            buffer = np.zeros([stop - start for start, stop in slab], self.dtype)
+            of_slab, of_cells = _overlap(slab, there)
+            _reorder(cells[of_cells], buffer[of_slab])
+            data = buffer.data.cast("B")
+            checksum = zlib.crc32(data, checksum)
+            _write_at(file, data, offset)
+            offset += len(data)
+        _write_at(file, memoryview(checksum.to_bytes(4, "little")), self._checksum(chunk))
 
-    def get(self, file: int, chunk: tuple[int, ...]) -> np.ndarray:
-        """Read a chunk. Raises `ValueError` if its checksum is wrong."""
-        cells, checksum = np.empty(self.chunk, self.dtype), bytearray(4)
-        data = cells.data.cast("B")
-        _read_at(file, data, self.offsets[chunk])
-        _read_at(file, memoryview(checksum), self._checksum(chunk))
-        if checksum != zlib.crc32(data).to_bytes(4, "little"):
+    def get(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
+        """Fill `cells` with the cells of a chunk within the bounds `there`. Raises `ValueError` if it is damaged."""
+        offset, checksum, expected = self.offsets[chunk], 0, bytearray(4)
+        for slab in _slabs(self.chunk, self.dtype.itemsize, READ_BYTES):
+            buffer = np.empty([stop - start for start, stop in slab], self.dtype)
+            data = buffer.data.cast("B")
+            _read_at(file, data, offset)
+            checksum = zlib.crc32(data, checksum)
+            offset += len(data)
+            of_slab, of_cells = _overlap(slab, there)
+            cells[of_cells] = buffer[of_slab]
+        _read_at(file, memoryview(expected), self._checksum(chunk))
+        if checksum != int.from_bytes(expected, "little"):
             raise ValueError(f"the checksum of the chunk at {chunk} is wrong")
-        return cells
 
     def _checksum(self, chunk: tuple[int, ...]) -> int:
         """Return the offset of the checksum of a chunk in the file."""
         number = np.ravel_multi_index([c // n for c, n in zip(chunk, self.chunk)], self.counts)
         return self.checksums + 4 * int(number)
+
+
+def _reversed(cells: np.ndarray, ndim: int) -> np.ndarray:
+    """Return a view of `cells` with the grid axes, the last `ndim` axes, in reversed order."""
+    return cells.transpose(reversed_grid(tuple(range(cells.ndim)), ndim))
+
+
+def _slabs(chunk: tuple[int, ...], itemsize: int, most: int) -> Iterator[Bounds]:
+    """Yield the bounds of the parts of a chunk that are written or read at once: about `most` contiguous bytes each."""
+    axis = next(axis for axis in range(len(chunk)) if math.prod(chunk[axis + 1 :]) * itemsize <= most)
+    rows = most // (math.prod(chunk[axis + 1 :]) * itemsize)
+    rest = tuple((0, n) for n in chunk[axis + 1 :])
+    for outer in np.ndindex(chunk[:axis]):
+        for start in range(0, chunk[axis], rows):
+            yield (*((i, i + 1) for i in outer), (start, min(start + rows, chunk[axis])), *rest)
+
+
+def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return the overlap of two boxes of cells, as an index into the first and as an index into the second."""
+    starts = [max(a, b) for (a, _), (b, _) in zip(slab, there)]
+    stops = [max(start, min(a, b)) for start, (_, a), (_, b) in zip(starts, slab, there)]
+    return tuple(
+        tuple(slice(start - first, stop - first) for start, stop, (first, _) in zip(starts, stops, box))
+        for box in (slab, there)
+    )  # pyright: ignore[reportReturnType]
+
+
+def _reorder(cells: np.ndarray, target: np.ndarray) -> None:
+    """Copy cells to `target`, which has another order of the axes in memory.
+
+    Cells are copied in the order of their memory first. Then lines along the last axis of `target` are copied. In
+    between, their cells are apart by an odd number of cache lines. If they were apart by a power of two, as they often
+    are in an array, they would displace each other in the cache.
+    """
+    last = cells.ndim - 1
+    axes = (last, *sorted(range(last), key=lambda axis: -cells.strides[axis]))
+    ordered = cells.transpose(axes)
+    row = math.prod(ordered.shape[1:])
+    line = 64 // cells.itemsize
+    packed = np.empty((len(ordered), row + line + -row % (2 * line)), cells.dtype)[:, :row].reshape(ordered.shape)
+    packed[...] = ordered
+    target.transpose(axes)[...] = packed
 
 
 def _write_at(file: int, data: memoryview, offset: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -52,49 +51,42 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
     return parts
 
 
-def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, reverse: bool, copy: bool) -> np.ndarray:
-    """Return the cells of a part on the host, with the grid axes in natural order, or in reversed order with `reverse`.
+def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: bool) -> np.ndarray:
+    """Return the cells of a part on the host, with the axes in natural order and without padding.
 
-    The device removes the padding and reorders the axes, which is faster than on the host. With `copy`, the result
-    shares no memory with the block.
+    Without `copy`, the result may be a view of the block.
     """
     ndim, order = layout.blocks.ndim, layout.blocks.order
-    lead = block.ndim - ndim
-    stored = (*part.lengths[:lead], *(part.lengths[lead + axis] for axis in order))
-    axes = [lead + order.index(axis) for axis in range(ndim)]
-    axes = (*range(lead), *(reversed(axes) if reverse else axes))
-    with no_ambient_mesh():  # The block lies on one device, not on the ambient mesh.
-        cells = block if block.shape == stored else block[tuple(map(slice, stored))]
-        if axes != tuple(range(block.ndim)):
-            cells = cells.transpose(axes)
+    cells = _natural_view(np.asarray(block), part.lengths, ndim, order)
     on_host = isinstance(block, np.ndarray) or next(iter(block.devices())).platform == "cpu"
-    is_view = on_host and (cells is block or isinstance(block, np.ndarray))
-    return np.array(cells) if copy and is_view else np.asarray(cells)
+    return np.array(cells, order="K") if copy and on_host else cells
 
 
-def read_array(read: Callable[[Bounds], np.ndarray], shape: tuple[int, ...], layout: Layout, *, reverse: bool) -> Array:
+def read_array(
+    read: Callable[[Bounds, np.ndarray], None], shape: tuple[int, ...], dtype: np.dtype, layout: Layout
+) -> Array:
     """Return an array in `layout`, whose blocks are read in parallel.
 
-    `shape` is the true shape in natural order. `read` returns the cells within some bounds, with the axes in the order
-    of `host_cells`. The devices reorder the axes and pad the blocks.
+    `shape` is the true shape in natural order. `read` fills an array with the cells within some bounds.
     """
     blocks = layout.blocks
-    lead = len(shape) - blocks.ndim
-    stored = (*shape[:lead], *blocks.shape)
+    stored = (*shape[: -blocks.ndim], *blocks.shape)
     sharding = layout.sharding_of(stored)
     places: dict[Any, Any] = dict(sharding.addressable_devices_indices_map(stored))
-    within = [axis if not reverse else blocks.ndim - 1 - axis for axis in blocks.order]
-    axes = (*range(lead), *(lead + axis for axis in within))
 
-    def block(part: np.ndarray, device: Any, index: Any) -> Array:
-        lengths = [len(range(*i.indices(n))) for i, n in zip(index, stored)]
-        cells = jax.device_put(part, device).transpose(axes)
-        widths = [(0, length - n) for length, n in zip(lengths, cells.shape)]
-        return jnp.pad(cells, widths) if any(map(any, widths)) else cells
+    def block(index: tuple[slice, ...]) -> np.ndarray:
+        bounds = _natural(index, stored, layout)
+        lengths = tuple(stop - start for start, stop in bounds)
+        whole = _aligned(tuple(len(range(*i.indices(n))) for i, n in zip(index, stored)), dtype)
+        if math.prod(lengths) < whole.size:
+            whole[...] = 0
+        if math.prod(lengths):
+            read(bounds, _natural_view(whole, lengths, blocks.ndim, blocks.order))
+        return whole
 
     with ThreadPoolExecutor(THREADS) as pool, no_ambient_mesh():
-        parts = {device: pool.submit(read, _natural(index, stored, layout)) for device, index in places.items()}
-        arrays = [block(parts[device].result(), device, index) for device, index in places.items()]
+        wholes = {device: pool.submit(block, index) for device, index in places.items()}
+        arrays = [jax.device_put(whole.result(), device) for device, whole in wholes.items()]
         return jax.make_array_from_single_device_arrays(stored, sharding, arrays)
 
 
@@ -123,6 +115,25 @@ def reversed_grid(values: tuple, ndim: int) -> tuple:
 def slices(bounds: Bounds) -> tuple[slice, ...]:
     """Return the index that selects the cells within `bounds`."""
     return tuple(slice(*pair) for pair in bounds)
+
+
+def _natural_view(block: np.ndarray, lengths: tuple[int, ...], ndim: int, order: tuple[int, ...]) -> np.ndarray:
+    """Return the cells of a block without padding, with the axes in natural order, as a view.
+
+    `lengths` are the lengths of the view, and `order` is the order in which the last `ndim` axes are stored.
+    """
+    lead = block.ndim - ndim
+    stored = (*lengths[:lead], *(lengths[lead + axis] for axis in order))
+    axes = (*range(lead), *(lead + order.index(axis) for axis in range(ndim)))
+    return block[tuple(map(slice, stored))].transpose(axes)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an empty array that JAX uses as the memory of a block on a CPU, without a copy."""
+    size, alignment = math.prod(shape) * dtype.itemsize, 64
+    memory = np.empty(size + alignment, np.uint8)
+    first = -memory.ctypes.data % alignment
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 def _natural(index: tuple[slice, ...], shape: tuple[int, ...], layout: Layout) -> Bounds:

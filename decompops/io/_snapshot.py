@@ -22,7 +22,7 @@ from .._structure import Space
 from ._contents import BOX, RESERVED, Attribute, describe
 from ._format import AbstractFormat, Cells
 from ._hdf5 import HDF5
-from ._parts import chunk_shape, host_cells, part_lengths, parts_of, read_array, reversed_grid
+from ._parts import chunk_shape, host_cells, part_lengths, parts_of, read_array
 from ._staging import Staging, find
 from ._zarr import Zarr
 
@@ -181,11 +181,10 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     for name in names:
         variable = contents.variables[name]
         if layout is None:
-            cells = file.read(name, tuple((0, n) for n in variable.shape))
-            natural = reversed_grid(tuple(range(cells.ndim)), len(contents.lengths))
-            arrays[name] = cells.transpose(natural) if format.reverses else cells
+            arrays[name] = np.empty(variable.shape, variable.dtype)
+            file.read(name, tuple((0, n) for n in variable.shape), arrays[name])
         else:
-            arrays[name] = read_array(partial(file.read, name), variable.shape, layout, reverse=format.reverses)
+            arrays[name] = read_array(partial(file.read, name), variable.shape, variable.dtype, layout)
     time, box = contents.coordinates.get("time"), contents.attributes.get(BOX)
     return Snapshot(
         arrays,
@@ -223,18 +222,15 @@ class _Writing:
         )
 
     def _chunk(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the chunks of an array, with its axes in the order of the file."""
-        lengths, itemsize = part_lengths(self.parts[name]), self.contents.variables[name].dtype.itemsize
-        stored = reversed_grid(lengths, self.layout.blocks.ndim) if self.format.reverses else lengths
-        return chunk_shape(stored, itemsize)
+        """Return the shape of the chunks of an array."""
+        return chunk_shape(part_lengths(self.parts[name]), self.contents.variables[name].dtype.itemsize)
 
     def _own(self, *, copy: bool = False) -> Iterator[Cells]:
         """Yield the parts that this process writes."""
         for name, parts in self.parts.items():
             for part, block in parts.items():
                 if part.process == self.staging.process and block is not None:
-                    cells = host_cells(block, part, self.layout, reverse=self.format.reverses, copy=copy)
-                    yield name, part.bounds, cells
+                    yield name, part.bounds, host_cells(block, part, self.layout, copy=copy)
 
 
 def _format(path: Any) -> tuple[AbstractFormat, Path]:

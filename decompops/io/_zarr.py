@@ -15,10 +15,9 @@ from ._parts import THREADS, Bounds, slices
 
 
 class Zarr(AbstractFormat):
-    """A snapshot is a Zarr group. Its attributes are in its file `zarr.json`."""
+    """A snapshot is a Zarr group. The file `zarr.json` of the group has the attributes of the snapshot."""
 
     suffixes = (".zarr",)
-    reverses = False
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this.
@@ -65,9 +64,9 @@ class _ZarrFile(AbstractFile):
                     units[name] = unit
         self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
 
-    def read(self, name: str, bounds: Bounds) -> np.ndarray:
+    def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         with _reading(self.path, f"`{name}`"):
-            return self._store(name)[slices(bounds)].read().result()
+            _tensorstore().array(cells, copy=False, write=True).write(self._store(name)[slices(bounds)]).result()
 
     def _store(self, name: str) -> Any:
         return _open(_spec(self.path / name))
@@ -81,11 +80,15 @@ def _spec(folder: Path) -> dict[str, Any]:
 
 
 def _open(spec: dict[str, Any]) -> Any:
+    return _tensorstore().open(spec).result()
+
+
+def _tensorstore() -> Any:
     try:
         import tensorstore
     except ImportError as error:
         raise ImportError("Zarr files need tensorstore: pip install tensorstore.") from error
-    return tensorstore.open(spec).result()
+    return tensorstore
 
 
 def _create(folder: Path, variable: Variable, chunk: tuple[int, ...], attributes: dict[str, Any]) -> Any:

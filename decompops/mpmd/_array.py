@@ -197,7 +197,7 @@ class MpmdArray:
         return f"MpmdArray({dtype}{list(self.shape)}, groups={list(self.mpmd_idxs)}, spec={self.spec}, {state})"
 
     def _only(self) -> jax.Array:
-        """Return the array of one local group. Raises `RuntimeError` outside the groups."""
+        """Return the array of one local group. Raises `RuntimeError` in a process that is in no group of the array."""
         arrays = self.local_arrays
         if not arrays:
             raise RuntimeError(

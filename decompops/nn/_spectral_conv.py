@@ -38,8 +38,8 @@ class SpectralConv(AbstractTyped):
 
     The weights have the same shape on every mesh, without padding. The mesh determines how they are sharded:
 
-    - A mesh axis that divides the modes which it shards in the spectrum shards the weights in the same way. Then only
-        the transforms to these few modes and back communicate.
+    - If a mesh axis divides the modes that it shards in the spectrum, it shards the weights in the same way. Then the
+        layer communicates only in the transforms to these few modes and back.
     - Any other mesh axis shards `out` or `in` if it divides them, otherwise modes that are unsharded in the spectrum.
         An example is a mesh axis of even size along the 2 `modes` - 1 wavenumbers of both signs. Then each call
         exchanges the weights by an all-to-all, and its derivative exchanges their gradient. Each device sends at most

@@ -77,8 +77,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     `linear` and `nonlinear` instead. `RealSpace` turns the equation into one for fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
-    for a vector on a grid of three axes. It equals `equation.transform(fields)`, except for vectors between walls,
-    whose components may have different bases.
+    for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
+    walls, whose components may have different bases.
 
     A subclass declares the fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
 

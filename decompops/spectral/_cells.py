@@ -40,10 +40,10 @@ class CellsAcross(AbstractAcross):
         solve = functools.partial(tridiagonal_solve, axis=-self.ndim, row_sums=True)
         if free is None:
             return solve(lower, sums + added, upper, f)
-        # In free modes the matrix is singular; a positive entry added to its first row makes it regular. Let w solve
-        # this system for f, and let c solve it for a constant right-hand side, scaled to one in the first cell. Then
-        # w - w[0] c is zero in the first cell, so the entry does not act on it: it solves the equation for f minus its
-        # mean. The result is w - w[0] c minus its mean.
+        # Where `free` is true, the matrix is singular; a positive entry added to its first row makes it regular. Let w
+        # solve this system for f, and let c solve it for a constant right-hand side, scaled to one in the first cell.
+        # Then w - w[0] c is zero in the first cell, so the entry does not act on w - w[0] c, which therefore solves the
+        # equation for f minus the mean of f. The result is w - w[0] c minus its mean.
         widths = jnp.asarray(self.widths, dtype).reshape(lower.shape)
         first = jnp.arange(len(lower)).reshape(lower.shape) == 0
         entry = jnp.where(first, 1 / jnp.asarray(self.length * self.widths[0], dtype) ** 2, jnp.zeros((), dtype))

@@ -74,8 +74,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     # amounts small, too.
     low = k[1:] ** 2 < eigenvalues[:, None]
     of_integral = np.where(low, (split @ np.linalg.inv(matrix)) / -eigenvalues[:, None], split)
-    # Low eigenfunctions have small coefficients of high polynomials. Slopes multiply these coefficients by k², so their
-    # errors must be small. One more integration makes them small.
+    # Low eigenfunctions have small coefficients of high polynomials. A slope at a wall multiplies the coefficient of
+    # polynomial k by k², so these coefficients need small errors. One more integration makes the errors small.
     series = complete @ (-eigenvalues * (matrix @ vectors))
     return Eigenfunctions(eigenvalues, split @ rest[1:], of_integral, series)
 
@@ -159,8 +159,8 @@ class ChebyshevAcross(AbstractAcross):
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
         # All values are computed at ξ = 1. At the last wall, values of even functions and outward slopes of even
-        # functions are the same; those of odd functions have the other sign. The left sides for the lines are at least
-        # zero, so no terms cancel in the determinant below.
+        # functions are the same; those of odd functions have the other sign. For the lines, no left side is negative,
+        # so the determinant below is a sum in which no terms cancel.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)

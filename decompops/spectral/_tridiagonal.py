@@ -115,7 +115,7 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
         return lax.dynamic_update_index_in_dim(x, new, i, axis)
 
     def factorised(i: Array | int, sums: Array, rest: Array) -> tuple[Array, Array]:
-        """Return the inverse pivot of row i and the sum of row i of U. `rest` is the sum of the row of U before it."""
+        """Return the inverse pivot of row i and the sum of row i of U. `rest` is the sum of row i - 1 of U."""
         total = plane(sums, i) - plane(lower, i) * rest
         inverse = 1 / (total - plane(upper, i))
         return inverse, total * inverse

@@ -108,9 +108,9 @@ def cast(value: Any, like: Array) -> Array:
 class Nabla(NamedTuple):
     """First derivatives of spectra.
 
-    The derivative along an axis multiplies a spectrum by `unit * k`. If the spectrum is a slope along that axis, the
-    derivative multiplies it by `-k / unit`. The unit of Fourier modes is i. The unit of cosines is -1, because their
-    derivatives are `-k sin`.
+    The derivative along an axis multiplies a spectrum by `unit * k`. If the spectrum is already a first derivative
+    along that axis, the next derivative multiplies it by `-k / unit`. The unit of Fourier modes is i. The unit of
+    cosines is -1, because their derivatives are `-k sin`.
 
     - `k`: the wavenumbers, with zero in place of Nyquist wavenumbers.
     - `units`: the unit of each axis.
