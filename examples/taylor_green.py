@@ -195,7 +195,7 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
 
 
 def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
-    """Run the example. Returns its history or, with `--gradient`, each gradient and its central difference."""
+    """Run the example. Return the history or, with `--gradient`, each gradient and its central difference."""
     args, mesh = parse(argv)
     first = jax.process_index() == 0
     console = Console(quiet=not first)

@@ -203,7 +203,7 @@ class Groups:
         return self.collect(reports)
 
     def collect(self, reports: dict[int, Report]) -> dict[int, Report]:
-        """Send the reports to the solver. Returns them in the processes of the solver."""
+        """Send the reports to the solver. Return the reports in the processes of the solver, and `{}` in all others."""
         reports = mpmd.reshard(reports, MpmdSharding(self.pencils, [SOLVER], P()))
         return jax.tree.map(np.asarray, reports) if SOLVER in self.pencils.local_mpmd_idxs else {}
 

@@ -125,12 +125,12 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
 
 
 def in_pieces(backend, overlap: int) -> Any:
-    """Return `backend` with this option, if it has the option."""
+    """Return `backend` with the option `overlap`, if it has this option."""
     return replace(backend, overlap=overlap) if "overlap" in {option.name for option in fields(backend)} else backend
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
-    """Test exchanges in pieces: one field is cut along a grid axis, a batch into single fields."""
+    """Test exchanges in pieces. A single field is cut along a grid axis. The pieces of a batch are single fields."""
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=in_pieces(backend, 2))
     u = random_field((3, *UNEVEN))
     spectrum = fft(fft.decomposition.shard(u[0]))
@@ -190,8 +190,9 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 def matrix(backend, *, everything: bool) -> None:
     """Run cuDecomp's own test cases with our operators, against NumPy, on every grid of the ranks.
 
-    Transposes of all its dtypes in both storage orders, and halos of 1, 3 and 2 layers. Unless `everything` is to be
-    compiled, dtypes take turns, and one grid sees halos in all pencils and transposes of fields that carry them.
+    The cases are transposes of all cuDecomp's dtypes in both storage orders, and halos of 1, 3 and 2 layers. Unless
+    `everything` is compiled, each case has one dtype, and only one grid has halos in all pencils and transposes of
+    fields with halo layers.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
@@ -217,18 +218,18 @@ def matrix(backend, *, everything: bool) -> None:
                 u = random_field(UNEVEN, dtype)
                 field = exchange.in_layout.shard(u)
                 program = jax.jit(exchange).lower(field).compile()
-                assert collectives(program.as_text()) == []  # XLA moves nothing: the kernels do.
+                assert collectives(program.as_text()) == []  # The kernels move all data, and XLA none.
                 assert_exact(program(field), extended(u, blocks.parts, widths, (periodic,) * 3).transpose(order))
 
 
 def stress(backend, at_once: int = 60) -> None:
-    """Many operators under way `at_once`, of several programs, in an order that is the same on all ranks."""
+    """Start `at_once` programs with several operators before waiting, in an order that is the same on all ranks."""
     mesh = meshes()[-1]
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, backend=backend)
     exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
     values = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
     blocks = [fft.decomposition.shard(u) for u in values]
-    # A factor for each mode in between: without it, two wrong transforms could be one right result.
+    # Each mode is multiplied between the transforms. Otherwise, the errors of two wrong transforms could cancel.
     turned = np.exp(1j * np.arange(UNEVEN[1]))[:, None]
     both = jax.jit(lambda u, v: (fft.inverse(turned * fft(v)), exchange(u), fft(u)))
     under_way = []
@@ -263,7 +264,7 @@ def transformations(backend) -> None:
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """Compare spectral operators, equations and layers with the same ones on XLA. Compiling `everything` takes long."""
+    """Compare spectral operators, equations and layers with XLA's results. Compiling `everything` takes long."""
     u = random_field((3, *UNEVEN))
 
     def results(backend) -> list[jax.Array]:
@@ -289,7 +290,7 @@ def spectral(backend, *, everything: bool = False) -> None:
 
 
 def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
-    """Every operator, equation and layer, of a vector field."""
+    """Return the results of every operator, equation and layer for a vector field."""
     spectral, nn, pde = dops.spectral, dops.nn, dops.pde
     scalars = spectral.Laplacian, spectral.Poisson, spectral.InverseDivergence, spectral.Dealias
     vectors = spectral.Divergence, spectral.Curl, spectral.LerayProjection, spectral.InverseCurl

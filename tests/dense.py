@@ -88,7 +88,7 @@ def real_to_real(transform: RealToReal, n: int) -> np.ndarray:
 
 
 def halo_matrix(blocks: Blocks, axis: int, halo: tuple[int, int], periodic: bool) -> np.ndarray:
-    """Cell `i` of extended block `b` is field cell `b * m - before + i`."""
+    """Return the matrix of a halo exchange: cell `i` of extended block `b` is field cell `b * m - before + i`."""
     n, m, (before, after) = blocks.lengths[axis], blocks.core(axis), halo
     extent = before + m + after
     matrix = np.zeros((blocks.parts[axis] * extent, blocks.parts[axis] * m))
@@ -176,20 +176,20 @@ def apply_plan(plan: Plan, u: np.ndarray) -> np.ndarray:
 
 
 def units(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
-    """Each cell of the array set to 1, and each to 1j if the dtype is complex."""
+    """Return a batch of arrays in which one cell is 1, and, if the dtype is complex, of arrays in which one is 1j."""
     size = math.prod(blocks.shape)
     unit = np.eye(size).reshape(size, *blocks.shape)
     return np.concatenate([unit, 1j * unit]).astype(dtype) if np.dtype(dtype).kind == "c" else unit.astype(dtype)
 
 
 def as_matrix(results: np.ndarray) -> np.ndarray:
-    """The real matrix of a real-linear map, of what it makes of `units`: real parts first, then imaginary ones."""
+    """Return the real matrix of a real-linear map from its results for `units`. Imaginary parts follow real parts."""
     rows = np.asarray(results).reshape(len(results), -1)
     return (np.concatenate([rows.real, rows.imag], axis=1) if rows.dtype.kind == "c" else rows).T
 
 
 def conjugated(matrix: np.ndarray, rows: np.dtype, columns: np.dtype) -> np.ndarray:
-    """The matrix in between complex conjugations of results and of inputs, where these are complex."""
+    """Return the matrix that conjugates complex inputs, applies `matrix`, and conjugates complex results."""
 
     def signs(size: int, dtype: np.dtype) -> np.ndarray:
         return np.repeat([1, -1], size // 2) if np.dtype(dtype).kind == "c" else np.ones(size)
@@ -198,7 +198,7 @@ def conjugated(matrix: np.ndarray, rows: np.dtype, columns: np.dtype) -> np.ndar
 
 
 def true_subspace(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
-    """1 for what is a cell of the field, 0 for padding: in the order of `units`. For blocks without halos."""
+    """Return 1 for each cell of the field and 0 for padding, in the order of `units`. The blocks must have no halos."""
     mask = np.ones(blocks.shape)
     for axis in range(blocks.ndim):
         shape = [-1 if stored == axis else 1 for stored in blocks.order]

@@ -41,7 +41,7 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
 
 
 def tolerance(dtype) -> float:
-    """Relative to the largest value, as the peers' tests have it."""
+    """Return the tolerance relative to the largest value, as in the tests of the peers."""
     return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
 
 
@@ -54,7 +54,7 @@ def assert_close(got, expected, rtol: float | None = None) -> None:
 
 
 def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
-    """The blocks of this process are those of `expected`, and its padding is zero."""
+    """Assert that the blocks of this process are close to the blocks of `expected`, and that the padding is zero."""
     assert not field.is_fully_addressable
     widths = [(0, have - want) for have, want in zip(field.shape, expected.shape)]
     expected = np.pad(expected, widths)
@@ -74,7 +74,7 @@ def put(mesh: Mesh, array: np.ndarray, *spec) -> jax.Array:
 
 
 def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """`<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), which has no conjugation."""
+    """Assert `<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), which has no conjugation."""
     left = np.sum(y * np.asarray(operator(x))).real
     right = np.sum(np.asarray(transposed(y)) * x).real
     scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
@@ -82,7 +82,7 @@ def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y
 
 
 def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """`<y, A x> = <A^H y, x>` in the real inner product Re(sum(conj(a) * b)): exact for real-linear operators."""
+    """Assert `<y, A x> = <A^H y, x>` in the inner product Re(sum(conj(a) * b)), for operators that are real-linear."""
     left = np.vdot(y, np.asarray(operator(x))).real
     right = np.vdot(np.asarray(adjoint(y)), x).real
     scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
@@ -90,7 +90,7 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
 
 
 def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
-    """Cell by cell: cell g of a block's line is field cell g (mod n), or zero outside."""
+    """Extend an axis by the definition: cell g of a block's line is field cell g (mod n), or zero outside the field."""
     n = u.shape[axis]
     cells = -(-n // parts)
     u = np.moveaxis(u, axis, 0)
@@ -138,7 +138,7 @@ def expansion(
     """Return the result of `Transform` along the last axes of a field, computed by NumPy and SciPy."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
-    rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A half spectrum is one of real numbers.
+    rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A real transform gives a half spectrum.
     transformed = [axis for axis, basis in enumerate(bases) if not isinstance(basis, dops.Points)]
     for axis in sorted(transformed, key=lambda axis: rank[type(bases[axis])] - getattr(bases[axis], "half", False)):
         basis, place, kept = bases[axis], axis - len(bases), modes[axis]
@@ -158,10 +158,10 @@ def expansion(
 
 
 def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndarray:
-    """The coefficients of `kept` points of those of `n`, along the last axis.
+    """Truncate the coefficients of `n` points along the last axis to the coefficients of `kept` points.
 
-    Of an even number of modes the last one stands for two, and so do the last ones of `Cosine(1)` and `Sine(2)`: these
-    are only dropped here.
+    If the number of modes is even, the last mode stands for two modes. The same holds for the last mode of `Cosine(1)`
+    and `Sine(2)`, which this function always drops.
     """
     if not isinstance(basis, dops.Fourier):
         k = k[..., :kept].copy()

@@ -28,7 +28,7 @@ Entry = str | tuple[str, ...]
 def check_plans(backend) -> None:
     """Run random sequences of transforms, moves and halo exchanges on grids of 1 to 5 axes.
 
-    One or several mesh axes divide a grid axis. Each exchange has one, two or three pieces. Half of the sequences have
+    One or several mesh axes shard a grid axis. Each exchange has one, two or three pieces. Half of the sequences have
     cosine and sine transforms, too, which XLA computes between kernels.
     """
     n, rng = jax.device_count(), np.random.default_rng(0)
@@ -71,7 +71,7 @@ class Steps:
         return [axis for axis, parts in enumerate(self.here.parts) if parts == 1]
 
     def transform(self, transform: DFT | RealToReal, axes: tuple[int, ...], n: int = 0) -> None:
-        """`n` is how many points the halved axis has after a transform to real space."""
+        """Add a transform. `n` is the number of points of the halved axis after a transform to real space."""
         lengths = list(self.here.lengths)
         if isinstance(transform, DFT) and transform.kind != "c2c":
             lengths[axes[-1]] = n or lengths[axes[-1]] // 2 + 1
@@ -109,7 +109,7 @@ def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: 
             return np.fft.irfftn(u, s=[*points[:-1], n], axes=axes, norm="forward")
 
 
-# Which end cells are special: of the input, of the output, by type.
+# The end cells of the input and of the output that have another weight, by type.
 DCT_ENDS = {1: ([0, -1], [0, -1]), 2: ([], [0]), 3: ([0], []), 4: ([], [])}
 DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
 
@@ -168,7 +168,7 @@ def random_steps(rng: np.random.Generator, mesh: Mesh, ndim: int, entries: tuple
 
 
 def halved_in_the_middle(mesh: Mesh) -> Steps:
-    """Both passes of a two-axis transform with a real one in a plane, lines of a third axis beside them."""
+    """Return a plan with a real transform of two axes, whose halved axis is not the last axis of the block."""
     steps = Steps(random_field((3, 5, 12, 10)), Blocks((5, 12, 10), (mesh.size, 1, 1), ("x", None, None)), batch=1)
     steps.transform(DFT("r2c", -1), (2, 1))
     steps.transform(DFT("c2c", -1), (2,))
@@ -178,7 +178,7 @@ def halved_in_the_middle(mesh: Mesh) -> Steps:
 
 
 def planes_of_vectors(mesh: Mesh) -> Steps:
-    """Of a field of vectors, whose components lie last: tiles take lines along several axes."""
+    """Return a plan for a field of vectors, whose components are the last axis: tiles take lines along several axes."""
     steps = Steps(random_field((6, 40, 9, 3)), Blocks((6, 40, 9, 3), (1, 1, mesh.size, 1), (None, None, "x", None)))
     steps.transform(DFT("r2c", -1), (0, 1))
     steps.move(2, 0, (0, 1, 2, 3))
@@ -187,7 +187,7 @@ def planes_of_vectors(mesh: Mesh) -> Steps:
 
 
 def planes_between_others(mesh: Mesh) -> Steps:
-    """The two passes over planes neither start from the field nor end with the result, and real lines grow longer."""
+    """Return a plan with a transform of planes between other transforms, and with real lines that become longer."""
     blocks = Blocks((mesh.size, 4, 4, 4), (mesh.size, 1, 1, 1), ("x", None, None, None))
     steps = Steps(random_field((5, *blocks.lengths), np.complex128), blocks, batch=1)
     steps.transform(DFT("c2r", 1), (3,), 6)
@@ -197,7 +197,7 @@ def planes_between_others(mesh: Mesh) -> Steps:
 
 
 def two_exchanges(mesh: Mesh) -> Steps:
-    """One right after the other, the second one into another storage order."""
+    """Return a plan with two consecutive exchanges, of which the second changes the storage order."""
     n = 2 * mesh.size
     steps = Steps(random_field((n, 5, n), np.complex128), Blocks((n, 5, n), (mesh.size, 1, 1), ("x", None, None)))
     steps.transform(DFT("c2c", -1), (2,))
@@ -221,7 +221,7 @@ def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     assert backend.takes(plan.stages) == [*waves, True].index(True)
     backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
-    # One kernel runs all pieces. Only those with waves, and those of a batch with halos, are kernels of their own.
+    # One kernel runs all pieces, except that pieces with waves and pieces of a batch with halos have their own kernels.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
     assert halos or any(waves) or not any(isinstance(part, Chunks) for part in parts)
     lead = tuple(range(steps.batch))
@@ -253,7 +253,7 @@ def check_adjoint(backend, mesh: Mesh) -> None:
 
 
 def check_partial_move(backend, mesh: Mesh) -> None:
-    """One of two mesh axes that act as one goes over alone, done by XLA between two kernels; with its derivatives."""
+    """Test a move of one of two combined mesh axes, which XLA runs between two kernels, and the derivatives."""
     source = Blocks((4, 3, 4), (4, 1, 1), (("x", "y"), None, None))
     half = replace(source, parts=(2, 1, 2), names=("x", None, "y"))
     whole = replace(source, parts=(1, 1, 4), names=(None, None, ("y", "x")))

@@ -23,7 +23,7 @@ SLOW, FAST = (2, 4), (4, 2)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The test sets the clock: calls are made, and the mesh `FAST` is faster than all others."""
+    """Replace the measured times: every operator is called, and the mesh `FAST` is faster than all others."""
     calls = []
 
     def seconds(compiled, field):
@@ -50,7 +50,7 @@ def test_the_fastest_is_chosen_and_all_are_reported(clock):
         3,
         5,
         5,
-    ]  # two runs come before, and a hopeless candidate is timed once
+    ]  # Two untimed runs come first. A slow candidate is timed only once.
     u = random_field((8, 10, 12))
     fft = dops.FFT3D(dec, real=True)
     assert_close(dec.gather(fft.inverse(fft(dec.shard(u)))), u)
@@ -216,7 +216,7 @@ def counted(monkeypatch):
 
 
 def closures():
-    """Operators of the same name that print the same text, or an address, but compute something else."""
+    """Return different operators of the same name, whose printed text is equal or contains an address."""
 
     there_and_back = trial.there_and_back(real=True)
 
@@ -250,7 +250,7 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
 
 
 def test_another_process_finds_the_entry(counted, tmp_path):
-    """Another process has other addresses, another order of sets, and no traces."""
+    """The key does not depend on addresses, the order of sets and earlier traces, which differ between processes."""
     path = tmp_path / "choices.json"
     counted(closures(), path)
     before = path.read_text()

@@ -17,7 +17,7 @@ from helpers import make_mesh
 
 
 UNEVEN = (9, 10, 11)  # no mesh divides it
-# The grid and the mesh of each case, its number of transforms, and the programs beside it.
+# The grid and the mesh of each case, its number of transforms, and the programs that it is compared with.
 CASES = {
     "gradient": (UNEVEN, (2, 2), 2, ["its FFTs"]),
     "navier-stokes": ((9, 10), (3,), 2, ["its FFTs", "its FFTs with all modes"]),
@@ -37,7 +37,7 @@ CASES = {
 def test_answers_and_figures(operator):
     shape, mesh, transforms, compared = CASES[operator]
     case = bench.Case(operator, shape, mesh, "float64", None)
-    with jax.numpy_dtype_promotion("standard"):  # exponax needs it
+    with jax.numpy_dtype_promotion("standard"):  # exponax needs standard promotion.
         result = bench.measure(case, jax.devices(), XLA(), repeats=1)
     rows = {row["name"]: row for row in result["contestants"]}
     assert list(rows) == ["decompops", *compared, "memory alone"]
@@ -67,7 +67,7 @@ def test_memory_is_read_and_written_once_for_each_axis():
     field, spectrum = nx * ny * nz * 4, nx * ny * (nz // 2 + 1) * 8
     moved = memory.run()
     assert moved.dtype == np.float32
-    assert np.unique(moved) == 3  # each of three passes adds one
+    assert np.unique(moved) == 3  # Each of three passes adds 1 to every value.
     assert 3 * 2 * moved.nbytes == pytest.approx((field + spectrum) + 2 * 2 * spectrum, rel=0.01)
 
 

@@ -68,7 +68,7 @@ def test_a_gradient_costs_one_more_transform(real):
 
 
 def test_forward_needs_two_blocks_of_scratch():
-    """Bound the memory of the pieces that an all-to-all sends and receives: see docs/performance.md."""
+    """The memory for the pieces that all-to-alls send and receive is bounded: see docs/performance.md."""
     memory = compiled(dops.FFT3D(make_mesh((2, 4))), (64, 64, 64)).memory_analysis()
     block = 64**3 * 8 // 8
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == block
@@ -82,7 +82,7 @@ def test_overlapping_exchanges_are_parts_of_one():
     halves = collectives(compiled(fft, shape).as_text())
     assert [c.kind for c in halves] == ["all-to-all"] * 4
     assert sorted(c.bytes for c in halves) == sorted(sent // 2 for sent in whole * 2)
-    # A batch is cut along its batch axis: five fields into three and two.
+    # A batch is cut along its batch axis: five fields become pieces of three and two fields.
     batch = jax.ShapeDtypeStruct((5, *shape), np.complex64, sharding=NamedSharding(mesh, P(None, "x", "y", None)))
     parts = collectives(jax.jit(jax.vmap(fft)).lower(batch).compile().as_text())
     assert sorted(c.bytes for c in parts) == sorted(fields * sent for sent in whole for fields in (2, 3))

@@ -1,4 +1,4 @@
-"""Defaults: argument before context before process before environment, read when an operator is built."""
+"""The order of defaults: argument, context, process, environment. An operator reads them when it is built."""
 
 import threading
 

@@ -1,5 +1,5 @@
-"""What JAX's own contexts and types do to operators: `auto_axes` without `jit`, meshes without devices, reduced arrays,
-and Explicit axes of one device."""
+"""Operators in JAX's own contexts and with its types: `auto_axes` without `jit`, meshes without devices, reduced
+arrays, and Explicit axes of one device."""
 
 import contextlib
 
@@ -67,7 +67,7 @@ def test_auto_axes_without_jit(ambient):
 
 @pytest.mark.parametrize("types", [(AxisType.Auto, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)])
 def test_an_explicit_axis_of_one_device_beside_an_auto_axis(types):
-    """The results of JAX's own eager operations lose such an axis from their types, so `jax.grad` needs `jit`."""
+    """JAX's own eager operations drop such an axis from the types of results, so `jax.grad` needs `jit`."""
     sizes = tuple(2 if kind == AxisType.Auto else 1 for kind in types)
     mesh = Mesh(np.array(jax.devices()[:2]).reshape(sizes), ("x", "y"), axis_types=types)
     fft = dops.FFT3D(mesh, shape=SHAPE, real=True)
@@ -92,7 +92,7 @@ def test_an_abstract_mesh_takes_devices_from_where_they_are_known(kind, plain):
     u = random_field(SHAPE)
 
     known = r"`x` must be on a mesh with the axes \{'x': 2, 'y': 2\}.*Call the operator inside `jax.set_mesh\(mesh\)`"
-    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # for types of an Explicit mesh
+    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # JAX's error for arrays on an Explicit mesh
     for x in (u, jnp.asarray(u), jax.device_put(u, jax.devices()[3])):
         for function in (fft, poisson, jax.jit(fft), there_and_back, jax.jit(there_and_back)):
             with pytest.raises(ValueError, match=f"{known}|{by_jax}"):
@@ -129,7 +129,7 @@ def test_reduced_inputs_are_taken_and_unreduced_ones_refused(plain):
             assert_close(wrap(stencil)(x), np.roll(u, -1, 0) - u)
             assert_close(wrap(stencil.T)(x), np.roll(u, 1, 0) - u)
             gradient = wrap(jax.grad(lambda x: jnp.sum(jnp.abs(fft(x)) ** 2)))(x)
-            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # as that of any other function
+            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # as for the gradient of any other function
             assert_close(jax.sharding.reshard(gradient, P("x")), 2 * 64 * u)
         conv = plain.nn.HaloConv3D(mesh, 1, 1, 3, key=KEY)
         assert_close(conv(x[None]), conv(u[None]))

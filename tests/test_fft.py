@@ -34,13 +34,13 @@ def field_for(real: bool, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
-    """Random values on the true modes of the spectrum; its padding stays zero."""
+    """Return a spectrum with random values in its modes and zeros in its padding."""
     layout = fft.out_layout
     return np.asarray(layout.shard(random_field(layout.true_shape, np.complex128, seed)))
 
 
 @pytest.mark.parametrize(
-    ("sizes", "shape"),  # every other one, and a real transform on each mesh
+    ("sizes", "shape"),  # Every second combination is tested, so that each mesh runs a real transform.
     [(sizes, shape) for i, sizes in enumerate(MESHES) for j, shape in enumerate(SHAPES) if (i + j) % 2 == 0]
     + [((1, 8), (13, 17, 19))],
 )
@@ -153,7 +153,7 @@ def test_transposes_by_dot_products(sizes, shape, real, norm):
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
         assert_transposed(operator, operator.T, a, b)
         assert_adjoint(operator, operator.H, a, b)
-        # The transposes of the transposes, by the same test: .T.T is the operator itself.
+        # The same tests for the transposes: .T.T is the operator itself.
         assert_transposed(operator.T, operator.T.T, b, a)
         assert_adjoint(operator.H, operator.H.H, b, a)
     assert fft.T.T is fft
@@ -173,8 +173,8 @@ def test_ortho_transform_is_unitary():
 )
 @pytest.mark.parametrize("real", [False, True])
 def test_gradient_of_power(real, sizes, axis_contiguous):
-    """d/du sum |F u|^2 = 2 N u (Parseval), for the half spectrum with its weights; the gradient keeps u's sharding."""
-    kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # both on every mesh
+    """The gradient of sum |F u|^2 is 2 N u (Parseval), also with the weights of a half spectrum, and sharded like u."""
+    kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Every mesh has both kinds of axes.
     mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
@@ -258,7 +258,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 
 @pytest.mark.parametrize("nz", [10, 11])
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
-    """Some of those for GPUs do, at least for some lengths."""
+    """Some FFT libraries for GPUs read imaginary parts that should be zero, at least for some lengths."""
     irfftn = jnp.fft.irfftn
 
     def reading(k, s, axes):

@@ -40,7 +40,7 @@ def assert_same(got: jax.Array, wanted: np.ndarray) -> None:
     assert_close(got, wanted)
 
 
-# The function, the shape, how it is sharded, its options; how the result is sharded, and the number of all-to-alls.
+# Function, shape and sharding of the input, and options; then the sharding of the result and the number of all-to-alls.
 CASES = [
     ("fft", GRID, XY, {}, P("x", "y", None), 0),
     ("fft", GRID, XY, {"axis": 0, "norm": "ortho"}, P(None, "y", "x"), 1),
@@ -110,7 +110,7 @@ def test_types_and_norms_of_cosines_and_sines(name):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.bool_, np.complex64])
 def test_dtypes(dtype):
     x = random_field(FLAT, np.complex64 if dtype is np.complex64 else np.float64).astype(dtype)
-    # `jnp.fft` takes no half precision; it is computed in single precision, as SciPy does.
+    # `jnp.fft` refuses half precision. decompops then computes in single precision, as SciPy does.
     wide = x.astype(np.float32) if dtype is np.float16 else x
     names = ["fft", "irfft", "dct"] if dtype is np.complex64 else ["fft", "rfft", "irfft", "dct"]
     for name in names:
@@ -145,7 +145,7 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
 
 
 def test_a_route_is_the_cheapest_one():
-    """rfft2 of 8 rows and 258 columns: the 130 modes cost more to exchange than the rows do."""
+    """For `rfft2` of 8 rows and 258 columns, exchanging the 130 modes costs more than exchanging the rows."""
     x = put(PENCILS, random_field((8, 258)), None, "x")
     program = jax.jit(dops.fft.rfft2).lower(x).compile()
     first, second = (c.bytes for c in collectives(program.as_text()))
@@ -164,7 +164,7 @@ def test_out_sharding(out):
 
 
 def test_mesh_axes_of_one_device_stay():
-    """On Explicit axes they are part of an array's type, with which other arrays must agree."""
+    """An Explicit mesh axis of one device is part of the type of an array, which must match other arrays."""
     x = random_field(FLAT)
     for mesh, spec in ((make_mesh((1, 1), "explicit"), P("x", "y")), (make_mesh((1, 4), "explicit"), P("x", "y"))):
         k = dops.fft.fft(put(mesh, x, "x", "y"))
@@ -197,7 +197,7 @@ def test_derivatives(name):
 
 @pytest.mark.parametrize("mesh", [AUTO, None])
 def test_derivatives_of_eager_calls(mesh):
-    """The gradient of half the weighted square of an orthogonal transform."""
+    """Test the gradient of half the weighted sum of squares of an orthogonal transform."""
     x, weights = random_field(FLAT), random_field(FLAT, seed=1)
     loss = lambda x: jnp.sum(weights * dops.fft.dstn(x, norm="ortho") ** 2) / 2
     gradient = jax.grad(loss)(put(mesh, x, None, "y") if mesh else x)
@@ -231,7 +231,7 @@ def test_random_shapes_axes_and_shardings(data):
     name = draw(st.sampled_from(["fftn", "ifftn", "rfftn", "irfftn", "dctn", "idstn"]))
     lengths = draw(st.sampled_from([None, tuple(draw(st.integers(2, 9)) for _ in axes)]))
     if name == "irfftn" and lengths is None and shape[axes[-1]] == 1:
-        return  # no length of the result follows
+        return  # The length of the result is unknown.
     x = field(name, shape)
     try:
         result = getattr(dops.fft, name)(put(PENCILS, x, *entries), s=lengths, axes=axes)

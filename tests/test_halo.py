@@ -24,7 +24,7 @@ from helpers import (
 
 WIDTHS = [
     ((1, 1), (3, 3), (2, 2)),  # cuDecomp's widths
-    ((2, 0), (0, 3), (1, 2)),  # per side
+    ((2, 0), (0, 3), (1, 2)),  # another width on each side
     ((0, 0), (1, 1), (0, 0)),
     ((5, 4), (9, 6), (0, 7)),  # wider than a block, wider than the grid
 ]
@@ -37,7 +37,7 @@ ORDERS = [None, (2, 0, 1), (1, 2, 0)]
 @pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (7, 3, 5)])
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2), (8, 1), (1, 8), (3, 2), (4,), (1, 1)])
 def test_every_cell_and_the_adjoint(sizes, shape):
-    # Widths, periodicities, pencils, orders and kinds of mesh are spread over the matrix.
+    # Widths, periodicities, pencils, orders and kinds of mesh change from test to test.
     turn = sum(sizes) + sum(shape)
     halo, periodic = WIDTHS[turn % 4], PERIODIC[turn % 3]
     exchange = dops.HaloExchange(
@@ -71,7 +71,7 @@ def test_every_cell_and_the_adjoint(sizes, shape):
 
 
 def test_cudecomps_matrix():
-    """Its widths in all pencils of its grid, on four devices, periodic or not, stored in either of its orders."""
+    """Test cuDecomp's widths on cuDecomp's grid, in all pencils and both storage orders, periodic or not."""
     dec = dops.Decomposition(make_mesh((2, 2)), shape=(9, 10, 11), pad=True)
     u, widths = random_field(dec.shape), WIDTHS[0]
     cases = list(itertools.product("xyz", (True, False), (True, False)))
@@ -92,7 +92,7 @@ def test_update_refreshes_stale_halos():
     exchange = dops.HaloExchange(make_mesh((2, 4)), (2, 1, 0), periodic=(True, False, True))
     h = np.array(exchange(random_field((8, 8, 8))))
     cells = np.asarray(exchange.crop(h))
-    stale = np.asarray(exchange.crop.T(cells))  # the same cells, zeros around every block
+    stale = np.asarray(exchange.crop.T(cells))  # the same cells, surrounded by zeros in every block
     assert not np.array_equal(stale, h)
     np.testing.assert_array_equal(exchange.update(stale), h)
 
@@ -107,7 +107,7 @@ def test_gradient_adds_cotangents_back_to_their_owners(kind):
         counts = jax.grad(lambda v: jnp.sum(exchange(v)))(x)
         ones = np.ones((8, 8, 8))
         expected = np.zeros_like(ones)
-        # How often every cell stands in the extended field, counted from the definition.
+        # The number of copies of each cell in the extended field, counted by the definition.
         numbers = np.arange(8**3).reshape(8, 8, 8)
         copies = extended(numbers, (2, 4, 1), ((1, 1),) * 3, (True,) * 3)
         expected = np.bincount(copies.ravel(), minlength=8**3).reshape(8, 8, 8)
@@ -197,8 +197,10 @@ def test_bad_input(plain, call, text):
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("sizes", [(2, 4), (2, 2), (2, 1), (1, 8), (8, 1), (4, 2)])
 def test_only_neighbours_layers_travel(sizes, periodic):
-    """One collective permute per side of each divided axis, of the halo layers alone; the two sides of a periodic axis
-    of two devices are one device, and go in one."""
+    """Each side of each sharded axis needs one collective permute, which sends the halo layers only.
+
+    On a periodic axis of two devices, both neighbours are the same device, and one collective permute sends both sides.
+    """
     shape = nx, ny, nz = 16, 32, 8
     hx, hy = 1, 2
     exchange = dops.HaloExchange(make_mesh(sizes), (hx, hy, 3), periodic=periodic)

@@ -1,4 +1,4 @@
-"""`Layout`: what operators take and return; and padding, which fields in real space get only when asked for."""
+"""`Layout`, and padding, which fields in real space have only with `pad=True`."""
 
 import itertools
 import re
@@ -55,7 +55,7 @@ def test_a_spectrum_in_any_storage_order(axis_contiguous, real):
 
 
 def test_a_grid_of_two_axes():
-    """Nothing in a layout counts on three axes; leading axes take the mesh axes that are left."""
+    """A layout works with any number of grid axes. Mesh axes that do not shard the grid shard the leading axes."""
     blocks = Blocks((5, 6), (1, 4), (None, "y"), order=(1, 0))
     layout = dops.Layout(make_mesh((2, 4)), blocks)
     u = random_field((2, 5, 6))
@@ -124,12 +124,12 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
             call()
 
 
-# The grid axes that rows and columns of a mesh divide in each pencil.
+# The grid axes that the rows and the columns of a mesh shard in each pencil.
 DIVIDED = {"z": (0, 1), "y": (0, 2), "x": (1, 2)}
 
 
 def meshes_that_divide(shape: tuple[int, ...], devices: int, pencils: str) -> list[tuple[int, ...]]:
-    """By trying all pairs."""
+    """Return the sizes of all meshes that divide the grid in the given pencils, by trying all pairs of sizes."""
     return [
         sizes
         for sizes in itertools.product(range(1, devices + 1), repeat=2)
@@ -149,7 +149,7 @@ def test_the_error_names_the_meshes_that_divide_the_grid(plain, sizes):
             else:
                 build = lambda shape=shape, pencils=pencils: plain.Transpose(mesh, *pencils, shape=shape)
             right = meshes_that_divide(shape, devices, "z" + pencils)
-            # A decomposition is built first. Its z-pencils may be refused before the others are looked at.
+            # The decomposition is built first, so its z-pencils may be refused before the other pencils are checked.
             right_for_z = meshes_that_divide(shape, devices, "z")
             own = (*sizes, 1)[:2]
             if own in right:

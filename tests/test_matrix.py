@@ -1,10 +1,11 @@
 """Every public operator, equation and layer, in every kind of program: on each kind of mesh, inside and outside of a
 `jax.shard_map` over the batch axis, with and without an ambient mesh.
 
-What fails there fails while JAX traces or lowers a program: types of two arrays, or of an array and its context, do not
-agree. So `test_lowers` lowers the value, the gradient and the transpose, and does not compile them. Each operator meets
-two kinds of mesh, one inside and one outside, and each kind of mesh meets each context with some operators. For all
-combinations, in about three minutes: `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py`.
+A fault in such a program is found while JAX traces or lowers it: the types of two arrays, or of an array and its
+context, do not agree. So `test_lowers` lowers the value, the gradient and the transpose, and does not compile them.
+Each operator is tested on two kinds of mesh: on one kind inside the `shard_map`, on the other kind outside. Each kind
+of mesh is tested in each context with some operators. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all
+combinations, in about three minutes.
 
 `test_values` compiles and runs a few operators inside such a map on each kind of mesh, and compares with NumPy.
 """
@@ -60,7 +61,7 @@ def rolled_out(solver, u):
 
 
 def other_functions(fft):
-    """What is no operator: it has no transpose."""
+    """Return equations and other functions that are no operators, and so have no transpose."""
     field = spectral.GaussianRandomField(fft, lambda k: 1 / k)
     equations = {
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
@@ -113,7 +114,7 @@ def everything(kind):
 
 VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "NavierStokes"}
 CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
-# Inside a checked `shard_map`, JAX cannot lower the gradient of another one that multiplies two arguments.
+# In a checked `shard_map`, JAX cannot lower the gradient of another `shard_map` that multiplies two arguments.
 NO_GRADIENT_INSIDE = {"HaloConv3D"}
 # Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
 OLD = jax.__version_info__ < (0, 10, 2)
@@ -121,7 +122,8 @@ AXIS_INDEX = {"HaloExchange padded", "Stencil padded", "GaussianRandomField", "p
 
 
 NAMES = list(everything("auto"))
-CONTEXTS = [(True, True), (False, False), (True, False), (False, True)]  # inside of a map, with an ambient mesh
+# Whether the program runs inside a `shard_map`, and whether there is an ambient mesh.
+CONTEXTS = [(True, True), (False, False), (True, False), (False, True)]
 
 
 def field_for(name, mesh, lead=2):
@@ -184,12 +186,12 @@ def extend(u):
 
 
 def add_back(y):
-    """The transpose of `extend`: add the values of all copies of a cell."""
+    """Add the values of all copies of a cell: the transpose of `extend`."""
     cell = extend(np.arange(2 * 64).reshape(2, *GRID))
     return np.bincount(cell.ravel(), y.ravel()).reshape(2, *GRID)
 
 
-# What each operator and its transpose are, in NumPy.
+# Each operator and its transpose in NumPy.
 EXPECTED = {
     "FFT3D": (lambda u: np.fft.fftn(u, axes=(1, 2, 3)),) * 2,
     "HaloExchange": (extend, add_back),

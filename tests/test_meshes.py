@@ -1,4 +1,4 @@
-"""Meshes of every kind: where they come from, what sits on them, and what leaves a group."""
+"""Operators on all kinds of meshes: ambient or passed meshes, some of the devices, and groups of devices."""
 
 import itertools
 
@@ -17,7 +17,7 @@ KINDS = [AxisType.Auto, AxisType.Explicit]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_make_mesh_and_no_context(kind):
-    """The first thing that people type; `jax.make_mesh` gives Explicit axes by default."""
+    """Most users start with `jax.make_mesh`, which gives Explicit axes by default, and without an ambient mesh."""
     mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
     fft = dops.FFT3D(mesh)
     u = random_field((8, 8, 8))
@@ -86,7 +86,7 @@ def test_auto_axes_inside_an_explicit_mesh():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_sub_mesh(kind):
-    """Half of the devices, and not the first half."""
+    """The mesh consists of the second half of the devices."""
     mesh = Mesh(np.array(jax.devices()[4:]).reshape(2, 2), ("x", "y"), axis_types=(AxisType[kind.title()],) * 2)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)
@@ -123,7 +123,7 @@ def test_an_array_on_other_devices_is_refused(plain, kind):
             with pytest.raises(ValueError, match=r"incompatible devices|got an array on [48] devices"):
                 jax.jit(fft)(x)
     for mesh in meshes:
-        # What has no mesh yet is sharded; devices in another order are those of the mesh all the same.
+        # Arrays without a mesh are sharded. Arrays on the same devices in another order are accepted.
         turned = Mesh(mesh.devices[::-1], ("x", "y"), axis_types=types)
         fft = plain.FFT3D(mesh)
         for x in (u, jnp.asarray(u), jax.device_put(u, mesh.devices[1, 1]), put(turned, u, "x", "y", None)):
@@ -206,7 +206,7 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 @pytest.mark.parametrize("name", ["fft", "rfft", "transpose", "gradient"])
 def test_groups_stay_among_themselves(kind, name):
-    """Plain `jit(vmap(...))` over a batch that the group axis divides: all-to-alls inside groups and nothing else."""
+    """`jit(vmap(...))` over a batch that the group axis shards needs only all-to-alls inside the groups."""
     from decompops._hlo import collectives
 
     mesh = make_mesh((2, 2, 2), kind)
@@ -235,7 +235,7 @@ def test_groups_stay_among_themselves(kind, name):
 
 
 def test_vmap_with_a_spmd_axis_name():
-    """Only `spmd_axis_name` can say that a batch which the group axis does not come first in is divided by it."""
+    """`spmd_axis_name` must say which batch axis the group axis shards, unless it is the first batch axis."""
     mesh = make_mesh((2, 2, 2))
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)
@@ -260,7 +260,7 @@ def test_abstract_mesh_compiles_without_devices(shape):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 @pytest.mark.parametrize("spec", [(None, "x", "y"), (("c", "x"), None, "y"), ("y", None, "x"), ("c", "x", "y")])
 def test_a_batch_sharded_in_any_way(kind, spec):
-    """Replicated although the group axis divides it, or over mesh axes that the grid needs: values and gradients."""
+    """Batches may be replicated although the group axis divides them, or sharded over axes that the grid needs."""
     mesh = make_mesh((2, 2, 2), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)

@@ -1,4 +1,4 @@
-"""`FFT3D` that keeps only some modes, against truncated transforms of NumPy; and `replace`, `multiplicity`."""
+"""`FFT3D` with `modes` compared with truncated transforms of NumPy, and its methods `replace` and `multiplicity`."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ def stored_modes(modes, *, real):
 
 
 def places(shape, modes, *, real):
-    """Where these modes lie in the whole spectrum, and which of them are kept."""
+    """Return the places of the stored modes in the whole spectrum, and which of the stored modes are kept."""
     signed = stored_modes(modes, real=real)
     inside = [(2 * abs(j) < m) | (m == n) for j, m, n in zip(signed, modes, shape)]
     return np.ix_(*[j % n for j, n in zip(signed, shape)]), np.logical_and.outer(
@@ -51,7 +51,7 @@ def inverse(k, shape, modes, norm, *, real):
         ((8, 1), "auto", {"real": True, "axis_contiguous": True}, (8, 12, 6), (5, 4, 6), "cpu"),
         ((8,), "explicit", {"real": True, "norm": "ortho"}, (6, 7, 8), (6, 7, 3), "cpu"),
         ((1, 1), "auto", {}, (5, 4, 6), (2, 1, 5), "cpu"),
-        # CPUs run the programs that are written for GPUs.
+        # These cases run the programs for GPUs on CPUs.
         ((2, 4), "auto", {"real": True, "axis_contiguous": True}, (9, 10, 11), (4, 5, 6), "gpu"),
         ((1, 1), "explicit", {"real": True, "norm": "ortho"}, (5, 4, 6), (3, 1, 4), "gpu"),
     ],
@@ -92,7 +92,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         assert_adjoint(lambda _: expanded, lambda _: adjoint, k, x)
         assert fft.T.T is fft.inverse.inverse is fft
 
-        # Sums over the spectrum: Parseval's theorem, for the values that stand for themselves.
+        # Parseval's theorem, in which `multiplicity` counts each stored mode.
         power = {"backward": 1, "ortho": 0, "forward": -1}[norm]
         total = np.sum(multiplicity * abs(np.asarray(there)) ** 2)
         assert total == pytest.approx(np.sum(abs(np.asarray(back)) ** 2) * float(np.prod(shape)) ** power, rel=1e-12)
@@ -107,7 +107,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 
 
 def test_fewer_modes_are_fewer_bytes():
-    """On 2x4 devices: after z is cut to 5 modes, stored as 8, y becomes whole; after y is, to 8, x does."""
+    """On 2x4 devices, z is cut to 5 modes (padded to 8) before y becomes whole, and y to 8 modes before x does."""
     x = {}
     for modes in (None, 8):
         fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True, modes=modes)

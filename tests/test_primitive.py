@@ -56,7 +56,7 @@ def input_for(operator, seed=0):
 
 
 def real_loss(operator):
-    """A smooth real function of the operator's result, nonlinear enough to have third derivatives."""
+    """Return a smooth real function of the operator's result, with third derivatives that are not zero."""
 
     def loss(x):
         y = 0.1 * operator(x)
@@ -229,7 +229,7 @@ def test_donation_reuses_the_buffer(mesh):
 
 
 def test_local_between_other_collectives(mesh):
-    """Inside the user's own `shard_map`, with `check_vma=True`, and differentiated there and from outside."""
+    """Test `.local` in a user's `shard_map` with `check_vma=True`, and derivatives taken inside and outside of it."""
     rfft = dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
     halo = dops.HaloExchange(mesh, 1)
     u = random_field((8, 8, 8))
@@ -264,7 +264,7 @@ def test_local_equals_the_global_call(mesh, name):
     loss = lambda f: lambda x: jnp.sum(jnp.abs(f(x)) ** 2)
     value, gradient = jax.jit(lambda x: (mapped(x), jax.grad(loss(mapped))(x)))(x)
     assert_close(value, operator(x))
-    assert_close(gradient, jax.grad(loss(operator))(x))  # Outside of `jit`, operation by operation.
+    assert_close(gradient, jax.grad(loss(operator))(x))  # This gradient is eager.
 
 
 def test_the_global_call_inside_shard_map_says_what_to_do(mesh, plain):

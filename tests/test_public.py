@@ -80,7 +80,7 @@ SUBPACKAGES = {
         *("AbstractStepControl", "CFL", "ErrorControl", "NotFinite", "Simulation", "Snapshots", "simulate"),
     },
 }
-# What others build on. Types and constants have no docstring of their own.
+# The names for packages of other authors. Types and constants have no docstring of their own.
 EXTEND = {
     *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
@@ -129,15 +129,15 @@ PLAIN = ("_blocks", "_plan")
 
 
 def module_name(path: Path) -> str:
-    """The dotted name of a file; a subpackage's `__init__` goes by the subpackage's name."""
+    """Return the dotted name of a file. The name of a subpackage's `__init__` is the name of the subpackage."""
     *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join([*folders, name] if name != "__init__" or not folders else folders)
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of this package that a file imports, at its top or inside a function.
+    """Return the modules of this package that a file imports, at its top or inside functions.
 
-    Imports inside functions count, type-only ones do not. A subpackage counts as imported with each of its files.
+    Imports for type checkers do not count. A file that imports a module of a subpackage also imports the subpackage.
     """
     here = path.relative_to(PACKAGE).with_suffix("").parts
     found = set()
@@ -174,7 +174,7 @@ def in_room(module: str, room: str) -> bool:
 
 
 def circle(graph: dict[str, set[str]]) -> str | None:
-    """A circle of imports, written out, if there is one."""
+    """Return a circle of imports as text, or `None` if there is none."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -249,7 +249,8 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
             assert module_name(path) == "_primitive"
 
 
-# The names of JAX for `_sharding.py` only. `Mesh`, `AbstractMesh`, `NamedSharding` and `PartitionSpec` are plain types.
+# The names of JAX that only `_sharding.py` may use. All files may use the plain types `Mesh`, `AbstractMesh`,
+# `NamedSharding` and `PartitionSpec`.
 SHARDING_NAMES = {
     *("AxisType", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "reshard", "set_mesh", "shard_map"),
     *("typeof", "use_abstract_mesh", "use_mesh", "with_sharding_constraint"),
@@ -259,7 +260,7 @@ VERSION_NAMES = {"__version__", "__version_info__"}
 
 def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
     """Yield the dotted names that a file imports or uses from JAX and jaxlib, each with its node."""
-    names, found = {}, []  # what each name of the file stands for
+    names, found = {}, []  # the names of the file, and the names of JAX that they mean
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -275,7 +276,7 @@ def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
             return f"{dotted(node.value)}.{node.attr}"
         return names.get(node.id, "") if isinstance(node, ast.Name) else ""
 
-    for node in ast.walk(tree):  # a name that is given to such a thing stands for it
+    for node in ast.walk(tree):  # `name = jax.…` gives a name of JAX another name.
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and dotted(node.value):
             names[node.targets[0].id] = dotted(node.value)
     found += [(node, dotted(node)) for node in ast.walk(tree)]
@@ -289,7 +290,7 @@ def handles_shardings(tree: ast.AST) -> bool:
 
 
 def depends_on_the_version(tree: ast.AST) -> bool:
-    """Whether a file takes JAX's version for anything but its name as a whole, which may be printed."""
+    """Return whether a file compares JAX's version or takes it apart. A file may print the whole version."""
     versions = {node for node, name in uses_of_jax(tree) if name.split(".")[-1] in VERSION_NAMES}
     compared = {inner for node in ast.walk(tree) if isinstance(node, ast.Compare) for inner in ast.walk(node)}
     taken_apart = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Subscript)}

@@ -25,7 +25,7 @@ def decompositions(draw):
     shape = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=4).filter(lambda s: math.prod(s) < 3000)))
     axes = draw(st.lists(st.sampled_from(names), max_size=len(shape) - 1, unique=True))
     unused = [name for name in names if name not in axes]
-    if axes and unused and draw(st.booleans()):  # two mesh axes that divide one axis of the grid together
+    if axes and unused and draw(st.booleans()):  # Two mesh axes together shard one grid axis.
         axes[0] = (axes[0], unused[0])
     # The test builds the decomposition, because type checks draw random numbers, which strategies must not do.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
@@ -41,12 +41,12 @@ def pencils_and_orders(ndim):
 FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()
 SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3, 4)]
 POLYNOMIALS = [dops.Chebyshev(1), dops.Chebyshev(2)]
-TWO_POINTS = (dops.Cosine(1), dops.Chebyshev(1))  # They need two points.
+TWO_POINTS = (dops.Cosine(1), dops.Chebyshev(1))  # These bases need two points.
 
 
 @st.composite
 def transforms(draw, shape):
-    """The arguments of a transform with a basis of any kind for each axis, and the dtype of fields."""
+    """Draw the arguments of a transform, with any basis for each axis, and the dtype of the fields."""
     every = [FULL, POINTS, *SERIES, *POLYNOMIALS]
     bases = [draw(st.sampled_from([basis for basis in every if n > 1 or basis not in TWO_POINTS])) for n in shape]
     halved = draw(st.integers(-1, len(shape) - 1))
@@ -55,7 +55,7 @@ def transforms(draw, shape):
     modes = tuple(
         n if basis == POINTS else draw(st.integers(1 + (basis in TWO_POINTS), n)) for basis, n in zip(bases, shape)
     )
-    # What a last mode that stands for two is, SciPy says of Fourier modes only.
+    # If the last mode stands for two modes, SciPy gives its value for Fourier modes only.
     known = not {dops.Cosine(1), dops.Sine(2)}.intersection(basis for basis, n, m in zip(bases, shape, modes) if m < n)
     options = {
         "bases": bases,
@@ -97,7 +97,7 @@ def test_transform(make_dec, batch, data):
         assert_close(back if np.iscomplexobj(u) else back.real, u, rtol)
     assert_close(again, k, 10 * rtol)
     assert_adjoint(lambda _: k, lambda _: adjoint, np.asarray(x), y)
-    # The derivative in the direction `t`, by NumPy, paired with `y` as JAX pairs.
+    # NumPy computes the derivative in the direction `t`, and pairs it with `y` without conjugation, as JAX does.
     values = transform.out_layout.gather(y)
     derivative = expected(2 * u * t)
     scale = np.linalg.norm(values) * np.linalg.norm(derivative)
@@ -109,7 +109,7 @@ def test_transform(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), batch=batches, data=st.data())
 def test_transpose(make_dec, batch, data):
-    """Between any two pencils, in any storage orders, with halo layers that are dropped and others that are zero."""
+    """Test all pencils and storage orders. Halo layers of the input are dropped; halo layers of the result are zero."""
     dec = make_dec()
     (source, source_order), (target, target_order) = (data.draw(pencils_and_orders(dec.ndim)) for _ in range(2))
     halos = [data.draw(st.lists(st.integers(0, 2), min_size=dec.ndim, max_size=dec.ndim)) for _ in range(2)]
@@ -140,7 +140,7 @@ def test_transpose(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), data=st.data())
 def test_halo(make_dec, data):
-    """The definition, cell by cell: block `b` holds cells `b*m - before ... b*m + m + after` of the field."""
+    """Test the definition cell by cell: block `b` has the cells `b*m - before ... b*m + m + after` of the field."""
     dec = make_dec()
     pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(dec.ndim)]
     periodic = tuple(data.draw(st.booleans()) for _ in range(dec.ndim))

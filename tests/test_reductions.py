@@ -11,12 +11,12 @@ from jax.sharding import PartitionSpec as P
 from helpers import assert_close, make_mesh, put, random_field
 
 
-SHAPE = (9, 10, 7)  # on (2, 4) devices padded to (10, 12, 7)
+SHAPE = (9, 10, 7)  # padded to (10, 12, 7) on (2, 4) devices
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_derivatives_are_those_of_the_cells(kind):
-    """Padding may hold anything, and its own derivative is zero; eager and in `jit`, without an ambient mesh."""
+    """Derivatives are right for any values in the padding, and are zero there. Calls are eager or in `jit`."""
     dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
     u, v = random_field((2, *SHAPE)), random_field((2, *SHAPE), seed=1)
     widths = [(0, have - want) for have, want in zip(dec.padded_shape(), SHAPE)]
@@ -37,7 +37,7 @@ def test_derivatives_are_those_of_the_cells(kind):
                 assert_close(dec.gather(gradient), expected)
                 assert np.isfinite(gradient).all()
                 assert not np.asarray(gradient)[:, 9:].any()
-                if kind == "explicit":  # on Auto axes JAX replicates a gradient that does not depend on the field
+                if kind == "explicit":  # On Auto axes, JAX replicates a gradient that is independent of the field.
                     assert gradient.sharding.is_equivalent_to(x.sharding, 4)
     assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # eager, without an ambient mesh
     _, tangent = jax.jvp(dec.norm, (dec.shard(u),), (dec.shard(v),))
@@ -50,7 +50,7 @@ def test_the_norm_of_zeros_has_a_derivative_of_zeros():
 
 
 def test_an_infinite_slope_in_the_padding_goes_no_further_than_that():
-    """JAX's gradient of `log` has NaN in the padding, which no operator reads; or nowhere, after a safe argument."""
+    """The gradient of `log` is NaN in the padding only, which no operator reads. A safe argument avoids the NaN."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)
     dec = fft.decomposition
     u = 2 + np.sin(random_field(SHAPE))
@@ -66,7 +66,7 @@ def test_an_infinite_slope_in_the_padding_goes_no_further_than_that():
 
 @pytest.mark.parametrize("axis_contiguous", [False, True])
 def test_spectra(axis_contiguous):
-    """Parseval's theorem, in natural and axis-contiguous order; a half spectrum counts its stored modes once."""
+    """Test Parseval's theorem in both storage orders. In the sums, each stored mode of a half spectrum counts once."""
     u, v = random_field(SHAPE), random_field(SHAPE, seed=1)
     for real in (False, True):
         options = {"norm": "ortho", "axis_contiguous": axis_contiguous, "real": real}

@@ -1,4 +1,4 @@
-"""The registry of backends: what a program registers, what installed packages bring, and what is refused."""
+"""The registry of backends: backends of a program, backends of installed packages, and refused backends."""
 
 import re
 import sys

@@ -155,7 +155,7 @@ def test_pages_need_no_matplotlib(report, tmp_path, monkeypatch):
 
 
 def test_merging(report, tmp_path):
-    """Reports of more devices, each twice as fast, give one study with perfect strong scaling."""
+    """Three reports, each of twice the devices and twice as fast, give one study with perfect strong scaling."""
     files = []
     for doublings in range(3):
         one = copy.deepcopy(report)
@@ -273,7 +273,7 @@ def test_numbers_of_devices():
 
 
 def test_children_measure_numbers_of_cores(setting, monkeypatch):
-    """Each process is asked for one number of cores; what it measures and lacks comes into one section."""
+    """Each child process measures one number of cores. One section has the results and the failures of all children."""
     asked = []
 
     def child(command, **_):

@@ -40,13 +40,14 @@ def test_one_rank_needs_nothing():
 
 
 def test_order_of_a_few_ranks():
-    """Rank 3 hears last, from 0 over 2. Only messages take time."""
+    """Rank 3 gets the message last, from rank 2, which gets it from rank 0. Only messages take time."""
     costs = Costs(dispatch=0.0, overhead=2.0, latency=5.0, byte=0.0, transform=0.0, spread=0.0)
     base = simulate((4, 1), costs, 0, "none", calls=1)
     assert base == pytest.approx(2 * 3 * 2.0 + 5.0)
-    # Rank 0 sends to 2 until 2. Rank 2 has heard at 2 + 5 + 2, and sends to 3 until 11. Rank 3 has heard at 11 + 5 + 2.
+    # Rank 0 has sent to rank 2 at time 2. Rank 2 has received at 2 + 5 + 2, and has sent to rank 3 at 11. Rank 3 has
+    # received at 11 + 5 + 2.
     assert simulate((4, 1), costs, 0, "tree", calls=1) == pytest.approx(base + 18)
-    # Rank 0 sends to 3 last, until 3 times 2. Rank 3 has heard at 6 + 5 + 2.
+    # Rank 0 sends to rank 3 last, and has sent at 3 times 2. Rank 3 has received at 6 + 5 + 2.
     assert simulate((4, 1), costs, 0, "one by one", calls=1) == pytest.approx(base + 13)
 
 

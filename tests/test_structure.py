@@ -215,7 +215,7 @@ def test_padding_is_not_taken_for_cells(mesh, make, text):
 
 
 def test_what_is_not_known_is_not_refused(mesh, dec):
-    """Do not refuse functions that hold operators or add batch axes, or stencils, which may do both."""
+    """Pipelines accept functions that contain operators or add batch axes, and stencils, which may do both."""
     c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
     assert_close((c @ jax.jit(c.inverse) @ c)(u), np.fft.fftn(u))
     assert_close((c @ (lambda k: c.inverse(k) ** 2) @ c)(u), np.fft.fftn(u**2))
@@ -267,7 +267,7 @@ def test_arrays_are_checked_against_structures(dec):
     u = equation.transform(random_field((2, 3, *SHAPE)))
     state.check(u)
     elsewhere = jax.device_put(u, jax.devices()[0])
-    state.check(elsewhere)  # on a device of the mesh, still to be sharded
+    state.check(elsewhere)  # The array is on one device of the mesh, and not sharded yet.
     one = dops.FFT3D(make_mesh((1, 1)), shape=SHAPE, real=True)
     for structure, x, text in (
         (state, u.real, "`u` must be a spectrum c.* x-pencils 2x4 stored as yzx; got float64"),

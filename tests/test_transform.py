@@ -14,7 +14,7 @@ COSINE = dops.Cosine(2)
 
 
 def expected(u: np.ndarray, bases: tuple, norm: str = "backward") -> np.ndarray:
-    """The transform along one axis after the other, the last one first."""
+    """Return the transform, computed along one axis after the other, the last axis first."""
     for axis in (2, 1, 0):
         transform = {FULL: np.fft.fft, HALF: np.fft.rfft, COSINE: scipy.fft.dct}[bases[axis]]
         u = transform(u, axis=axis, norm=norm)
@@ -34,7 +34,7 @@ def test_fourier_bases_are_the_fft():
     [
         ((2, 4), (FULL, FULL, COSINE), "backward"),
         ((8,), (HALF, COSINE, COSINE), "forward"),
-        ((1, 8), (FULL, HALF, COSINE), "ortho"),  # x and y in one transform, whose last axis must be the halved one
+        ((1, 8), (FULL, HALF, COSINE), "ortho"),  # One FFT transforms x and y. Its last axis must be the halved axis y.
     ],
 )
 def test_transforms_inverses_and_transposes(sizes, bases, norm):
@@ -57,7 +57,7 @@ def test_wavenumbers_and_multiplicity_of_any_basis():
     assert_close(ky[0, :6, 0], 2 * np.arange(6))
     assert_close(kz[0, 0, :6], 2 * np.pi * np.arange(6))
     assert (ky.shape, kz.shape) == ((1, padded[1], 1), (1, 1, padded[2]))
-    # Parseval: the field is a sum of exponentials, whose coefficients are those of the spectrum over the factor.
+    # Parseval's theorem. `multiplicity` says how many exponentials share each coefficient of the spectrum.
     transform = dops.Transform(make_mesh((2, 4)), shape=SHAPE, bases=(FULL, HALF, COSINE), norm="forward")
     u = random_field(SHAPE)
     energy = np.sum(transform.multiplicity() * np.abs(transform(u)) ** 2)

@@ -71,7 +71,7 @@ def run(checker: str, *arguments: str, folder: Path) -> str:
     """Run a type checker, with the Python that runs the tests."""
     command = [sys.executable, "-m", checker, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr  # There are mistakes.
+    assert done.returncode == 1, done.stdout + done.stderr  # The type checker finds mistakes.
     return done.stdout
 
 

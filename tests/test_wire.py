@@ -15,7 +15,7 @@ from helpers import random_field
 
 
 SHAPE = (16, 8, 12)
-# The error of a transform, relative 2-norm: half a unit in the last place of the type, times sqrt(2) for two exchanges.
+# The relative error of a transform in the 2-norm: half a unit in the last place, times sqrt(2) for two exchanges.
 ERRORS = {"float32": 6e-8, "bfloat16": 4e-3, "float16": 5e-4}
 BACKENDS = [dops.XLA(), dops.XLA(overlap=2), dops.Native(planning="estimate", threads=2)]
 
@@ -39,7 +39,7 @@ def test_error_of_a_transform(backend, wire, real):
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e30])
 def test_numbers_of_any_size(size):
-    """Those of float16 end at 65504, and small ones lose digits: fields are scaled, each of a batch by itself."""
+    """float16 ends at 65504, and its small numbers have fewer digits. So each field of a batch is scaled by itself."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, backend=dops.XLA(wire="float16"))
     u = random_field((3, *SHAPE), np.complex64) * np.array([1, size, 0], np.float32)[:, None, None, None]
     k = np.asarray(fft(jnp.asarray(u)))
@@ -74,7 +74,7 @@ def test_derivatives(backend):
     def gradient(block):  # The gradient of half the sum of squares of one device's block of the spectrum.
         return jax.grad(lambda b: jnp.sum(jnp.abs(fft.local(b)) ** 2) / 2)(block)
 
-    # R.T(conj(R u)) of a half spectrum, by NumPy.
+    # NumPy computes R.T(conj(R u)), where R u is a half spectrum.
     half = np.fft.rfftn(np.asarray(u))
     whole = np.zeros(SHAPE, complex)
     whole[..., : half.shape[-1]] = np.conj(half)

@@ -1,8 +1,8 @@
-"""Transforms that mpi4py-fft has, and more: every case on every rank, against NumPy, SciPy and mpi4py-fft.
+"""The transforms of mpi4py-fft and other transforms, compared with NumPy, SciPy and mpi4py-fft on every rank.
 
 mpiexec -n N python tests/transforms.py [mpi] [xla]
 
-`MPI()` takes about three minutes on 2 ranks, `XLA()` many: every case is a program. CI runs a thin selection.
+`MPI()` takes about three minutes on 2 ranks. `XLA()` takes many, because every case is a program. CI runs few cases.
 """
 
 import importlib
@@ -46,7 +46,7 @@ class Case:
 
 
 def cases(ranks: int) -> Iterator[Case]:
-    """Every choice of bases on every kind of process grid. Lengths, batches, dtypes, norms and so on take turns."""
+    """Yield every choice of bases on every kind of process grid. All other options vary from case to case."""
     turn = itertools.count()
     for ndim in (1, 2, 3, 4):
         for bases, (sizes, axes) in itertools.product(choices_of_bases(ndim), grids(ndim, ranks)):
@@ -61,14 +61,14 @@ def cases(ranks: int) -> Iterator[Case]:
     for ndim in (1, 2, 3):
         for half, (sizes, axes) in itertools.product((False, True), grids(ndim, ranks)):
             bases = (FULL,) * (ndim - 1) + (HALF if half else FULL,)
-            # mpi4py-fft takes mode 3 of 7 real points for a Nyquist mode, and leaves that of 8 out.
+            # mpi4py-fft treats mode 3 of 7 real points as a Nyquist mode, and omits the Nyquist mode of 8 points.
             modes = tuple(6 if half and axis == ndim - 1 else (6, 7)[axis % 2] for axis in range(ndim))
             shape, dtype = tuple(n * 3 // 2 for n in modes), np.float64 if half else np.complex128
             yield Case(bases, sizes, axes, shape, (5,) if ndim == 1 else (), dtype, "forward", modes)
 
 
 def choices_of_bases(ndim: int) -> Iterator[tuple]:
-    """Complex transforms along any axes, real ones halved along any of them, and others that are mixed with them."""
+    """Yield complex transforms along any axes, real transforms with any halved axis, and mixtures with other bases."""
     every = range(ndim)
     for chosen in itertools.chain.from_iterable(itertools.combinations(every, n) for n in range(1, ndim + 1)):
         full = tuple(FULL if axis in chosen else POINTS for axis in every)
@@ -86,7 +86,7 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 
 
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
-    """The sizes of meshes, and the mesh axes that divide the grid: none, one, two, three, two as one, not the first."""
+    """Return sizes of meshes, and the mesh axes that shard the grid: 0 to 3 axes, two as one, or not the first axis."""
     square = square_of(ranks)
     found = {
         1: [((ranks,), ())],
@@ -106,7 +106,7 @@ def square_of(ranks: int) -> tuple[int, int]:
 
 
 def check(case: Case, backend, theirs: np.ndarray | None = None) -> None:
-    """Return this rank's block of the transform, and of its inverse."""
+    """Compare this rank's blocks of the transform and of its inverse."""
     transform = made(case, backend)
     u = field(case)
     k, back = jax.jit(lambda x: (k := transform(x), transform.inverse(k)))(transform.in_layout.shard(u))
@@ -129,7 +129,7 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """A thin selection of the cases, two with exchanges in a row, in pieces, and one of polynomials."""
+    """Check one of `every` cases, two cases with consecutive exchanges in pieces, and one case of polynomials."""
     square = square_of(jax.device_count())
     bases = (POINTS, POINTS, HALF, FULL)
     others = [
@@ -156,7 +156,8 @@ def by_mpi4py_fft(library: Any, case: Case) -> np.ndarray | None:
         pair = (getattr(library.fftw, f"{prefix}{kind}n") for prefix in ("", "i"))
         transforms[lead + axis,] = tuple(partial(plan, type=case.bases[axis].type) for plan in pair)
     order = [*sorted(fourier, key=lambda axis: case.bases[axis] == HALF), *waves]  # The last axis comes first.
-    divided = [int(ndim > 1)] * lead + [int(axis == order[-1]) for axis in range(ndim)]  # 0: over as many ranks as fit
+    # 0 means that mpi4py-fft shards an axis over as many ranks as fit.
+    divided = [int(ndim > 1)] * lead + [int(axis == order[-1]) for axis in range(ndim)]
     factors = [1.0] * lead + [1.5 if case.modes else 1.0] * ndim
     fft = library.PFFT(
         MPI.COMM_WORLD,

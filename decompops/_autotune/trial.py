@@ -20,7 +20,7 @@ from .._sharding import AxisTypes
 
 
 Operator = Callable[[Decomposition], Callable]
-# A candidate that takes so many times as long as the best one is timed only once.
+# A candidate that takes more than this many times as long as the best candidate is timed only once.
 _HOPELESS = 4
 
 

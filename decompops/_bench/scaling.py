@@ -170,7 +170,7 @@ def report_scaling(
 
 
 def _mesh(size: int) -> tuple[int, int]:
-    """Return the sizes of a mesh of so many ranks, as square as possible."""
+    """Return the sizes of a mesh of `size` ranks, as square as possible."""
     rows = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
     return size // rows, rows
 

@@ -27,7 +27,7 @@ from .reference import Flow, Spectra, random_layer
 
 
 VISCOSITY, DT = 1e-2, 1e-2
-# The channels of a layer, and its modes if the grid has so many.
+# The number of channels of a layer, and of its modes if the grid has at least that number.
 WIDTH, MODES = 20, 12
 
 # Batched transforms: their direction, and the lengths of the axes before the grid.

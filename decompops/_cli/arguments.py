@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from .._registry import backend_names
 
 
-# XLA compiles for so many virtual devices in reasonable time.
+# The largest number of virtual devices for which XLA compiles in reasonable time.
 MOST_DEVICES = 4096
 
 

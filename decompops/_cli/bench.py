@@ -23,7 +23,7 @@ from .output import labelled, missing, plural, wrapped
 from .progress import Progress
 
 
-# XLA's 64-bit sizes hold so many cells.
+# The largest number of cells for XLA's 64-bit sizes.
 MOST_CELLS = 2**56
 
 

@@ -95,7 +95,7 @@ class Transpose(AbstractPlanned):
             dec.check_divided(dec.shape, source, target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        # A pencil between the two may be padded, because users never see it.
+        # Pencils between the source and the target may be padded, because users never see these pencils.
         self.decomposition.check_divided(shape, self.source, self.target)
         dec, step = self.decomposition, 1 if self.source <= self.target else -1
         first, last = (

@@ -248,7 +248,7 @@ class Clear(AbstractStage):
 
     @property
     def after(self) -> Blocks:
-        """How the field is cut into blocks after the stage: as before."""
+        """The blocks after the stage, which are equal to the blocks before it."""
         return self.before
 
     def transpose(self) -> "Clear":
@@ -271,7 +271,7 @@ class Scale(AbstractStage):
 
     @property
     def after(self) -> Blocks:
-        """How the field is cut into blocks after the stage: as before."""
+        """The blocks after the stage, which are equal to the blocks before it."""
         return self.before
 
     def transpose(self) -> "Scale":

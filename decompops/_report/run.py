@@ -77,7 +77,7 @@ class Report:
 
 
 def end_after(seconds: float, report: Report) -> threading.Timer:
-    """End the process after so many seconds, even if it hangs, and write the results so far."""
+    """End the process after `seconds`, even if it hangs, and write the results so far."""
 
     def end() -> None:
         report.write()

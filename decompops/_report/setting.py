@@ -101,7 +101,7 @@ class Setting:
 
 
 def near_square(devices: int) -> tuple[int, int]:
-    """The sizes of a mesh of so many devices, as square as possible."""
+    """Return the sizes of a mesh of `devices` devices, as square as possible."""
     rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
     return rows, devices // rows
 

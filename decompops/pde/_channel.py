@@ -41,7 +41,7 @@ class Channel(AbstractWallFlow):
 
     - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
         last axis, and `Fourier()` along an axis between them.
-    - `viscosity`: ν, a number of more than zero. May be traced, to differentiate with respect to it.
+    - `viscosity`: ν, a number of more than zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the box. Its length along x is the distance of the walls.
     - `drive`: G, a number.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a

@@ -63,7 +63,7 @@ class KolmogorovForcing(AbstractSpectral):
 
     - `fft`, `box`, `dealiasing`: as for the equation.
     - `mode`: the number of waves along y in the box, at least one.
-    - `amplitude`: A, a number. May be traced, to differentiate with respect to it.
+    - `amplitude`: A, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `of`: "velocity" for the force itself. "vorticity" for its curl `-A q cos(q y)` in 2D, the force on the vorticity
         in `VorticityNavierStokes`.
 

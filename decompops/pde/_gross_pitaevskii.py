@@ -29,7 +29,8 @@ class GrossPitaevskii(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform of complex fields, built with a `shape`.
-    - `interaction`: g, a number, positive for repulsion. May be traced, to differentiate with respect to it.
+    - `interaction`: g, a number, positive for repulsion. It may be traced, so that JAX can differentiate with respect
+        to it.
     - `box`: the periodic box.
     - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
         which products are computed: `equation.products.decomposition.shard(V)`. This is the grid of `fft`, unless

@@ -27,7 +27,7 @@ class KortewegDeVries(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `box`: the periodic box.
-    - `scale`: s, a number. May be traced, to differentiate with respect to it.
+    - `scale`: s, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `dispersivity`: ξ, a number.
     - `viscosity`, `hyper_viscosity`: ν and μ, numbers of at least zero.
     - `components`: "scalar", or "vector" for a velocity with the convection `s (u·∇)u`.

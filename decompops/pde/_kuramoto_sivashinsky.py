@@ -26,8 +26,8 @@ class KuramotoSivashinsky(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `box`: the periodic box. With the default coefficients, u = 0 is unstable in boxes longer than 2π.
-    - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. May be traced, to differentiate with respect to
-        them.
+    - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. They may be traced, so that JAX can differentiate
+        with respect to them.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
     - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u is constant.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.

@@ -30,7 +30,7 @@ class NavierStokes(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
     - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, an array like u. Or a tuple of

@@ -35,7 +35,7 @@ class PassiveScalar(AbstractEquation):
     **Arguments:**
 
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
-    - `diffusivity`: κ, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `diffusivity`: κ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `mean_gradient`: G, a tuple of one number for each axis. The whole scalar is then `G·x + c`. The default is zero.
 
     **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`; `ValueError` for an equation whose

@@ -26,7 +26,7 @@ class AllenCahn(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `diffusivity`: D, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
@@ -64,7 +64,7 @@ class CahnHilliard(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `diffusivity`: D, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `gamma`: γ, a number of at least zero, in units of length squared.
     - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
@@ -117,7 +117,7 @@ class SwiftHohenberg(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `rate`: r, a number. May be traced, to differentiate with respect to it.
+    - `rate`: r, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `critical`: q, a number: the square of the wavenumber that grows fastest.
     - `polynomial`: the numbers c₀, c₁, c₂, c₃ and so on.

@@ -49,10 +49,11 @@ class RayleighBenard(AbstractWallFlow):
 
     - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
         last axis, and `Fourier()` along an axis between them.
-    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. May be traced, to differentiate with respect to them.
+    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. They may be traced, so that JAX can differentiate
+        with respect to them.
     - `box`: the box. Its length along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
-        nz)` in 3D and `(ny,)` in 2D. May be traced, to differentiate with respect to them.
+        nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
         further term, an array like the state.
     - `dealiasing`: see `decompops.spectral.Truncate`.

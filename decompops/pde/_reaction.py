@@ -25,7 +25,8 @@ class FisherKPP(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`, `rate`: D and r, numbers of at least zero. May be traced, to differentiate with respect to them.
+    - `diffusivity`, `rate`: D and r, numbers of at least zero. They may be traced, so that JAX can differentiate with
+        respect to them.
     - `box`: the periodic box.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
     """
@@ -59,8 +60,8 @@ class GrayScott(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivities`: the tuple (D₁, D₂) of numbers of at least zero. May be traced, to differentiate with respect to
-        them.
+    - `diffusivities`: the tuple (D₁, D₂) of numbers of at least zero. They may be traced, so that JAX can differentiate
+        with respect to them.
     - `feed`, `kill`: the rates f and k, numbers.
     - `box`: the periodic box.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.

@@ -34,8 +34,8 @@ class Smagorinsky(AbstractProducts):
     **Arguments:**
 
     - `fft`, `box`, `dealiasing`: as for the equation.
-    - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. May be traced, to differentiate with
-        respect to it.
+    - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. It may be traced, so that JAX can
+        differentiate with respect to it.
     - `width`: Δ, a number of at least zero. The default is the geometric mean of the grid spacings of `fft` along the
         transformed axes.
 

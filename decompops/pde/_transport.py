@@ -66,8 +66,8 @@ class Diffusion(AbstractLinearEquation):
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `diffusivity`: κ, a number of at least zero; or such a number for each axis; or a matrix as nested tuples. The
-        symmetric part of a matrix must have no negative eigenvalue, which is not checked. May be traced, to
-        differentiate with respect to it.
+        symmetric part of a matrix must have no negative eigenvalue, which is not checked. The diffusivity may be
+        traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
     **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
@@ -134,7 +134,8 @@ class Dispersion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `dispersivity`: ξ, one number for each axis of the grid. May be traced, to differentiate with respect to it.
+    - `dispersivity`: ξ, one number for each axis of the grid. It may be traced, so that JAX can differentiate with
+        respect to it.
     - `box`: the periodic box.
     - `isotropic`: `False` replaces `(ξ·∇) ∇²u` by the sum of `ξ_i ∂³u/∂x_i³`.
 
@@ -162,7 +163,8 @@ class HyperDiffusion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `hyper_diffusivity`: μ, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `hyper_diffusivity`: μ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to
+        it.
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 

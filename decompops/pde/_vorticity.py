@@ -29,7 +29,7 @@ class VorticityNavierStokes(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape` of two axes.
-    - `viscosity`: ν, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
     - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force. Or a tuple of such

@@ -25,7 +25,7 @@ class Wave(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `speed`: c, a number of at least zero. May be traced, to differentiate with respect to it.
+    - `speed`: c, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
     **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.

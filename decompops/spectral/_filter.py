@@ -49,7 +49,8 @@ class GaussianFilter(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `width`: a number of at least zero, in the unit of length of `box`. May be traced, to differentiate by it.
+    - `width`: a number of at least zero, in the unit of length of `box`. It may be traced, so that JAX can
+        differentiate with respect to it.
     - `box`: the periodic box.
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.

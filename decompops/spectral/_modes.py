@@ -22,9 +22,9 @@ from ._check import check_diagonal, check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
-# The meaning of the axis right before the grid:
+# The meaning of the axis directly before the grid axes:
 # - "any": each component, if there are any, is treated separately;
-# - "scalar": no meaning, all axes before the grid are batch axes;
+# - "scalar": none, because all axes before the grid axes are batch axes;
 # - "vector": the components of a vector, as many as the grid has axes;
 # - "axial": the components of an axial vector, such as a curl: three in three dimensions; a scalar in two dimensions;
 # - a number: that many fields.

@@ -97,7 +97,8 @@ class Helmholtz(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `shift`: a real number, in inverse units of length squared. May be traced, to differentiate by it.
+    - `shift`: a real number, in inverse units of length squared. It may be traced, so that JAX can differentiate with
+        respect to it.
     - `box`: the periodic box.
 
     **Returns** (when called): u, of the shape and dtype of f.

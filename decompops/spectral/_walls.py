@@ -259,8 +259,8 @@ class WallHelmholtz(AbstractWallSolver):
     **Arguments:**
 
     - `transform`, `walls`, `box`: as in `WallPoisson`.
-    - `shift`: a real number of at least zero, in inverse units of length squared. May be traced, to differentiate by
-        it.
+    - `shift`: a real number of at least zero, in inverse units of length squared. It may be traced, so that JAX can
+        differentiate with respect to it.
 
     **Returns** (when called): u, of the shape and dtype of f.
 

@@ -79,7 +79,7 @@ def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
 
 
 def _is_in_repository(link: str) -> bool:
-    """Return whether a link to the repository names a file of this tree, or a page that the host adds."""
+    """Return whether a link to the repository names a file of this tree, or a page of GitHub such as the issues."""
     kind, _, rest = urldefrag(link.removeprefix(REPOSITORY).strip("/"))[0].partition("/")
     if kind in ("", "issues", "releases", "discussions", "actions", "pulls", "security"):
         return True

@@ -82,7 +82,7 @@ def test_truncation(basis, n, kept):
     assert_close(cut(False), np.where(ambiguous, 0, cut(True)))
     runs = basis.truncation(n, kept, nyquist=True)
     assert [run.target for run in runs] == sorted(run.target for run in runs)
-    # Parseval's theorem also holds for the shorter polynomial.
+    # Parseval's theorem also holds for the truncated polynomial.
     short, counts = cut(False), basis.multiplicity(n, kept)
     values = synthesised(basis, short, kept)
     assert np.isclose(np.sum(counts * abs(short) ** 2), kept * np.sum(abs(values) ** 2))
@@ -138,7 +138,7 @@ def test_transforms(transform, n):
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 def test_transforms_that_xla_computes(platform):
-    """XLA's inverse transforms divide by the points. Only GPU libraries need a clean spectrum, along one axis."""
+    """XLA's inverse transforms divide by the number of points. Only on GPUs, one axis alone needs a clean spectrum."""
     one, two = (8,), (4, 8)
     for points in (one, two):
         clean = platform == "gpu" and points == one

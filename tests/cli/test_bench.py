@@ -44,7 +44,7 @@ def kinds(program: dict) -> dict[str, int]:
 
 
 def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
-    """The bytes that one device sends: for each mesh axis, its block without its own part. Half spectra are padded."""
+    """Return the bytes that one device sends: in each exchange, its padded block without its own part."""
     (nx, ny, nz), (rows, columns) = shape, (*mesh, 1)[:2]
     modes = nz // 2 + 1 if real else nz
     modes = -(-modes // columns) * columns
@@ -126,7 +126,7 @@ def test_every_operator_in_tables():
 
 
 def test_reasons_are_printed_below_the_table(monkeypatch, capsys):
-    """A failing peer is a word in the table; the reason follows in whole lines. Our own failure is the exit code 1."""
+    """A word in the table marks a failed peer, and lines below give the reason. If decompops fails, it exits with 1."""
     monkeypatch.setenv("COLUMNS", "80")
     reason = "ValueError: a grid of 8 cells along every axis is too small for this library; choose a larger grid"
     nothing = dict.fromkeys(("note", "relative_error", "median_s", "min_s", "ratio"))

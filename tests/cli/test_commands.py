@@ -59,7 +59,7 @@ def test_mistyped_words(arguments, message, capsys):
     ids=["info", "info-json", "selftest", "tables", "json"],
 )
 def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
-    """In `decompops selftest | head`, `head` ends before the command does."""
+    """A command ends quietly if its reader ends first, such as `head` in `decompops selftest | head`."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as stdout:
@@ -72,7 +72,7 @@ def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
 
 @pytest.mark.parametrize(("arguments", "codes"), [(["info"], {141}), (["--help"], {0, 141})])
 def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(arguments, codes, monkeypatch):
-    """Where stdout has no buffer (`PYTHONUNBUFFERED`), argparse itself ignores that nobody reads the help."""
+    """The exit code of `--help` may be 0: without a buffer (`PYTHONUNBUFFERED`), argparse ignores a closed pipe."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "decompops", *arguments]

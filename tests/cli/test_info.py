@@ -101,6 +101,6 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
 
 def test_advice_works_without_a_package_index():
-    """A clone has no extras on a package index, so that advice names the packages themselves."""
+    """A clone has no extras on a package index, so the advice names packages instead of extras."""
     for backend in json.loads(run("info", "--json").stdout)["backends"]:
         assert "decompops[" not in str(backend["problem"])

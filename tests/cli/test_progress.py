@@ -14,7 +14,7 @@ from decompops._cli.progress import Progress
 
 
 class Stream(io.StringIO):
-    """A stderr that says when a line has come."""
+    """Replaces stderr, and sets the event `came` when something has been printed."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Stream(io.StringIO):
 
 
 def replaced(monkeypatch) -> Stream:
-    """A new stderr. A fixture could not replace it, because pytest replaces it again before each test."""
+    """Replace stderr. A fixture could not do so, because pytest replaces stderr again before each test."""
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
@@ -69,7 +69,7 @@ def test_nothing_where_it_is_unwanted(monkeypatch):
 
 
 def test_nobody_reads_stderr(monkeypatch):
-    """A reader that has gone ends the lines, and not the command."""
+    """If nobody reads stderr any more, the command continues without lines of progress."""
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
     tried = threading.Event()
 

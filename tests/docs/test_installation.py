@@ -9,7 +9,7 @@ from pages import ROOT
 
 
 PAGE = (ROOT / "docs" / "installation.md").read_text()
-# Messages of pip and of Open MPI.
+# These messages come from pip and from Open MPI.
 FOREIGN = {"no such option: -C", "There are not enough slots available in the system"}
 
 
@@ -29,7 +29,7 @@ def test_every_extra_is_listed():
 def test_every_message_is_in_the_sources():
     sources = [*(ROOT / "decompops").rglob("*.py"), ROOT / "ffi" / "CMakeLists.txt"]
     text = "\n".join(path.read_text() for path in sources)
-    # Neighbouring strings of Python are one message; the MPIs' names are filled in.
+    # Join neighbouring strings of Python to one message, and fill in the names of the MPI libraries.
     text = re.sub(r'"\s*\n\s*f?"', "", text)
     text = text.replace("{build()['mpi']}", "Open MPI").replace("{loaded}", "MPICH")
     messages = {found for cells in rows("Troubles and their cures") for found in re.findall(r"`([^`]*)`", cells[0])}

@@ -49,5 +49,5 @@ ERRORS = {
 
 
 def test_the_code(monkeypatch):
-    monkeypatch.delenv("DECOMPOPS_BACKEND", raising=False)  # The page is about what is chosen without it.
+    monkeypatch.delenv("DECOMPOPS_BACKEND", raising=False)  # The page describes the defaults without this variable.
     check("".join(blocks(PAGE)) + CHECK + errors(PAGE, ERRORS))

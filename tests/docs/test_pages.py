@@ -3,7 +3,7 @@
 from pages import ROOT, blocks
 
 
-# The code of these pages is run by tests of what they describe.
+# The tests of another folder run the code of these pages.
 ELSEWHERE = {"extending": "tests/examples/test_extending.py"}
 
 

@@ -3,7 +3,7 @@
 from pages import blocks, check
 
 
-# Of Poisson's equation, a projection, and the curl in two dimensions.
+# Checks of Poisson's equation, a projection, and the curl in two dimensions.
 OPERATORS = """
 def modes(n, lengths):
     return np.meshgrid(*(2 * np.pi * np.fft.fftfreq(m, l / m) for m, l in zip(n, lengths)), indexing="ij")
@@ -34,7 +34,7 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# The loss decreases against its gradient, by the square of its norm for each unit of length.
+# Along minus the gradient, the loss decreases at a rate equal to the square of the norm of the gradient.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)

@@ -1,4 +1,4 @@
-"""The example of controlled convection: the run of a user, and the gradient against a central difference."""
+"""The example of controlled convection, run as a user runs it, and its gradient compared with a central difference."""
 
 import re
 

@@ -57,7 +57,7 @@ def test_the_guide_shows_what_is_tested():
 
 
 def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
-    """As with the package installed: pip writes these two files."""
+    """Write the two files that pip would write if it installed the package."""
     with (FOLDER / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     entries = project["entry-points"]["decompops.backends"]
@@ -108,7 +108,7 @@ def test_derivatives_of_hartley(order):
 
 
 def test_coefficients_of_hartley_that_are_kept():
-    """Parseval's theorem, and a field with few modes at fewer points."""
+    """Test Parseval's theorem, and that truncation gives a field of few modes at fewer points."""
     hartley, n, kept = extras.Hartley(), 8, 6
     u = lambda s: 1 + np.sin(4 * np.pi * s) + 0.2 * np.cos(4 * np.pi * s)
     assert hartley.stored(n) == n
@@ -138,7 +138,7 @@ def test_ffts_along_one_axis(axis):
     padded = np.pad(u, ((0, 1), (0, 0), (0, 0)), constant_values=3)
     k = fft(padded)
     assert_close(k[:5], np.fft.fft(u, axis="xyz".index(axis)))
-    assert not np.any(k[5:])  # what stands in the padding of the input does not reach that of the result
+    assert not np.any(k[5:])  # Values in the padding of the input do not reach the padding of the result.
     assert_close(fft.inverse(k)[:5], u)
 
 
@@ -163,7 +163,8 @@ def test_backends(backend):
     assert_close(fft.inverse(k), u)
     kinds = {c.kind for c in collectives(program.as_text())}
     assert kinds == ({"collective-permute"} if backend == RING else {"all-gather"})
-    uneven = dops.FFT3D(MESH, shape=(5, 6, 7), pad=True, real=True, backend=backend)  # `Whole` leaves this to XLA
+    # `Whole` does not support this transform, so XLA runs it.
+    uneven = dops.FFT3D(MESH, shape=(5, 6, 7), pad=True, real=True, backend=backend)
     v = random_field((5, 6, 7))
     assert_close(uneven.out_layout.gather(uneven(v)), np.fft.rfftn(v))
 
@@ -191,7 +192,7 @@ def test_potential():
 
 
 def test_fisher():
-    """Uniform populations grow as the logistic function does; small waves decay by diffusion as they grow."""
+    """Uniform populations grow like the logistic function. Waves grow, and decay by diffusion at the same time."""
     fft = dops.FFT3D(SLAB, real=True)
     fisher = extras.Fisher(fft, diffusivity=0.1, growth=2.0)
     forward, back = fisher.transform, fisher.transform.inverse
@@ -211,7 +212,7 @@ def test_fisher():
 
 
 def assert_transforms(operator, u: np.ndarray) -> None:
-    """`jax.jvp` against finite differences, `jax.grad` against that, and `jax.vmap` against a single call."""
+    """Compare `jax.jvp` with finite differences, `jax.grad` with `jax.jvp`, and `jax.vmap` with single calls."""
     v = np.random.default_rng(5).standard_normal(u.shape).astype(u.dtype)
     loss = jax.jit(lambda x: jnp.sum(jnp.sin(operator(x).real)))
 

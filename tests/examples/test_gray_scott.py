@@ -1,4 +1,4 @@
-"""The example of reaction and diffusion: the run of a user, and the fields against finite differences."""
+"""The example of reaction and diffusion, run as a user runs it, and its fields compared with finite differences."""
 
 import re
 

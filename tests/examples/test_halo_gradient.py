@@ -23,7 +23,7 @@ def make_mesh(*sizes: int) -> Mesh:
 
 
 def density_and_gradient(displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The density of displaced particles and the gradient of its variance, one corner of a cloud after the other."""
+    """Return the density of displaced particles and the gradient of its variance, summed over the corners of clouds."""
     n = displacement.shape[-1]
     whole = np.floor(displacement).astype(int)
     part = displacement - whole
@@ -56,8 +56,8 @@ def test_decompops_beside_numpy(sizes):
 
 
 def test_the_recipe_of_jaxpm_is_right_with_a_right_exchange(monkeypatch):
-    """The example calls `jaxdecomp.halo_exchange` as it should: with an exchange of the same values and the true
-    derivative in its place, the gradient is right."""
+    """The example calls `jaxdecomp.halo_exchange` correctly: if another exchange with the right derivative replaces it,
+    the gradient is right."""
     mesh = make_mesh(2, 4)
 
     def exchange(x, halo_extents, halo_periods):
@@ -83,7 +83,7 @@ def test_displacements_reach_what_is_asked_for():
     displacement = halo_gradient.displacements(16, 1.5, seed=0)
     assert displacement.shape == (3, 16, 16, 16)
     assert abs(displacement).max() == pytest.approx(1.5, rel=1e-12)
-    # Neighbours move together.
+    # Neighbouring particles have similar displacements.
     assert np.std(np.diff(displacement, axis=1)) < np.std(displacement) / 1.5
 
 

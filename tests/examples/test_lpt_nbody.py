@@ -1,4 +1,4 @@
-"""The particle-mesh example: its parts against NumPy and exact solutions, and the run of a user."""
+"""The particle-mesh example: its parts compared with NumPy and exact solutions, and a run as a user runs it."""
 
 import re
 
@@ -43,7 +43,7 @@ def clouds(displacement: np.ndarray):
 
 @pytest.mark.parametrize("sizes", MESHES)
 def test_deposit_and_read_agree_with_numpy_on_the_whole_grid(sizes):
-    """With blocks of 8x8, 4x4 and 4x2 cells and a halo of 3; particles in the first and last cells, and far along z."""
+    """Test blocks of 8x8, 4x4 and 4x2 cells with a halo of 3. Some particles are in end cells, or move far along z."""
     n, mesh = 8, make_mesh(sizes, "explicit")
     displacement = np.random.default_rng(0).uniform(-2.999, 2.999, (3, n, n, n))
     displacement[2] *= 7

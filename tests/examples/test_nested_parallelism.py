@@ -14,7 +14,7 @@ nested_parallelism = example.load("nested_parallelism")
 
 
 def test_run_of_a_user(tmp_path):
-    """With 9 cells on 2 devices along x and y, which needs padding."""
+    """Run the example with 9 cells on 2 devices along x and y, which needs padding."""
     result = example.run("nested_parallelism.py", "--n", "9", "--out", "figure.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -33,7 +33,7 @@ def test_run_of_a_user(tmp_path):
 
 
 def test_groups_of_an_ensemble_do_not_communicate():
-    """On an Auto mesh, while the example itself makes an Explicit mesh."""
+    """Test the example's ensemble on an Auto mesh. The example itself makes an Explicit mesh."""
     n, viscosities = 8, np.array([0.05, 0.1])
     mesh = make_mesh((2, 2, 2), "auto")
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)

@@ -1,4 +1,4 @@
-"""The example of Poisson's equation: the run of a user, and the known solution against finite differences."""
+"""The example of Poisson's equation, run as a user runs it, and its solution compared with finite differences."""
 
 import re
 

@@ -202,6 +202,6 @@ def test_a_grid_that_exceeds_the_memory_is_refused_in_one_line(tmp_path):
 def test_unstable_run_says_so(tmp_path):
     result = example.run("taylor_green.py", "--n", "32", "--dt", "1", cwd=tmp_path)
     assert result.returncode == 1
-    line = result.stderr.splitlines()[-1]  # There may be lines of progress before.
+    line = result.stderr.splitlines()[-1]  # Lines of progress may come first.
     assert "unstable" in line
     assert "--dt" in line

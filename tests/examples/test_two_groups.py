@@ -47,7 +47,7 @@ def test_one_process(in_one_process):
     (first, last), learners = numbers(in_one_process)
     assert last < first < 1.5  # the energy at the start
     assert list(learners) == ["1"]
-    assert learners["1"][1] < 0.75 < 1 < learners["1"][0]  # An untrained network makes the error larger.
+    assert learners["1"][1] < 0.75 < 1 < learners["1"][0]  # An untrained network increases the error.
     assert float(re.search(r"sum to it up to (\S+)\.\n", in_one_process)[1]) < 1e-13
     assert float(re.search(r"runs differ by at most (\S+)\.\n", in_one_process)[1]) == 0
     assert re.search(r"Solver alone \S+ s, learners alone \S+ s, sum \S+ s\.\nTogether \S+ s: \S+ of", in_one_process)

@@ -310,7 +310,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     # An array with NaN counts as the same in all processes, although NaN differs from itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
-    # The array is also consumed in processes without data. Otherwise, their next call would wait for the others.
+    # Processes without data must mark the array as deleted, too. Otherwise, their next call would wait for other ranks.
     mpmd.reshard(part, NamedSharding(mpmd_mesh.mesh, P()), donate=True)
     assert part.is_deleted()
     with pytest.raises(RuntimeError, match="has been deleted"):

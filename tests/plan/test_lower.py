@@ -313,7 +313,7 @@ class TestWire:
             assert all(len(segment.plan.stages) == 1 and segment.native == native for segment in narrow)
             others = [stage for segment in found if not segment.wire for stage in segment.plan.stages]
             assert not any(isinstance(stage, Move) and stage.mesh_axis is not None for stage in others)
-        # No kernel runs an exchange together with the stages beside it.
+        # No kernel is asked to run an exchange together with other stages.
         assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
 
     def test_without_it_nothing_changes(self):

@@ -281,7 +281,7 @@ def test_random_plans(data):
 
 
 def mixed_transform():
-    """A plan of four axes in four bases. Two mesh axes act as one, beside a third; at the end, one of the two moves."""
+    """Return a plan of four axes in four bases, on two combined mesh axes and a third mesh axis."""
     shape = (4, 4, 4, 2)
     bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
     source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))
@@ -324,7 +324,7 @@ def test_all_derivatives_of_a_mixed_transform():
     u, v = (random_field(plan.source.shape, seed=seed) for seed in range(2))
     forms, derivatives = jax.tree.map(np.asarray, programs(x, y, u, v))
     matrix = as_matrix(apply_plan(plan, x))
-    # For real and imaginary parts, the adjoint is the transposed matrix. JAX's pairing has no conjugation.
+    # `matrix` maps real and imaginary parts, so its transpose is the adjoint. JAX's transpose has no conjugation.
     expected = {
         "itself": matrix,
         "transpose": conjugated(matrix.T, F64, C128),

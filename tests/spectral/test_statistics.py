@@ -246,7 +246,7 @@ def test_derivatives_of_random_fields():
 
 
 def test_mean_square():
-    """`mean_square` also holds for truncated spectra. Last modes of a full half spectrum represent only themselves."""
+    """`mean_square` also holds for truncated spectra. In a whole half spectrum, each of the last modes counts once."""
     shape, mesh = (5, 8, 6), make_mesh((2, 4))
     u = random_field((2, *shape))
     options = [

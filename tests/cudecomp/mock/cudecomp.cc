@@ -1,5 +1,6 @@
-// A mock of cuDecomp that moves host memory over MPI, as its documentation says that cuDecomp moves device memory. It is
-// strict where that is: what is used wrongly is refused, what is leaked or not destroyed in order ends the program.
+// A mock of cuDecomp that moves host memory over MPI in the way in which cuDecomp, by its documentation, moves device
+// memory. The mock is strict where cuDecomp is strict: it refuses wrong calls, and it ends the program if an object is
+// leaked or destroyed out of order.
 
 #include <cudecomp.h>
 
@@ -18,7 +19,7 @@ struct cudecompHandle {
 struct cudecompGridDesc {
   cudecompHandle_t handle;
   cudecompGridDescConfig_t config;
-  std::array<MPI_Comm, 2> lines;  // the ranks along either axis of the process grid, which share the other index
+  std::array<MPI_Comm, 2> lines;  // the ranks along each axis of the process grid
   std::array<int, 2> place;
   std::map<void*, size_t> allocated;
 };
@@ -31,7 +32,8 @@ bool has_space(const cudecompGridDesc& grid, bool nvshmem, void* work, size_t by
   return !nvshmem || (found != grid.allocated.end() && found->second >= bytes);
 }
 
-// Cells lo..hi of a part of an axis: the first parts have one cell more where it does not divide.
+// Returns the range of cells of one part of an axis. If the parts do not divide the axis, the first parts have one cell
+// more than the others.
 std::array<int, 2> share(int length, int parts, int part) {
   const int small = length / parts, rest = length % parts;
   const int lo = part * small + std::min(part, rest);
@@ -95,13 +97,13 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
   if (!handle || !grid || grid->handle != handle || !input || !output || !work || !bytes_of(type)) {
     return CUDECOMP_RESULT_INVALID_USAGE;
   }
-  if (input == output) return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels never do
+  if (input == output) return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels never transpose in place
   int64_t elements;
   cudecompGetTransposeWorkspaceSize(handle, grid, &elements);
   const size_t bytes = bytes_of(type);
   const bool nvshmem = grid->config.transpose_comm_backend >= CUDECOMP_TRANSPOSE_COMM_NVSHMEM;
   if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
-  // X and Y go over to each other along the first axis, Y and Z along the second.
+  // Transposes between X and Y exchange along the first axis of the process grid, between Y and Z along the second.
   const int along = std::min(from_axis, to_axis);
   const int parts = grid->config.pdims[along];
   auto place_of = [&](int part) {
@@ -137,11 +139,11 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
     copy_common(to, pencil(*grid, from_axis, place_of(part)), static_cast<char*>(output),
                 received + receive_starts[part], false, bytes);
   }
-  std::memset(work, 0xFF, elements * bytes);  // nothing is left there for anybody
+  std::memset(work, 0xFF, elements * bytes);  // Nobody may use the old contents.
   return CUDECOMP_RESULT_SUCCESS;
 }
 
-// Collective calls must be made by all ranks with the same arguments.
+// Returns whether all ranks have made this collective call with the same arguments.
 template <class T>
 bool agree(const cudecompHandle& handle, const T& arguments) {
   std::vector<T> all(handle.size);
@@ -152,7 +154,8 @@ bool agree(const cudecompHandle& handle, const T& arguments) {
   return true;
 }
 
-// Chooses, as cuDecomp does, among what is allowed: without timing anything, the first grid and the last backend.
+// Chooses among the grids and backends that cuDecomp would try, but times nothing: it takes the first grid and the last
+// backend.
 cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOptions_t& options,
                           cudecompGridDescConfig_t* config) {
   const bool halo = options.grid_mode == CUDECOMP_AUTOTUNE_GRID_HALO;
@@ -208,7 +211,7 @@ cudecompResult_t cudecompFinalize(cudecompHandle_t handle) {
 }
 
 cudecompResult_t cudecompGridDescConfigSetDefaults(cudecompGridDescConfig_t* config) {
-  std::memset(config, 0, sizeof(*config));  // with the bytes between fields
+  std::memset(config, 0, sizeof(*config));  // also clears the bytes between fields
   config->initialized = 1;
   config->transpose_comm_backend = CUDECOMP_TRANSPOSE_COMM_MPI_P2P;
   config->halo_comm_backend = CUDECOMP_HALO_COMM_MPI;
@@ -236,7 +239,7 @@ cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDes
   }
   const auto [rows, columns] = std::array<int, 2>{config->pdims[0], config->pdims[1]};
   if (rows * columns != handle->size) return CUDECOMP_RESULT_INVALID_USAGE;
-  // With NVSHMEM cuDecomp divides ranks into teams by rows, whatever is asked for.
+  // With NVSHMEM, cuDecomp always forms teams of ranks by rows, whatever `rank_order` says.
   if (config->rank_order != CUDECOMP_RANK_ORDER_ROW_MAJOR) return CUDECOMP_RESULT_NOT_SUPPORTED;
   for (const auto& order : config->transpose_mem_order) {
     if ((1 << order[0] | 1 << order[1] | 1 << order[2]) != 7) return CUDECOMP_RESULT_INVALID_USAGE;
@@ -307,7 +310,7 @@ cudecompResult_t cudecompUpdateHalosX(cudecompHandle_t handle, cudecompGridDesc_
     return CUDECOMP_RESULT_INVALID_USAGE;
   const bool along_one = dim == 1 || dim == 2;
   if (!along_one || halo_extents[0] || halo_extents[3 - dim] || padding)
-    return CUDECOMP_RESULT_NOT_SUPPORTED;  // as above
+    return CUDECOMP_RESULT_NOT_SUPPORTED;  // our kernels never ask for this
   int64_t elements;
   cudecompGetHaloWorkspaceSize(handle, grid, 0, halo_extents, &elements);
   const size_t bytes = bytes_of(type);

@@ -1,5 +1,5 @@
-// What our kernels use of cuDecomp's C interface, from its public documentation (version 0.7), for the mock beside this
-// file. Structures have the same fields, not the same layout: the mock is no binary replacement.
+// The part of cuDecomp's C interface that our kernels use, from its public documentation (version 0.7), for the mock in
+// this folder. The structures have cuDecomp's fields, but another memory layout, so the mock is no binary replacement.
 
 #pragma once
 
@@ -60,7 +60,7 @@ typedef struct cudecompGridDesc* cudecompGridDesc_t;
 typedef enum { CUDECOMP_AUTOTUNE_GRID_TRANSPOSE = 0, CUDECOMP_AUTOTUNE_GRID_HALO = 1 } cudecompAutotuneGridMode_t;
 
 typedef struct {
-  int32_t initialized;  // as below
+  int32_t initialized;  // 1 if `cudecompGridDescAutotuneOptionsSetDefaults` has set the defaults
   int32_t n_warmup_trials, n_trials;
   cudecompAutotuneGridMode_t grid_mode;
   cudecompDataType_t dtype;
@@ -71,7 +71,7 @@ typedef struct {
 } cudecompGridDescAutotuneOptions_t;
 
 typedef struct {
-  int32_t initialized;  // stands for the fields that only `cudecompGridDescConfigSetDefaults` sets
+  int32_t initialized;  // 1 if `cudecompGridDescConfigSetDefaults` has set the defaults
   int32_t gdims[3], gdims_dist[3], pdims[2];
   cudecompRankOrder_t rank_order;
   cudecompTransposeCommBackend_t transpose_comm_backend;

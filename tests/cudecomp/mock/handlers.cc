@@ -1,4 +1,4 @@
-// The handlers as XLA's CPU runtime calls them, which has no streams.
+// The handlers for XLA's CPU runtime, which has no streams.
 
 #include "cudecomp/api.h"
 #include "cudecomp/kernels.h"
