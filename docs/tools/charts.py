@@ -139,7 +139,8 @@ def draw(chart: Chart, data: Data) -> None:
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(_few)
+        low, high = axes.get_xlim()
+        axes.xaxis.set_minor_formatter(_few if high > 4 * low else "{x:g}")  # On a short axis all ticks have room.
         axes.set_xlabel(chart.label)
         axes.grid(axis="x", which="both", color=GREY, alpha=0.2)
         for y in range(1, len(names)):
