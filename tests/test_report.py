@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA, cli
-from decompops._report import gpu_tests, hardware, run as running, scaling, sections, tables
+from decompops._report import correctness, gpu_tests, hardware, run as running, scaling, sections, speed, tables
 from decompops._report.page import read, write_page
 from decompops._report.run import Report, end_after, without_private_names
 from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
@@ -34,8 +34,6 @@ def setting() -> Setting:
 def report(setting, tmp_path_factory) -> dict:
     """A report of all sections, with few operators."""
     patch = pytest.MonkeyPatch()
-    from decompops._report import correctness, speed
-
     patch.setattr(correctness, "OPERATORS", ("rfft",))
     patch.setattr(correctness, "_SOLVERS", ("gradient",))
     patch.setattr(speed, "_FIRST", ("rfft",))
@@ -79,6 +77,27 @@ def test_accuracy_and_selftest(report):
     for (_, dtype), row in errors.items():
         assert 0 <= row["largest_error"] < 100 * np.finfo(dtype).eps
         assert 0 <= row["rms_error"] < 100 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("count", "grid"), [(5, [8, 10, 6]), (7, [8, 14, 6])])
+def test_numbers_of_devices_that_do_not_divide_the_grid(count, grid, monkeypatch, tmp_path):
+    """Halo exchanges need equal blocks. They run on a larger grid, which the page names."""
+    for module, name in ((correctness, "OPERATORS"), (speed, "_THEN"), (speed, "_MEMORY")):
+        monkeypatch.setattr(module, name, ("transpose", "halo"))
+    for module, name in ((correctness, "_SOLVERS"), (speed, "_FIRST"), (speed, "_MEMORY_OF_SOLVERS")):
+        monkeypatch.setattr(module, name, ())
+    shape = (8, 8, 6)
+    setting = Setting(jax.devices()[:count], XLA(), shapes=(shape,), small=shape, repeats=1, clock=Clock(200))
+    made = Report("uneven", tmp_path / "uneven.json", shared=False, note="")
+    made.run(setting, ["accuracy", "memory", "benchmarks"])
+    assert not made.failed()
+    found = read(tmp_path / "uneven.json")
+    for name in ("accuracy", "memory", "benchmarks"):
+        shapes = {row["operator"]: row["shape"] for row in data(found, name)["rows"]}
+        assert shapes == {"transpose": list(shape), "halo": grid}
+    write_page(found, tmp_path)
+    text = (tmp_path / "uneven.md").read_text()
+    assert text.count(f"The grid of `halo` is {tables.size_of(grid)}") == 2
 
 
 def test_memory(report):

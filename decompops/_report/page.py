@@ -8,7 +8,7 @@ from typing import Any
 from .run import SCHEMA
 from .scaling_page import scaling_lines, with_machine
 from .speed_page import benchmark_lines, limit_lines, memory_lines
-from .tables import size_of, table
+from .tables import other_grids, size_of, table
 
 
 Results = dict[str, Any]
@@ -116,6 +116,7 @@ def _accuracy(data: Results, report: Results, folder: Path) -> list[str]:
     return [
         f"Relative errors against NumPy and SciPy in float64, on a grid of {size_of(first['shape'])} cells and the "
         f"mesh {size_of(first['mesh'])}. The largest error is relative to the largest value.",
+        *other_grids(data["rows"]),
         "",
         *table(heads, ([f"`{name}`", *errors(name, "float32"), *errors(name, "float64")] for name in operators)),
     ]

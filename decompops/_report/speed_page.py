@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .tables import mib, percent, plot, ratio, size_of, table
+from .tables import mib, other_grids, percent, plot, ratio, size_of, table
 
 
 Results = dict[str, Any]
@@ -28,6 +28,7 @@ def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
         f"MiB that XLA's program holds on one device, on a grid of {size_of(first['shape'])} cells in "
         f"{first['dtype']} and the mesh {size_of(first['mesh'])}.",
         "The least is what arguments and results need without padding.",
+        *other_grids(data["rows"]),
         "",
         *table(heads, map(cells, data["rows"])),
     ]
