@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA, cli
-from decompops._report import correctness, gpu_tests, hardware, run as running, scaling, sections, speed, tables
+from decompops._report import correctness, hardware, run as running, scaling, sections, speed, tables
 from decompops._report.page import read, write_page
 from decompops._report.run import Report, end_after, without_private_names
 from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
@@ -274,14 +274,6 @@ def test_gpus(monkeypatch):
     found = hardware.gpus()
     assert found["list"][0]["name"] == "NVIDIA H100"
     assert found["topology"] == "GPU0"
-
-
-def test_of_gpus_run_in_a_process_of_their_own(tmp_path):
-    (tmp_path / "test_two.py").write_text("def test_a(): pass\ndef test_b(): assert 0\n")
-    found = gpu_tests.run_tests(str(tmp_path), 60)
-    assert found["counts"] == {"passed": 1, "failed": 1}
-    assert len(found["failed"]) == 1
-    assert "test_b" in found["failed"][0]["case"]
 
 
 def test_numbers_of_devices():
