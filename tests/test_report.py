@@ -4,13 +4,14 @@ import copy
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from decompops import XLA, cli
-from decompops._report import correctness, hardware, run as running, scaling, sections, speed, tables
+from decompops._report import correctness, hardware, limits, run as running, scaling, sections, speed, tables
 from decompops._report.page import read, write_page
 from decompops._report.run import Report, end_after, without_private_names
 from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
@@ -120,7 +121,24 @@ def test_shares_of_the_limits(report):
     assert share["memory"] == pytest.approx(moved / limit["copy_all"] / seconds)
     network = max(limit["all_to_all"], limit["copy_all"] / 2)  # The devices share memory.
     assert share["network"] == pytest.approx(program["least_communicated_bytes"] / network / seconds)
-    assert limit["block_bytes"] == 4096
+    assert share["memory_block_bytes"] == share["network_block_bytes"] == limit["block_bytes"] == 4096
+
+
+def test_shares_use_the_bandwidth_of_memory_and_not_of_a_cache(setting, report, monkeypatch, tmp_path):
+    """Copies of blocks that stay in a cache are faster. The limit is the copy of the largest block."""
+    rates = {2**10: 100e9, 2**23: 112e9, 2**26: 32e9}
+    measured = lambda size, _: {"block_bytes": size, "copy_one": rates[size], "copy_all": rates[size]}
+    monkeypatch.setattr(limits, "_bandwidths", measured)
+    found = limits.limits(replace(setting, block_bytes=tuple(rates)), report["sections"])
+    for share, case in zip(found["shares"], data(report, "benchmarks")["rows"], strict=True):
+        program, seconds = case["program"], case["contestants"][0]["median_s"]
+        assert share["memory"] == pytest.approx(sum(program["least_bytes_per_fft_pass"]) / 32e9 / seconds)
+        assert share["network"] == pytest.approx(program["least_communicated_bytes"] / 16e9 / seconds)
+        assert (share["memory_block_bytes"], share["network_block_bytes"]) == (2**26, 2**10)
+    changed = copy.deepcopy(report)
+    changed["sections"]["limits"]["data"] = found
+    write_page(changed, tmp_path)
+    assert "a copy of the largest block on all\ndevices, 64 MiB" in (tmp_path / "tiny.md").read_text()
 
 
 def test_scaling_points(report):

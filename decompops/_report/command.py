@@ -29,8 +29,13 @@ from .study import write_study
 
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# GPUs need larger grids than CPUs, to be busy.
-_ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak": 256}
+# GPUs need larger grids than CPUs, to be busy. Some have caches of more than 64 MiB.
+_ON_GPUS = {
+    "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
+    "strong": 512,
+    "weak": 256,
+    "block_bytes": (2**20, 2**23, 2**26, 2**28),
+}
 # The variables in which launchers tell a process how many processes there are.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 

@@ -76,14 +76,17 @@ def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
     lines += table(heads, ([mib(row["block_bytes"]), *_texts(values(row), text)] for row in data["rows"]))
     if not data["shares"]:
         return lines
+    largest = max(row["block_bytes"] for row in data["rows"])
     return [
         *lines,
         "The time that memory and messages need at least, as a share of the time of each benchmark:",
         "",
         *table(("operator", "grid", "mesh", "memory", "network", "sum"), map(_shares, data["shares"])),
         "Each transform of local lines must read and write its block once. An operator without transforms, such as a",
-        "halo exchange, has no share for memory. The bandwidths are those of the block that is nearest in size. A",
-        "share above 100 % means that the data of the benchmark stayed in a cache, or that its parts overlapped.",
+        "halo exchange, has no share for memory. The bandwidth of memory is that of a copy of the largest block on all",
+        f"devices, {mib(largest)} MiB, because smaller blocks may stay in a cache. The bandwidth of the network is that",
+        "of the block nearest in size. A share above 100 % means that the benchmark's data stayed in a cache, or that",
+        "its parts overlapped.",
         "",
     ]
 
