@@ -152,6 +152,33 @@ def test_scaling_points(report):
         assert row["program"]["communicated_bytes"] >= row["program"]["least_communicated_bytes"] > 0
 
 
+@pytest.mark.parametrize("nodes", [2**power for power in range(9)])
+def test_points_of_a_cluster_have_little_padding(nodes):
+    """The points of `cpu.sbatch`: no axis is cut into more blocks than it has cells, and pencils come before slabs."""
+    found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
+    kept = [point for point in found if scaling.fits(point)]
+    assert {point.kind for point in kept} == {"strong", "weak"}
+    for point in kept:
+        sizes = dict(zip("ab", point.mesh))
+        for parts in (("a", "b", ""), ("a", "", "b"), ("", "a", "b")):  # the z-, y- and x-pencils
+            assert all(n >= sizes.get(part, 1) for n, part in zip(point.shape, parts))
+    slabs = [point.mesh[1] == 1 for point in kept]
+    assert slabs == sorted(slabs)
+    assert ((1024, 1) in {point.mesh for point in kept if point.kind == "strong"}) == (nodes == 16)
+    assert (64 * nodes in {point.mesh[0] for point in kept}) == (nodes <= 16)
+
+
+def test_points_with_too_many_devices_are_named(setting, report, tmp_path):
+    few = replace(setting, devices=jax.devices()[:8], strong=4, weak=2, clock=Clock(0))
+    found = scaling.scaling(few, {})
+    assert [name.partition(" on ")[2] for name in found["too_many_devices"]] == ["mesh 2x4"] * 2 + ["mesh 8x1"] * 4
+    changed = copy.deepcopy(report)
+    changed["sections"]["scaling"]["data"] = found
+    write_page(changed, tmp_path)
+    text = (tmp_path / "tiny.md").read_text()
+    assert "than the grid has cells: weak fft 4x8x2 on mesh 2x4; weak rfft 4x8x2 on mesh 2x4; strong fft" in text
+
+
 def test_spectra_are_compared_in_every_block():
     for real in (True, False):
         u = plane_wave((8, 6, 4), real=real)
@@ -307,14 +334,16 @@ def test_children_measure_numbers_of_cores(setting, monkeypatch):
 
     def child(command, **_):
         asked.append(command[command.index("--devices") + 1])
-        section = {"error": None, "data": {"rows": [{"devices": 1}], "failed": [], "left_out": ["fft"]}}
+        found = {"rows": [{"devices": 1}], "failed": [], "left_out": ["fft"], "too_many_devices": ["rfft"]}
+        section = {"error": None, "data": found}
         answer = {"sections": {"scaling": section}}
         return type("Done", (), {"stdout": json.dumps(answer), "stderr": ""})
 
     monkeypatch.setattr(scaling.subprocess, "run", child)
     found = scaling.scaling(Setting(setting.devices, XLA(), child_counts=(1, 2), clock=Clock(10)), {})
     assert asked == ["1", "2"]
-    assert found == {"rows": [{"devices": 1}] * 2, "failed": [], "left_out": ["fft", "fft"]}
+    more = {"left_out": ["fft", "fft"], "too_many_devices": ["rfft", "rfft"]}
+    assert found == {"rows": [{"devices": 1}] * 2, "failed": [], **more}
 
 
 @pytest.mark.skipif(mpiexec.PROBLEM is not None, reason=str(mpiexec.PROBLEM))

@@ -123,7 +123,11 @@ def _accuracy(data: Results, report: Results, folder: Path) -> list[str]:
 
 
 def _scaling(data: Results, report: Results, folder: Path) -> list[str]:
-    return scaling_lines(with_machine(data["rows"], report), folder, report["name"], shared=report["shared"])
+    lines = scaling_lines(with_machine(data["rows"], report), folder, report["name"], shared=report["shared"])
+    if too_many := data.get("too_many_devices"):
+        why = "the mesh has more devices along an axis than the grid has cells"
+        lines += [f"- Not run, because {why}: {'; '.join(too_many)}.", ""]
+    return lines
 
 
 def _tests(data: Results, report: Results, folder: Path) -> list[str]:

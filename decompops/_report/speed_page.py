@@ -84,9 +84,9 @@ def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
         *table(("operator", "grid", "mesh", "memory", "network", "sum"), map(_shares, data["shares"])),
         "Each transform of local lines must read and write its block once. An operator without transforms, such as a",
         "halo exchange, has no share for memory. The bandwidth of memory is that of a copy of the largest block on all",
-        f"devices, {mib(largest)} MiB, because smaller blocks may stay in a cache. The bandwidth of the network is that",
-        "of the block nearest in size. A share above 100 % means that the benchmark's data stayed in a cache, or that",
-        "its parts overlapped.",
+        f"devices, {mib(largest)} MiB, because smaller blocks may stay in a cache. The bandwidth of the network is",
+        "that of the block nearest in size. A share above 100 % means that the data stayed in a cache, or that memory",
+        "and network overlapped.",
         "",
     ]
 
