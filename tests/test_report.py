@@ -14,8 +14,8 @@ from decompops import XLA, cli
 from decompops._report import correctness, hardware, limits, run as running, scaling, sections, speed, tables
 from decompops._report.page import read, write_page
 from decompops._report.run import Report, end_after, without_private_names
-from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
-from decompops._report.setting import Clock, Setting, near_square
+from decompops._report.setting import Clock, Setting
+from decompops._report.study import write_study
 
 import mpiexec
 
@@ -152,22 +152,6 @@ def test_scaling_points(report):
         assert row["program"]["communicated_bytes"] >= row["program"]["least_communicated_bytes"] > 0
 
 
-@pytest.mark.parametrize("nodes", [2**power for power in range(9)])
-def test_points_of_a_cluster_have_little_padding(nodes):
-    """The points of `cpu.sbatch`: no axis is cut into more blocks than it has cells, and pencils come before slabs."""
-    found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
-    kept = [point for point in found if scaling.fits(point)]
-    assert {point.kind for point in kept} == {"strong", "weak"}
-    for point in kept:
-        sizes = dict(zip("ab", point.mesh))
-        for parts in (("a", "b", ""), ("a", "", "b"), ("", "a", "b")):  # the z-, y- and x-pencils
-            assert all(n >= sizes.get(part, 1) for n, part in zip(point.shape, parts))
-    slabs = [point.mesh[1] == 1 for point in kept]
-    assert slabs == sorted(slabs)
-    assert ((1024, 1) in {point.mesh for point in kept if point.kind == "strong"}) == (nodes == 16)
-    assert (64 * nodes in {point.mesh[0] for point in kept}) == (nodes <= 16)
-
-
 def test_points_with_too_many_devices_are_named(setting, report, tmp_path):
     few = replace(setting, devices=jax.devices()[:8], strong=4, weak=2, clock=Clock(0))
     found = scaling.scaling(few, {})
@@ -177,15 +161,6 @@ def test_points_with_too_many_devices_are_named(setting, report, tmp_path):
     write_page(changed, tmp_path)
     text = (tmp_path / "tiny.md").read_text()
     assert "than the grid has cells: weak fft 4x8x2 on mesh 2x4; weak rfft 4x8x2 on mesh 2x4; strong fft" in text
-
-
-def test_spectra_are_compared_in_every_block():
-    for real in (True, False):
-        u = plane_wave((8, 6, 4), real=real)
-        spectrum = (np.fft.rfftn if real else np.fft.fftn)(u)
-        assert error_of_blocks(jax.numpy.asarray(spectrum), u) < 1e-6
-        spectrum[3, 2, 1] += 0.25 * np.abs(spectrum).max()
-        assert error_of_blocks(jax.numpy.asarray(spectrum), u) == pytest.approx(0.25)
 
 
 def test_page(report, tmp_path):
@@ -209,6 +184,41 @@ def test_page_of_a_shared_machine_has_no_times(report, tmp_path):
     assert "Others used this machine" in text
     for unit in ("ms", "GB/s"):
         assert not re.search(rf"\b{unit}\b", text)
+
+
+def test_page_explains_its_columns(report, tmp_path):
+    """Every column of the benchmarks for which a reader cannot guess what ran there has a line."""
+    changed = copy.deepcopy(report)
+    (row,) = (row for row in data(changed, "benchmarks")["rows"] if row["operator"] == "rfft")
+    ours = row["contestants"][0]
+    notes = {"jaxDecomp": "complex transform", "SciPy": "one process", "FFTW": "one process"}
+    programs = ("our XLA backend", "memory alone", "our forward", "its FFTs", "its FFTs with all modes")
+    names = (*notes, *programs)
+    row["contestants"] = [ours, *({**ours, "name": name, "note": notes.get(name, ""), "ratio": 1.5} for name in names)]
+    write_page(changed, tmp_path)
+    text = (tmp_path / "tiny.md").read_text()
+    (heads,) = (line for line in text.splitlines() if line.startswith("| operator | grid | mesh | ours"))
+    legend = re.findall(r"^- (.*?): .*\.$", text, re.MULTILINE)
+    explained = [name for names in legend for name in names.split(", ")]
+    assert set(explained) >= {head.strip() for head in heads.strip("| ").split("|")[4:]} == set(names)
+    assert "- SciPy, FFTW: one process.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("shared", "cores", "load", "busy"),
+    [(True, 8, 1.0, True), (False, 8, 9.5, True), (False, None, 9.5, True), (False, 8, 7.5, False)],
+)
+def test_pages_of_busy_machines_warn_of_efficiencies(shared, cores, load, busy, report, tmp_path):
+    """The section on scaling of a report and of a study has the warning, and not only the head of the page."""
+    changed = {**copy.deepcopy(report), "shared": shared}
+    data(changed, "hardware").update({"cores": cores, "usable cores": 2, "load_average": load})
+    write_page(changed, tmp_path)
+    text = (tmp_path / "tiny.md").read_text()
+    assert ("Others used this machine" in text.partition("## Machine")[0]) == busy
+    assert ("are no evidence of scaling" in text.partition("## Scaling")[2]) == busy
+    write_study([changed, {**report, "name": "other", "sections": {}}], tmp_path, "study")
+    study = (tmp_path / "study.md").read_text()
+    assert ("**Others used the machine of tiny at the same time" in study) == busy
 
 
 def test_pages_need_no_matplotlib(report, tmp_path, monkeypatch):
@@ -319,31 +329,6 @@ def test_gpus(monkeypatch):
     found = hardware.gpus()
     assert found["list"][0]["name"] == "NVIDIA H100"
     assert found["topology"] == "GPU0"
-
-
-def test_numbers_of_devices():
-    assert powers_of_two(1) == [1]
-    assert powers_of_two(6) == [1, 2, 4, 6]
-    assert powers_of_two(8) == [1, 2, 4, 8]
-    assert near_square(8) == (2, 4)
-
-
-def test_children_measure_numbers_of_cores(setting, monkeypatch):
-    """Each process is asked for one number of cores; what it measures and lacks comes into one section."""
-    asked = []
-
-    def child(command, **_):
-        asked.append(command[command.index("--devices") + 1])
-        found = {"rows": [{"devices": 1}], "failed": [], "left_out": ["fft"], "too_many_devices": ["rfft"]}
-        section = {"error": None, "data": found}
-        answer = {"sections": {"scaling": section}}
-        return type("Done", (), {"stdout": json.dumps(answer), "stderr": ""})
-
-    monkeypatch.setattr(scaling.subprocess, "run", child)
-    found = scaling.scaling(Setting(setting.devices, XLA(), child_counts=(1, 2), clock=Clock(10)), {})
-    assert asked == ["1", "2"]
-    more = {"left_out": ["fft", "fft"], "too_many_devices": ["rfft", "rfft"]}
-    assert found == {"rows": [{"devices": 1}] * 2, "failed": [], **more}
 
 
 @pytest.mark.skipif(mpiexec.PROBLEM is not None, reason=str(mpiexec.PROBLEM))

@@ -56,6 +56,7 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
         f"All contestants ran in turns, repeats: {first['repeats']}. The precision is that of {first['dtype']}.",
         "",
         *table(heads, map(cells, data["rows"])),
+        *_legend(data["rows"], timed),
         *_drawn(folder / f"{report['name']}-benchmarks.svg", data["rows"], timed),
         *_unusable(data["rows"], names),
     ]
@@ -106,6 +107,32 @@ def _ratios(row: Results, name: str) -> str:
         if one["ratio"]:
             return f"{one['ratio']:.2f} / {ours['min_s'] / one['min_s']:.2f}"
     return ""
+
+
+# Our own programs. Contestants of other libraries have notes that say what they did.
+_LEGEND = {
+    "our XLA backend": "the same operator with `backend=dops.XLA()`",
+    "memory alone": "as many reads and writes of the data as axes are transformed, without any computation",
+    "our forward": "our forward transform alone, beside an operator that also transforms back",
+    "its FFTs": "only the FFTs that the solver makes, of as many fields and with the same modes",
+    "its FFTs with all modes": "these FFTs, also of the modes that the solver drops",
+}
+
+
+def _legend(rows: list[Results], names: list[str]) -> list[str]:
+    """Say what the columns measure, in one line for all columns with the same text."""
+    columns: dict[str, list[str]] = {}
+    for name in names:
+        operators: dict[str, list[str]] = {}
+        for row in rows:
+            for one in _named(row, name):
+                if one["ratio"] and row["operator"] not in operators.setdefault(one["note"], []):
+                    operators[one["note"]].append(row["operator"])
+        notes = [f"{note} (`{'`, `'.join(of)}`)" for note, of in operators.items() if note]
+        if len(operators) == 1:
+            notes = [note for note in operators if note]
+        columns.setdefault(_LEGEND.get(name) or "; ".join(notes), []).append(name)
+    return [*(f"- {', '.join(of)}: {text}." for text, of in columns.items() if text), ""]
 
 
 def _unusable(rows: list[Results], names: list[str]) -> list[str]:
