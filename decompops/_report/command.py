@@ -4,7 +4,9 @@ import argparse
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -29,8 +31,15 @@ from .study import write_study
 
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# GPUs need larger grids than CPUs, to be busy.
-_ON_GPUS = {"shapes": ((128,) * 3, (256,) * 3, (512,) * 3), "strong": 512, "weak": 256}
+# GPUs need larger grids than CPUs, to be busy. Some have caches of more than 64 MiB.
+_ON_GPUS = {
+    "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
+    "strong": 512,
+    "weak": 256,
+    "block_bytes": (2**20, 2**23, 2**26, 2**28),
+}
+# One week.
+_MOST_MINUTES = 10_080
 # The variables in which launchers tell a process how many processes there are.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -39,9 +48,10 @@ def add(parser: Parser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
     add("--out", type=Path, default=Path("."), metavar="FOLDER", help="the folder for the files (default: this folder)")
-    add("--name", help="the name of the files (default: a name for the machine)")
+    names = "the name of the files, without endings (default: a name for the machine)"
+    add("--name", type=_file_name, help=names)
     minutes = "the report ends after so many minutes at the latest (default: 10)"
-    add("--minutes", type=float, default=10.0, metavar="TIME", help=minutes)
+    add("--minutes", type=_minutes, default=10.0, metavar="TIME", help=minutes)
     sections = f"{', '.join(SECTIONS)} (default: all)"
     add("--sections", nargs="+", type=one_of(*SECTIONS), default=list(SECTIONS), metavar="NAME", help=sections)
     add_backend(parser)
@@ -63,25 +73,43 @@ def add(parser: Parser) -> None:
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
+def _file_name(text: str) -> str:
+    """Parse the name of the files. Spaces and brackets would break links in Markdown, and slashes name folders."""
+    if not re.fullmatch(r"[^\W_][\w.-]*", text):
+        rule = "must start with a letter or a digit, and hold only letters, digits, '_', '.' and '-'"
+        folder = "; --out chooses the folder" if "/" in text else ""
+        raise argparse.ArgumentTypeError(f"{rule}; got {text!r}{folder}")
+    return text
+
+
+def _minutes(text: str) -> float:
+    """Parse a time limit."""
+    try:
+        parsed = float(text)
+    except ValueError:
+        parsed = math.nan
+    if not 0 < parsed <= _MOST_MINUTES:  # also for nan
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {_MOST_MINUTES}; got {text!r}")
+    return parsed
+
+
 def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.files:
         try:
             return _render(options)
         except (OSError, ValueError) as error:
             parser.error(str(error))
-    if options.minutes <= 0:
-        parser.error(f"argument --minutes: must be positive; got {options.minutes}")
     if options.shape and any(len(shape) not in (1, 3) for shape in options.shape):
         parser.error(f"argument --shape: must have one size or three; got {options.shape}")
     # The last case may take longer than expected, and the page takes time, too.
     start, clock = time.monotonic(), Clock(0.93 * 60 * options.minutes)
     try:
+        if not options.json:
+            options.out.mkdir(parents=True, exist_ok=True)
         setting = _setting(options, clock)
-    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+    except (OSError, ImportError, RuntimeError, ValueError, TypeError) as error:
         parser.error(str(error))
     name = options.name or default_name(setting)
-    if not options.json:
-        options.out.mkdir(parents=True, exist_ok=True)
     file = None if options.json else options.out / f"{name}.json"
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)

@@ -9,8 +9,9 @@ import numpy as np
 from .. import _selftest
 from .._bench.operators import OPERATORS
 from .._bench.peers import expected
-from .._bench.run import Case, cases, make_mesh, problem_of, relative_error
+from .._bench.run import Case, make_mesh, problem_of, relative_error
 from .._bench.task import Task
+from .grids import cases_on
 from .setting import Setting
 
 
@@ -46,8 +47,7 @@ def accuracy(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Measure the relative error of each operator in both precisions, against NumPy and SciPy in float64."""
     operators = (*OPERATORS, *_SOLVERS)
     dtypes = ["float32", "float64"] if jax.config.read("jax_enable_x64") else ["float32"]
-    grids = [(setting.small, setting.mesh_sizes)]
-    return setting.each(cases(operators, grids, dtypes, [False]), lambda case: _errors(case, setting))
+    return setting.each(cases_on(operators, setting.small, dtypes, setting), lambda case: _errors(case, setting))
 
 
 def _errors(case: Case, setting: Setting) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The section that runs `tests/gpu`. It needs a GPU, pytest and a clone."""
+"""The section that runs `tests/gpu`. It needs a GPU, a clone, and no package beyond pytest and those of decompops."""
 
 import importlib.util
 import os
@@ -13,18 +13,22 @@ from .setting import Setting
 from .software import PACKAGE
 
 
+FOLDER = PACKAGE.parent / "tests" / "gpu"
+_AGAIN = "`python -m decompops report --sections tests`"
+
+
 def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests, or say why they cannot run here."""
-    folder = PACKAGE.parent / "tests" / "gpu"
+    """Run the tests, or say why they cannot run here and what to type."""
     if setting.devices[0].platform != "gpu":
         return {"not_run": "JAX has no GPU here"}
     if jax.process_count() > 1:
-        return {"not_run": "the tests run in a report of one process"}
-    if not folder.is_dir():
-        return {"not_run": "decompops was not imported from a clone, which has the tests"}
+        return {"not_run": f"the tests need a report of one process: run {_AGAIN} without `srun` and `mpiexec`"}
+    if not FOLDER.is_dir():
+        clone = "`git clone https://github.com/decompops/decompops`"
+        return {"not_run": f"an installed package has no tests: run {clone}, and then {_AGAIN} in its folder"}
     if importlib.util.find_spec("pytest") is None:
-        return {"not_run": "pytest is not installed"}
-    return run_tests(str(folder), setting.clock.left())
+        return {"not_run": "pytest is not installed: run `pip install pytest`"}
+    return run_tests(str(FOLDER), setting.clock.left())
 
 
 def run_tests(folder: str, seconds: float) -> dict[str, Any]:

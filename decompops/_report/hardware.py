@@ -37,6 +37,7 @@ def hardware(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     hosts, models = (set(column) for column in gathered_numbers(_host(), model).T.tolist())
     return {
         "cpu": cpu(),
+        "cores": os.cpu_count(),
         "usable cores": usable_cores(),
         "memory": memory(),
         "gpus": gpus(),

@@ -106,22 +106,25 @@ def _mpi_all_to_all(length: int) -> Contestant:
 def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
     """Divide the least time for memory and for network by the time of a benchmark.
 
-    The bandwidths are those of the nearest block size. Within one process on CPUs, devices share memory, so sending is
-    a copy. A program that overlaps memory and network may take less than the sum of both times.
+    The bandwidth of memory is that of the largest block, because smaller blocks may stay in a cache. The bandwidth of
+    the network is that of the block nearest in size. Within one process on CPUs, devices share memory, so sending is a
+    copy. A program that overlaps memory and network may take less than the sum of both times.
     """
     ours = row["contestants"][0]
     if not bandwidths or not ours["median_s"]:
         return None
     program = row["program"]
-    limit = min(bandwidths, key=lambda one: abs(math.log(one["block_bytes"] / program["block_bytes"])))
-    network = max(limit.get("all_to_all", 0.0), limit.get("mpi_all_to_all", 0.0))
+    largest = max(bandwidths, key=lambda one: one["block_bytes"])
+    nearest = min(bandwidths, key=lambda one: abs(math.log(one["block_bytes"] / program["block_bytes"])))
+    network = max(nearest.get("all_to_all", 0.0), nearest.get("mpi_all_to_all", 0.0))
     if share_memory:
-        network = max(network, limit["copy_all"] / 2)
-    memory_s = sum(program["least_bytes_per_fft_pass"]) / limit["copy_all"]
+        network = max(network, largest["copy_all"] / 2)
+    memory_s = sum(program["least_bytes_per_fft_pass"]) / largest["copy_all"]
     network_s = program["least_communicated_bytes"] / network if network else 0.0
     return {
         **{name: row[name] for name in ("operator", "shape", "mesh", "dtype")},
-        "limit_block_bytes": limit["block_bytes"],
+        "memory_block_bytes": largest["block_bytes"],
+        "network_block_bytes": nearest["block_bytes"],
         "memory": memory_s / ours["median_s"],
         "network": network_s / ours["median_s"],
     }

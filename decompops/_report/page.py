@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from .run import SCHEMA
-from .scaling_page import scaling_lines, with_machine
+from .scaling_page import busy_lines, is_busy, scaling_lines, with_machine
 from .speed_page import benchmark_lines, limit_lines, memory_lines
-from .tables import size_of, table
+from .tables import other_grids, size_of, table
 
 
 Results = dict[str, Any]
@@ -50,6 +50,13 @@ def _head(report: Results) -> list[str]:
         lines += [
             "**Others used this machine at the same time.** The page therefore shows ratios of times that were",
             "measured in turns, and no absolute times. Repeated runs differ.",
+            "",
+        ]
+    elif is_busy(report):
+        load = report["sections"]["hardware"]["data"]["load_average"]
+        lines += [
+            f"**Others used this machine: the load average before the run was {load}, which is more than the machine",
+            "has cores.** Times are longer than on a quiet machine, and repeated runs differ.",
             "",
         ]
     return [*lines, report["note"], ""] if report["note"] else lines
@@ -116,13 +123,19 @@ def _accuracy(data: Results, report: Results, folder: Path) -> list[str]:
     return [
         f"Relative errors against NumPy and SciPy in float64, on a grid of {size_of(first['shape'])} cells and the "
         f"mesh {size_of(first['mesh'])}. The largest error is relative to the largest value.",
+        *other_grids(data["rows"]),
         "",
         *table(heads, ([f"`{name}`", *errors(name, "float32"), *errors(name, "float64")] for name in operators)),
     ]
 
 
 def _scaling(data: Results, report: Results, folder: Path) -> list[str]:
-    return scaling_lines(with_machine(data["rows"], report), folder, report["name"], shared=report["shared"])
+    lines = scaling_lines(with_machine(data["rows"], report), folder, report["name"], shared=report["shared"])
+    lines = [*busy_lines([report]), *lines]
+    if too_many := data.get("too_many_devices"):
+        why = "the mesh has more devices along an axis than the grid has cells"
+        lines += [f"- Not run, because {why}: {'; '.join(too_many)}.", ""]
+    return lines
 
 
 def _tests(data: Results, report: Results, folder: Path) -> list[str]:

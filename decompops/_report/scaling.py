@@ -20,7 +20,7 @@ from .._bench.program import Contestant, Program, report
 from .._bench.run import TOLERANCE, compare, count_messages, make_mesh
 from .._bench.task import Task
 from .._decomposition import Decomposition
-from .setting import Setting, Shape, near_square
+from .setting import Setting, Shape, described, near_square
 
 
 # The wavenumber of the plane wave that is transformed.
@@ -51,7 +51,9 @@ def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     counts = [len(setting.devices)]
     if jax.process_count() == 1 and setting.devices[0].platform != "cpu":
         counts = powers_of_two(len(setting.devices))
-    return setting.each(_points(counts, setting), lambda point: _measured(point, setting))
+    all_points = points(counts, setting)
+    found = setting.each(filter(fits, all_points), lambda point: _measured(point, setting))
+    return {**found, "too_many_devices": [described(point) for point in all_points if not fits(point)]}
 
 
 def powers_of_two(most: int) -> list[int]:
@@ -59,11 +61,20 @@ def powers_of_two(most: int) -> list[int]:
     return [*(2**i for i in range(most.bit_length()) if 2**i < most), most]
 
 
-def _points(counts: list[int], setting: Setting) -> Iterator[Point]:
-    for count, operator in product(counts, _OPERATORS):
-        for mesh in dict.fromkeys([(count, 1), near_square(count)]):
-            yield Point("strong", operator, (setting.strong, setting.strong, setting.strong), mesh)
-            yield Point("weak", operator, (setting.weak * mesh[0], setting.weak * mesh[1], setting.weak), mesh)
+def points(counts: list[int], setting: Setting) -> list[Point]:
+    """Return the points of all counts of devices. Slabs come last, because pencils scale further."""
+    meshes = dict.fromkeys([*map(near_square, counts), *((count, 1) for count in counts)])
+    found = []
+    for mesh, operator in product(meshes, _OPERATORS):
+        found.append(Point("strong", operator, (setting.strong, setting.strong, setting.strong), mesh))
+        found.append(Point("weak", operator, (setting.weak * mesh[0], setting.weak * mesh[1], setting.weak), mesh))
+    return found
+
+
+def fits(point: Point) -> bool:
+    """Return whether each device has cells in every pencil. On other meshes, most of the work would be padding."""
+    (nx, ny, nz), (rows, columns) = point.shape, point.mesh
+    return rows <= min(nx, ny) and columns <= min(ny, nz)
 
 
 def _measured(point: Point, setting: Setting) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _of_children(setting: Setting) -> dict[str, Any]:
         return section["data"]
 
     found = setting.each(setting.child_counts, child)
-    for name in ("failed", "left_out"):
-        found[name] += [entry for part in found["rows"] for entry in part[name]]
+    for name in ("failed", "left_out", "too_many_devices"):
+        found[name] = [*found.get(name, []), *(entry for part in found["rows"] for entry in part[name])]
     found["left_out"] = [f"all on {entry} cores" if entry.isdecimal() else entry for entry in found["left_out"]]
     return {**found, "rows": [point for part in found["rows"] for point in part["rows"]]}

@@ -26,6 +26,26 @@ def with_machine(points: list[Results], report: Results) -> list[Results]:
     return [{**point, "nodes": nodes, "machine": machine} for point in points]
 
 
+def is_busy(report: Results) -> bool:
+    """Return whether others used the machine: `--shared` says so, or the load before the run exceeded its cores."""
+    hardware = report["sections"].get("hardware", {}).get("data", {})
+    cores = hardware.get("cores") or hardware.get("usable cores") or float("inf")
+    return report["shared"] or (hardware.get("load_average") or 0.0) > cores
+
+
+def busy_lines(reports: list[Results]) -> list[str]:
+    """Warn of speed-ups that were measured while others used the machine."""
+    busy = [report["name"] for report in reports if is_busy(report)]
+    if not busy:
+        return []
+    where = "this machine" if len(reports) == 1 else f"the machine of {', '.join(busy)}"
+    return [
+        f"**Others used {where} at the same time, so these speed-ups and efficiencies are no evidence of scaling.**",
+        "Measure them again on a quiet machine. The ratios to peers stay useful, because all contestants ran in turns.",
+        "",
+    ]
+
+
 def scaling_lines(points: list[Results], folder: Path, stem: str, *, shared: bool) -> list[str]:
     """Make tables and a plot for each kind of machine."""
     lines = []

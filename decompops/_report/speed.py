@@ -5,9 +5,10 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from .._bench.run import Case, cases, measure, problem_of
+from .._bench.run import Case, measure, problem_of
+from .grids import cases_on
 from .hardware import least_memory_of_a_process
-from .setting import Setting, Shape
+from .setting import Setting
 
 
 # These operators are timed first on all grids; the others follow while there is time.
@@ -23,7 +24,7 @@ def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     fitting = [shape for shape in setting.shapes if math.prod(shape) <= most_cells]
     selected = []
     for operators, shape in product((_FIRST, _THEN), fitting):
-        selected += cases(_applicable(operators, shape, setting), [(shape, setting.mesh_sizes)], ["float32"], [False])
+        selected += cases_on(operators, shape, ["float32"], setting)
     found = setting.each(selected, lambda case: measure(case, setting.devices, setting.backend, setting.repeats))
     too_large = (f"all operators on {shape}: not enough memory" for shape in setting.shapes if shape not in fitting)
     return {**found, "left_out": [*found["left_out"], *too_large]}
@@ -44,12 +45,5 @@ def memory(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
             "least_results": sum(operand.least_bytes for operand in ours.results),
         }
 
-    operators = _applicable((*_MEMORY, *_MEMORY_OF_SOLVERS), setting.small, setting)
-    found = setting.each(cases(operators, [(setting.small, setting.mesh_sizes)], ["float32"], [False]), row)
+    found = setting.each(cases_on((*_MEMORY, *_MEMORY_OF_SOLVERS), setting.small, ["float32"], setting), row)
     return {**found, "workspace_of_all_kernels": setting.backend.counters().workspace_bytes}
-
-
-def _applicable(operators: tuple[str, ...], shape: Shape, setting: Setting) -> list[str]:
-    """Leave out halo exchanges where blocks differ in size, which the benchmark refuses."""
-    even = not any(n % parts for n, parts in zip(shape, setting.mesh_sizes))
-    return [operator for operator in operators if operator != "halo" or even]

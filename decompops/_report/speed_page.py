@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .tables import mib, percent, plot, ratio, size_of, table
+from .tables import mib, other_grids, percent, plot, ratio, size_of, table
 
 
 Results = dict[str, Any]
@@ -28,6 +28,7 @@ def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
         f"MiB that XLA's program holds on one device, on a grid of {size_of(first['shape'])} cells in "
         f"{first['dtype']} and the mesh {size_of(first['mesh'])}.",
         "The least is what arguments and results need without padding.",
+        *other_grids(data["rows"]),
         "",
         *table(heads, map(cells, data["rows"])),
     ]
@@ -55,6 +56,7 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
         f"All contestants ran in turns, repeats: {first['repeats']}. The precision is that of {first['dtype']}.",
         "",
         *table(heads, map(cells, data["rows"])),
+        *_legend(data["rows"], timed),
         *_drawn(folder / f"{report['name']}-benchmarks.svg", data["rows"], timed),
         *_unusable(data["rows"], names),
     ]
@@ -75,14 +77,17 @@ def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
     lines += table(heads, ([mib(row["block_bytes"]), *_texts(values(row), text)] for row in data["rows"]))
     if not data["shares"]:
         return lines
+    largest = max(row["block_bytes"] for row in data["rows"])
     return [
         *lines,
         "The time that memory and messages need at least, as a share of the time of each benchmark:",
         "",
         *table(("operator", "grid", "mesh", "memory", "network", "sum"), map(_shares, data["shares"])),
         "Each transform of local lines must read and write its block once. An operator without transforms, such as a",
-        "halo exchange, has no share for memory. The bandwidths are those of the block that is nearest in size. A",
-        "share above 100 % means that the data of the benchmark stayed in a cache, or that its parts overlapped.",
+        "halo exchange, has no share for memory. The bandwidth of memory is that of a copy of the largest block on all",
+        f"devices, {mib(largest)} MiB, because smaller blocks may stay in a cache. The bandwidth of the network is",
+        "that of the block nearest in size. A share above 100 % means that the data stayed in a cache, or that memory",
+        "and network overlapped.",
         "",
     ]
 
@@ -102,6 +107,32 @@ def _ratios(row: Results, name: str) -> str:
         if one["ratio"]:
             return f"{one['ratio']:.2f} / {ours['min_s'] / one['min_s']:.2f}"
     return ""
+
+
+# Our own programs. Contestants of other libraries have notes that say what they did.
+_LEGEND = {
+    "our XLA backend": "the same operator with `backend=dops.XLA()`",
+    "memory alone": "as many reads and writes of the data as axes are transformed, without any computation",
+    "our forward": "our forward transform alone, beside an operator that also transforms back",
+    "its FFTs": "only the FFTs that the solver makes, of as many fields and with the same modes",
+    "its FFTs with all modes": "these FFTs, also of the modes that the solver drops",
+}
+
+
+def _legend(rows: list[Results], names: list[str]) -> list[str]:
+    """Say what the columns measure, in one line for all columns with the same text."""
+    columns: dict[str, list[str]] = {}
+    for name in names:
+        operators: dict[str, list[str]] = {}
+        for row in rows:
+            for one in _named(row, name):
+                if one["ratio"] and row["operator"] not in operators.setdefault(one["note"], []):
+                    operators[one["note"]].append(row["operator"])
+        notes = [f"{note} (`{'`, `'.join(of)}`)" for note, of in operators.items() if note]
+        if len(operators) == 1:
+            notes = [note for note in operators if note]
+        columns.setdefault(_LEGEND.get(name) or "; ".join(notes), []).append(name)
+    return [*(f"- {', '.join(of)}: {text}." for text, of in columns.items() if text), ""]
 
 
 def _unusable(rows: list[Results], names: list[str]) -> list[str]:

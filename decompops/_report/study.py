@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .scaling_page import scaling_lines, with_machine
+from .scaling_page import busy_lines, scaling_lines, with_machine
 from .tables import table
 
 
@@ -23,6 +23,7 @@ def write_study(reports: list[dict[str, Any]], folder: Path, name: str) -> None:
         "`python -m decompops report --from` made this page from these reports:",
         "",
         *table(("report", "date", "device", "devices", "processes", "nodes"), machines),
+        *busy_lines(reports),
         *scaling_lines(points, folder, name, shared=shared),
     ]
     (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")

@@ -38,6 +38,12 @@ def size_of(shape: Sequence[int]) -> str:
     return f"{shape[0]}³" if len(shape) == 3 and len(set(shape)) == 1 else "×".join(map(str, shape))
 
 
+def other_grids(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Name the operators whose grid differs from the grid of the first row."""
+    shapes = {row["operator"]: row["shape"] for row in rows if row["shape"] != rows[0]["shape"]}
+    return [f"The grid of `{name}` is {size_of(shape)}: its blocks must be equal." for name, shape in shapes.items()]
+
+
 def mib(count: float | None) -> str:
     return "" if count is None else f"{count / 2**20:.4g}"
 
