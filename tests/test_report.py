@@ -309,8 +309,10 @@ def test_two_processes(backend, section, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--minutes", "0"], "--minutes: must be positive; got 0.0"),
-        (["--shape", "8x8"], "--shape: must have one size or three; got [(8, 8)]"),
+        (["--minutes", "0"], "--minutes: must be a positive number; got '0'"),
+        (["--minutes", "nan"], "--minutes: must be a positive number; got 'nan'"),
+        (["--name", "a/b"], "--name: must be a file name without a folder; got 'a/b'"),
+        (["--shape", "8x8"], "--shape: must be one size or three; got '8x8'"),
         (["--sections", "weather"], "--sections: must be one of hardware, software,"),
         (["--backend", "smoke"], "--backend: must be one of xla,"),
         (["--from", "nowhere.json"], "No such file or directory: 'nowhere.json'"),

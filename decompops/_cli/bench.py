@@ -23,7 +23,7 @@ from .output import labelled, missing, plural, wrapped
 from .progress import Progress
 
 
-# XLA's 64-bit sizes hold so many cells.
+# XLA counts bytes in 64-bit integers, which overflow on larger grids.
 MOST_CELLS = 2**56
 
 
