@@ -51,6 +51,8 @@ def main() -> None:
     ]
     if args.external:
         broken += [f"{link}: {fault}" for link in sorted(external) if (fault := _fault(link))]
+    elif external:
+        print(f"NOT CHECKED: {len(external)} external links (add --external where there is a network)")
     print(*broken, f"{len(found)} links on {len(pages)} pages, {len(broken)} broken", sep="\n")
     sys.exit(bool(broken))
 
