@@ -3,9 +3,9 @@
     pip install jaxdecomp && git clone https://github.com/DifferentiableUniverseInitiative/JaxPM
     PYTHONPATH=JaxPM python docs/tools/jaxpm_gradients.py
 
-JaxPM's own functions run unchanged. Its module `jaxpm.painting` needs JAX and jaxDecomp only. `paint` is the gradient of
-the variance of `cic_paint_dx` with respect to the displacements. `read` is the gradient of the mean square of
-`cic_read_dx` with respect to the field that it reads. Particles move by less than half of the halo.
+JaxPM's own functions run unchanged. Its module `jaxpm.painting` needs JAX and jaxDecomp only. `paint` is the variance
+of `cic_paint_dx` as a function of the displacements. `read` is the mean square of `cic_read_dx` as a function of the
+field that it reads. Particles move by less than half of the halo.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""The links between the Markdown files, and the headings to which they lead. `docs/tools/links.py` checks the built site."""
+"""The links between Markdown files, and their headings as targets. `docs/tools/links.py` checks the built site."""
 
 import re
 import unicodedata
@@ -99,9 +99,22 @@ def test_links(page):
 
 def test_broken_links_are_found():
     page = DOCS / "faq.md"
-    good = ("cluster.md", "cluster.md#what-works-and-what-you-must-keep-to", f"{SITE}fft/", "#waiting", "https://x.org/y")
+    good = (
+        "cluster.md",
+        "cluster.md#what-works-and-what-you-must-keep-to",
+        f"{SITE}fft/",
+        "#waiting",
+        "https://x.org/y",
+    )
     assert [link for link in good if fault(page, link)] == []
-    bad = ("clusters.md", "cluster.md#what-you-may-rely-on", f"{SITE}ffts/", "#sitting", "gallery/juggling.md", "../ffi")
+    bad = (
+        "clusters.md",
+        "cluster.md#what-you-may-rely-on",
+        f"{SITE}ffts/",
+        "#sitting",
+        "gallery/juggling.md",
+        "../ffi",
+    )
     assert [link for link in bad if not fault(page, link)] == []
     assert len(PAGES) > 40
     assert sum(len(links(page)) for page in PAGES) > 200
