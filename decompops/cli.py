@@ -16,7 +16,7 @@ COMMANDS = {
     "info": (info.add, "show versions, devices, backends and defaults"),
     "selftest": (selftest.add, "check operators on this machine against NumPy"),
     "bench": (bench.add, "time operators and solvers beside other libraries"),
-    "scaling": (scaling.add, "model what the order of calls costs on many ranks"),
+    "scaling": (scaling.add, "predict the time of a transform on many MPI ranks, from costs measured here"),
     "report": (report.add, "measure this machine: one JSON file, one page, and plots"),
 }
 

@@ -1,4 +1,4 @@
-"""Training of a Fourier neural operator on turbulence from the library's solver, parallel over data and over space.
+"""Training of a Fourier neural operator: turbulence from the library's solver, parallel over data and over space.
 
     pip install "decompops[examples,training]"
     python examples/fno_training.py                             # 16³ cells on 8 virtual CPU devices: three minutes

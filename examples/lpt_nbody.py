@@ -1,4 +1,4 @@
-"""Cosmological initial conditions by Lagrangian perturbation theory, evolved by a differentiable particle-mesh code.
+"""Cosmological N-body: initial conditions by Lagrangian perturbation theory, and a differentiable particle-mesh code.
 
     python examples/lpt_nbody.py                     # 64³ particles on 8 virtual CPU devices, or on GPUs: two minutes
     python examples/lpt_nbody.py --n 96 --box 400 --mesh 4x2

@@ -215,7 +215,7 @@ def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
         start = time.perf_counter()
         flow = run(solver, u, args.t_end, args.folder)
         history = history_of(flow, dt)
-        reference = published(history.time) if args.re == 1600 and REFERENCE.exists() else None  # Not in a notebook.
+        reference = published(history.time) if args.re == 1600 and REFERENCE.exists() else None
         report(history, reference, 1 / args.re, console)
         console.print(f"{time.perf_counter() - start:.1f} s, compilation included.", highlight=False)
         if not args.no_plot:

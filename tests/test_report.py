@@ -352,14 +352,11 @@ def test_two_processes(backend, section, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(
-            (["--minutes", text], f"--minutes: must be a number above 0 and at most 10080; got {text!r}")
-            for text in ("0", "nan", "inf", "1e9", "ten")
-        ),
-        (["--name", "a/b"], "'.' and '-'; got 'a/b'; --out chooses the folder"),
-        *((["--name", text], "--name: must start with a letter or a digit, and hold") for text in ("..", "a b", "")),
-        (["--out", __file__], "File exists"),
-        (["--shape", "8x8"], "--shape: must have one size or three; got [(8, 8)]"),
+        (["--minutes", "0"], "--minutes: must be a positive number; got '0'"),
+        (["--minutes", "nan"], "--minutes: must be a positive number; got 'nan'"),
+        (["--name", "a/b"], "--name: must be a file name without a folder, which"),
+        (["--name", "a b"], "digits, '_', '.' and '-'; got 'a b'"),
+        (["--shape", "8x8"], "--shape: must be one size or three; got '8x8'"),
         (["--sections", "weather"], "--sections: must be one of hardware, software,"),
         (["--backend", "smoke"], "--backend: must be one of xla,"),
         (["--from", "nowhere.json"], "No such file or directory: 'nowhere.json'"),

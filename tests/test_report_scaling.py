@@ -44,7 +44,7 @@ def test_numbers_of_devices():
 
 
 def test_children_measure_numbers_of_cores(monkeypatch):
-    """Each process is asked for one number of cores; what it measures and lacks comes into one section."""
+    """Each child process measures one number of cores. One section has the results and the failures of all children."""
     asked = []
 
     def child(command, **_):

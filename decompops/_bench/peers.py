@@ -90,7 +90,7 @@ def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Cal
 
 
 def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
-    import jaxdecomp  # pyright: ignore[reportMissingImports]  (only the extra `bench` installs it)
+    import jaxdecomp  # pyright: ignore[reportMissingImports]  (not installed with decompops)
     import jaxdecomp.fft  # pyright: ignore[reportMissingImports]
 
     if len(task.shape) != 3:

@@ -3,6 +3,8 @@
 import argparse
 import difflib
 import math
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,12 +15,19 @@ from .._registry import backend_names
 MOST_DEVICES = 4096
 
 
+class _Help(argparse.HelpFormatter):
+    """A formatter of help that never breaks a name such as `fft-gradient` at its hyphen."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line, and suggests the option that was probably meant."""
 
     def __init__(self, **options: Any):
         self._names: list[str] = []
-        super().__init__(**options)
+        super().__init__(formatter_class=_Help, **options)
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Add an argument, and remember its name for suggestions."""
@@ -96,6 +105,14 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def grid(text: str) -> tuple[int, int, int]:
+    """Parse the sizes of a grid or a block of three axes. One number stands for all three."""
+    parsed = sizes(text)
+    if len(parsed) not in (1, 3):
+        raise argparse.ArgumentTypeError(f"must be one size or three; got {text!r}")
+    return (parsed[0], parsed[0], parsed[0]) if len(parsed) == 1 else (parsed[0], parsed[1], parsed[2])
+
+
 def device_count(text: str) -> int:
     """Parse a number of virtual devices."""
     parsed = count(text)
@@ -108,6 +125,25 @@ def count(text: str) -> int:
     if not _is_positive(text):
         raise argparse.ArgumentTypeError(f"must be a positive integer; got {text!r}")
     return int(text)
+
+
+def positive(text: str) -> float:
+    """Parse a positive, finite number."""
+    try:
+        parsed = float(text)
+    except ValueError:
+        parsed = math.nan
+    if not 0 < parsed < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number; got {text!r}")
+    return parsed
+
+
+def file_name(text: str) -> str:
+    """Parse the name of a file without its folder. Spaces and brackets would break links in Markdown."""
+    if not re.fullmatch(r"[^\W_][\w.-]*", text):
+        rule = "must be a file name without a folder, which starts with a letter or a digit and has only letters, "
+        raise argparse.ArgumentTypeError(f"{rule}digits, '_', '.' and '-'; got {text!r}")
+    return text
 
 
 def _check_devices(devices: int, text: str) -> None:

@@ -23,7 +23,7 @@ from .output import labelled, missing, plural, wrapped
 from .progress import Progress
 
 
-# The largest number of cells for XLA's 64-bit sizes.
+# XLA counts bytes in 64-bit integers, which overflow on larger grids.
 MOST_CELLS = 2**56
 
 

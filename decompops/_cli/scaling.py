@@ -6,7 +6,7 @@ import jax
 
 from .._backend.mpi import MPI
 from .._bench.scaling import STEPS, report_scaling
-from .arguments import Parser, count, sizes
+from .arguments import Parser, count, grid, positive
 from .devices import is_quiet
 from .progress import Progress
 
@@ -15,19 +15,16 @@ def add(parser: Parser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
     block = "the block of each rank: 64, 128x128x64 (default: 64)"
-    add("--block", type=sizes, default=(64,), metavar="SIZES", help=block)
+    add("--block", type=grid, default=(64, 64, 64), metavar="SIZES", help=block)
     ranks = "numbers of ranks (default: 64 1024 16384)"
     add("--ranks", nargs="+", type=count, default=[64, 1024, 16384], metavar="N", help=ranks)
-    latency = "microseconds from rank to rank (default: as measured here)"
-    add("--latency", type=float, metavar="TIME", help=latency)
+    latency = "microseconds that a message takes from rank to rank (default: as measured here)"
+    add("--latency", type=positive, metavar="TIME", help=latency)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
 def _run(parser: Parser, options: argparse.Namespace) -> int:
-    shape = options.block * 3 if len(options.block) == 1 else options.block
-    if len(shape) != 3:
-        parser.error(f"--block must have three sizes or one; got {options.block}")
     try:
         MPI.initialize(share_memory=False)  # messages, as between nodes
         if jax.process_count() < 2:
@@ -35,7 +32,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     except (ImportError, RuntimeError) as error:
         parser.error(str(error))
     with Progress("scaling", STEPS, quiet=is_quiet(options)) as progress:
-        lines = report_scaling(shape, options.ranks, options.latency, progress.part)
+        lines = report_scaling(options.block, options.ranks, options.latency, progress.part)
     if jax.process_index() == 0:
         print(*lines, sep="\n")
     return 0

@@ -4,9 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import importlib.util
-import math
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -16,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._cli.arguments import Parser, add_backend, count, one_of, sizes
+from .._cli.arguments import Parser, add_backend, count, file_name, grid, one_of, positive
 from .._cli.devices import default_backend, is_quiet
 from .._cli.progress import Progress
 from .._config import resolve_backend
@@ -38,8 +36,6 @@ _ON_GPUS = {
     "weak": 256,
     "block_bytes": (2**20, 2**23, 2**26, 2**28),
 }
-# One week.
-_MOST_MINUTES = 10_080
 # The variables in which launchers tell a process how many processes there are.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -48,17 +44,16 @@ def add(parser: Parser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
     add("--out", type=Path, default=Path("."), metavar="FOLDER", help="the folder for the files (default: this folder)")
-    names = "the name of the files, without endings (default: a name for the machine)"
-    add("--name", type=_file_name, help=names)
+    add("--name", type=file_name, help="the name of the files (default: a name for the machine)")
     minutes = "the report ends after so many minutes at the latest (default: 10)"
-    add("--minutes", type=_minutes, default=10.0, metavar="TIME", help=minutes)
+    add("--minutes", type=positive, default=10.0, metavar="TIME", help=minutes)
     sections = f"{', '.join(SECTIONS)} (default: all)"
     add("--sections", nargs="+", type=one_of(*SECTIONS), default=list(SECTIONS), metavar="NAME", help=sections)
     add_backend(parser)
     devices = "CPU cores, and as many virtual devices (default: all cores, 8 devices at most)"
     add("--devices", type=count, metavar="N", help=devices)
     grids = "grids of the benchmarks: 64, 256x256x128 (default: 64 128 256, on GPUs 128 256 512)"
-    add("--shape", nargs="+", type=sizes, metavar="SIZES", help=grids)
+    add("--shape", nargs="+", type=grid, metavar="SIZES", help=grids)
     strong = "cells along each axis of the grid for strong scaling (default: 256, on GPUs 512)"
     add("--strong", type=count, metavar="N", help=strong)
     weak = "cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)"
@@ -73,34 +68,12 @@ def add(parser: Parser) -> None:
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
-def _file_name(text: str) -> str:
-    """Parse the name of the files. Spaces and brackets would break links in Markdown, and slashes name folders."""
-    if not re.fullmatch(r"[^\W_][\w.-]*", text):
-        rule = "must start with a letter or a digit, and hold only letters, digits, '_', '.' and '-'"
-        folder = "; --out chooses the folder" if "/" in text else ""
-        raise argparse.ArgumentTypeError(f"{rule}; got {text!r}{folder}")
-    return text
-
-
-def _minutes(text: str) -> float:
-    """Parse a time limit."""
-    try:
-        parsed = float(text)
-    except ValueError:
-        parsed = math.nan
-    if not 0 < parsed <= _MOST_MINUTES:  # also for nan
-        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {_MOST_MINUTES}; got {text!r}")
-    return parsed
-
-
 def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.files:
         try:
             return _render(options)
         except (OSError, ValueError) as error:
             parser.error(str(error))
-    if options.shape and any(len(shape) not in (1, 3) for shape in options.shape):
-        parser.error(f"argument --shape: must have one size or three; got {options.shape}")
     # The last case may take longer than expected, and the page takes time, too.
     start, clock = time.monotonic(), Clock(0.93 * 60 * options.minutes)
     try:
@@ -165,8 +138,8 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     given: dict[str, Any] = dict(_ON_GPUS) if devices[0].platform == "gpu" else {}
     given |= {name: getattr(options, name) for name in ("strong", "weak", "repeats") if getattr(options, name)}
     if options.shape:
-        shapes = [shape * 3 if len(shape) == 1 else shape for shape in options.shape]
-        given |= {"shapes": tuple(sorted(shapes, key=np.prod)), "small": min(shapes, key=np.prod)}
+        shapes = sorted(options.shape, key=np.prod)
+        given |= {"shapes": tuple(shapes), "small": shapes[0]}
     return dataclasses.replace(setting, **given)
 
 

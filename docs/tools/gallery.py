@@ -25,20 +25,45 @@ GALLERY = ROOT / "docs" / "gallery"
 
 
 class Entry(NamedTuple):
-    """An example with its options for a quick build and for a release."""
+    """An example with its options for a quick build and for a release.
+
+    - `data`: a file that the example reads, inside `examples`.
+    - `packages`: what a notebook installs besides decompops.
+    - `more`: Markdown below the figure.
+    """
 
     name: str
     quick: str
     full: str
+    data: str = ""
+    packages: str = ""
+    more: str = ""
+
+    @property
+    def script(self) -> Path:
+        return EXAMPLES / f"{self.name}.py"
 
 
+VORTEX = """
+<figure markdown>
+![Four vortices break up into rings and filaments](../pictures/vortex.png)
+<figcaption>The same flow on a finer grid of 128³ cells, at t = 8: the greatest magnitude of the vorticity along z. The
+script draws this picture with <code>--n 128 --t-end 8 --vortex vortex.png</code>.</figcaption>
+</figure>
+"""
 ENTRIES = [
-    Entry("taylor_green", "--n 32 --t-end 4 --dt 0.05", "--n 128 --dt 0.0125"),
+    Entry(
+        "taylor_green",
+        "--n 32 --t-end 4 --dt 0.05",
+        "--n 128 --dt 0.0125",
+        data="data/taylor_green_re1600_spectral_512.txt",
+        more=VORTEX,
+    ),
     Entry("rayleigh_benard", "--n 24 --t-end 40", ""),
     Entry("kolmogorov", "--n 64 --t-end 10", "--n 256 --dt 0.005"),
     Entry("gray_scott", "--n 64 --t-end 1000", "--n 256 --length 2.5"),
     Entry("lpt_nbody", "--n 32", "--n 128"),
-    Entry("halo_gradient", "", ""),
+    Entry("halo_gradient", "", "", packages="jaxdecomp"),
     Entry("fno_training", "--steps 40 --samples 16", ""),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
     Entry("inverse_problem", "--n 16 --steps 5 --iterations 15", ""),
@@ -63,8 +88,7 @@ def main() -> None:
 
 def make_page(entry: Entry, options: str, package: str) -> None:
     """Run an example with the given options and write its page, unless the page is up to date."""
-    script = EXAMPLES / f"{entry.name}.py"
-    record = GALLERY / f"{entry.name}.json"
+    script, record = entry.script, GALLERY / f"{entry.name}.json"
     key = _digest([script, EXAMPLES / "options.py", Path(__file__)], options + package)
     if record.exists() and json.loads(record.read_text())["key"] == key:
         return
@@ -76,21 +100,25 @@ def make_page(entry: Entry, options: str, package: str) -> None:
         sys.exit(f"{script.name} failed:\n{done.stderr}")
     seconds = time.perf_counter() - start
     output = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("Figure:"))
-    (GALLERY / f"{entry.name}.md").write_text(page(script, options, output, seconds))
-    (GALLERY / f"{entry.name}.ipynb").write_text(json.dumps(notebook(script, options), indent=1))
+    (GALLERY / f"{entry.name}.md").write_text(page(entry, options, output, seconds))
+    (GALLERY / f"{entry.name}.ipynb").write_text(json.dumps(notebook(entry, options), indent=1))
     (GALLERY / script.name).write_text(script.read_text())
+    if entry.data:
+        (GALLERY / "data").mkdir(exist_ok=True)
+        (GALLERY / entry.data).write_text((EXAMPLES / entry.data).read_text())
     record.write_text(json.dumps({"key": key}))
 
 
-def page(script: Path, options: str, output: str, seconds: float) -> str:
+def page(entry: Entry, options: str, output: str, seconds: float) -> str:
     """Return the Markdown page of an example."""
-    name, (title, text) = script.stem, _described(script)
+    name, (title, text) = entry.name, _described(entry.script)
+    files = "[options.py](options.py)" + (f" and its [data]({entry.data})" if entry.data else "")
     return f"""# {title}
 
 {text}
 
 ![{title}: the figure that the script draws]({name}.png)
-
+{entry.more}
 ```console
 $ python examples/{name}.py {options}
 {output}
@@ -98,12 +126,12 @@ $ python examples/{name}.py {options}
 
 The run took {seconds:.0f} s on {os.cpu_count()} CPU cores, with compilation.
 
-Download the [script]({name}.py) with its [options.py](options.py), or the [notebook]({name}.ipynb).
+Download the [script]({name}.py) with its {files}, or the [notebook]({name}.ipynb).
 
 ??? note "The whole script"
 
     ```python
-{_indented(script.read_text())}
+{_indented(entry.script.read_text())}
     ```
 """
 
@@ -112,7 +140,7 @@ def index() -> str:
     """Return the first page of the gallery."""
     cards = "\n".join(
         f'<a href="{entry.name}/"><img src="{entry.name}.png" alt="" loading="lazy">'
-        f"<span>{_described(EXAMPLES / f'{entry.name}.py')[0]}</span></a>"
+        f"<span>{_described(entry.script)[0]}</span></a>"
         for entry in ENTRIES
     )
     return f"""# Gallery
@@ -126,19 +154,20 @@ laptop, on virtual CPU devices, and on GPUs where JAX finds them.
 """
 
 
-def notebook(script: Path, options: str) -> dict:
-    """Return a Jupyter notebook with the description of the example, its functions and a call of `main`."""
-    title, text = _described(script)
-    code = script.read_text()
+def notebook(entry: Entry, options: str) -> dict:
+    """Return a Jupyter notebook with the description of the example, its data, its functions and a call of `main`."""
+    title, text = _described(entry.script)
+    code = entry.script.read_text()
     functions = code[: code.index('if __name__ == "__main__":')].rstrip()
-    figure = f"{script.stem}.png"
+    figure = f"{entry.name}.png"
     call = (
         f"main({[*shlex.split(options), '--out', figure]!r})\n\nfrom IPython.display import Image\n\nImage({figure!r})"
     )
     cells = [
         ("markdown", f"# {title}\n\n{text}"),
-        ("code", '%pip install "decompops[examples,training]"'),
+        ("code", f'%pip install "decompops[examples,training]" {entry.packages}'.rstrip()),
         ("code", "%%writefile options.py\n" + (EXAMPLES / "options.py").read_text()),
+        *([("code", _writes(entry.data))] if entry.data else []),
         ("code", functions),
         ("code", call),
     ]
@@ -153,6 +182,13 @@ def notebook(script: Path, options: str) -> dict:
 def _cell(kind: str, source: str) -> dict:
     cell = {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True)}
     return cell if kind == "markdown" else {**cell, "execution_count": None, "outputs": []}
+
+
+def _writes(data: str) -> str:
+    """Return code that writes the data of an example to where its `options.py` looks for them."""
+    text = (EXAMPLES / data).read_text()
+    folder = Path(data).parent.as_posix()
+    return f'from pathlib import Path\n\nPath("{folder}").mkdir(exist_ok=True)\nPath("{data}").write_text("""{text}""")'
 
 
 def _described(script: Path) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Check every link of the built site, and the links of the README to this repository and its site.
+"""Check every link of the built site, and of the Markdown files that are not on the site.
 
 python docs/tools/links.py site               # links within the site and the repository
 python docs/tools/links.py site --external    # also links to other sites, which needs a network
@@ -42,7 +42,8 @@ def main() -> None:
     args = parser.parse_args()
     pages = {path.resolve(): Page(path.read_text()) for path in args.site.rglob("*.html")}
     found = {(path, link) for path, page in pages.items() if path.name != "404.html" for link in page.links}
-    found |= {(ROOT / "README.md", link) for link in re.findall(r"\]\((.*?)\)", (ROOT / "README.md").read_text())}
+    files = [*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    found |= {(file, link) for file in files for link in re.findall(r"\]\((.*?)\)", file.read_text())}
     external = {link for _, link in found if _is_external(link)}
     broken = [
         f"{path}: {link}"
@@ -51,6 +52,8 @@ def main() -> None:
     ]
     if args.external:
         broken += [f"{link}: {fault}" for link in sorted(external) if (fault := _fault(link))]
+    elif external:
+        print(f"NOT CHECKED: {len(external)} external links (add --external where there is a network)")
     print(*broken, f"{len(found)} links on {len(pages)} pages, {len(broken)} broken", sep="\n")
     sys.exit(bool(broken))
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from decompops import cli
+from decompops._bench import run as bench
 from decompops._cli import output
 
 from commands import assert_fits, run
@@ -22,6 +23,12 @@ def test_help_fits_80_columns(arguments):
         assert all(f"    {name} " in done.stdout for name in cli.COMMANDS)
 
 
+def test_help_breaks_no_name_that_must_be_typed():
+    """Names such as `fft-gradient` have hyphens, at which argparse itself would break them."""
+    words = run("bench", "--help").stdout.replace(",", " ").replace(";", " ").split()
+    assert {*bench.OPERATORS, *bench.SOLVERS, bench.RESHARD} <= set(words)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -34,10 +41,12 @@ def test_help_fits_80_columns(arguments):
         (["info", "everything"], "unknown argument everything (see decompops info --help)\n"),
         (["selftest", "--backend", "natve"], "got 'natve'; did you mean native?\n"),
         (["bench", "--operator", "navier_stokes"], "did you mean navier-stokes?\n"),
+        (["scaling", "--latency", "inf"], "argument --latency: must be a positive number; got 'inf'\n"),
+        (["scaling", "--block", "8x8"], "argument --block: must be one size or three; got '8x8'\n"),
         (["report", "--sections", "acuracy"], "got 'acuracy'; did you mean accuracy?\n"),
     ],
 )
-def test_mistyped_words(arguments, message, capsys):
+def test_mistakes_are_answered_in_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
     captured = capsys.readouterr()

@@ -61,25 +61,33 @@ def gallery() -> ModuleType:
     return module
 
 
+def entry(gallery: ModuleType, name: str) -> tuple:
+    (found,) = (entry for entry in gallery.ENTRIES if entry.name == name)
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "started"), [("poisson", True), ("taylor_green", False), ("gray_scott", True)], ids=str
 )
 def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
     """With `started`, JAX already runs with its default devices when the notebook starts."""
-    notebook = gallery.notebook(example.EXAMPLES / f"{name}.py", SMALL[name])
+    notebook = gallery.notebook(entry(gallery, name), SMALL[name])
     (tmp_path / "notebook.ipynb").write_text(json.dumps(notebook))
     result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("The notebook ran.\n")
     assert result.stdout.count(f"Figure: {name}.png") == 2
+    if name == "taylor_green":
+        assert result.stdout.count("(reference 0.12") == 2  # the notebook has the published solution
 
 
 def test_no_notebook_needs_a_file_or_a_command_line(gallery):
     for entry in gallery.ENTRIES:
-        notebook = gallery.notebook(example.EXAMPLES / f"{entry.name}.py", entry.quick)
+        notebook = gallery.notebook(entry, entry.quick)
         *_, functions, call = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
         assert "__file__" not in functions
         assert "sys.argv" not in functions
         assert "def main(" in functions
         assert call.startswith("main([")
+        assert entry.packages in "".join(notebook["cells"][1]["source"])
         compile(functions, entry.name, "exec")

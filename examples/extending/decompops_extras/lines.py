@@ -24,7 +24,7 @@ class LineFFT(AbstractPlanned):
 
     def plan(self, shape):
         axis = check_axis("axis", self.axis, len(shape))
-        # Those of the last axis, then of each before it.
+        # The pencils of the last axis come first, then the pencils of each axis before it.
         pencils = [self.decomposition.blocks(pencil, shape) for pencil in reversed(range(axis, len(shape)))]
         there = tuple(Move(before, after) for before, after in pairwise(pencils) if before != after)
         back = tuple(move.transpose() for move in reversed(there))

@@ -1,0 +1,82 @@
+"""The tools that check the built site: they must see faults."""
+
+import importlib.util
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import yaml
+
+from pages import ROOT
+
+
+TOOLS = ROOT / "docs" / "tools"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def links(folder) -> subprocess.CompletedProcess:
+    command = [sys.executable, TOOLS / "links.py", folder]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_links_within_the_site_are_checked_and_others_are_counted(tmp_path):
+    page = tmp_path / "index.html"
+    page.write_text('<a href="https://x.org/y">x</a> <a href="https://x.org/z">x</a> <a href="#here" id="here">x</a>')
+    first = links(tmp_path)
+    (line,) = (line for line in first.stdout.splitlines() if line.startswith("NOT CHECKED"))
+    page.write_text(page.read_text().replace("z", "y").replace("#here", "#there"))
+    second = links(tmp_path).stdout
+    assert f"{page}: #here" not in first.stdout
+    assert f"{page}: #there" in second
+    assert f"NOT CHECKED: {int(line.split()[2]) - 1} external links" in second
+
+
+def test_a_page_may_ask_for_facts_about_the_repository_only():
+    browser = load("browser")
+    answers = {}
+    faults = []
+    for url in (
+        "https://api.github.com/repos/decompops/decompops/releases/latest",
+        "https://api.github.com/repos/decompops/decompops",
+        "https://api.github.com/repos/decompops/decompopsicle",
+        "https://fonts.googleapis.com/css",
+    ):
+        done = answers[url] = []
+        route = SimpleNamespace(
+            request=SimpleNamespace(url=url),
+            fulfill=lambda done=done, **_: done.append("answered"),
+            abort=lambda done=done: done.append("refused"),
+        )
+        browser.answer(route, faults)
+    assert list(answers.values()) == [["answered"], ["answered"], ["refused"], ["refused"]]
+    assert faults == [f"it loads {url}" for url in list(answers)[2:]]
+
+
+def test_the_navigation_lists_each_page_once():
+    def pages(part) -> list[str]:
+        if isinstance(part, str):
+            return [part]
+        return [page for inner in (part.values() if isinstance(part, dict) else part) for page in pages(inner)]
+
+    gallery = load("gallery")
+    listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    docs = ROOT / "docs"
+    written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.parent != docs / "gallery"}
+    # The page of evidence lists the reports.
+    written = {page for page in written if not page.startswith("evidence/")} | {"evidence/index.md"}
+    made = {"gallery/index.md", *(f"gallery/{entry.name}.md" for entry in gallery.ENTRIES)}
+    assert sorted(listed) == sorted(written | made)
+
+
+def test_titles_of_the_gallery_fit_its_navigation():
+    gallery = load("gallery")
+    titles = [gallery._described(entry.script)[0] for entry in gallery.ENTRIES]
+    assert [title for title in titles if len(title) > 64] == []
+    examples = {path.stem for path in gallery.EXAMPLES.glob("*.py")} - {"options"}
+    assert {entry.name for entry in gallery.ENTRIES} == examples
