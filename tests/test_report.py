@@ -28,7 +28,7 @@ TINY = ("--shape", "8", "--strong", "8", "--weak", "4", "--repeats", "1")
 def setting() -> Setting:
     shape = (8, 8, 8)
     sizes = {"shapes": (shape,), "small": shape, "strong": 8, "weak": 4, "block_bytes": (4096,), "repeats": 1}
-    return Setting(jax.devices()[:2], XLA(), **sizes, clock=Clock(200))
+    return Setting(jax.devices()[:2], XLA(), **sizes, clock=Clock(2000))
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_numbers_of_devices_that_do_not_divide_the_grid(count, grid, monkeypatch
     for module, name in ((correctness, "_SOLVERS"), (speed, "_FIRST"), (speed, "_MEMORY_OF_SOLVERS")):
         monkeypatch.setattr(module, name, ())
     shape = (8, 8, 6)
-    setting = Setting(jax.devices()[:count], XLA(), shapes=(shape,), small=shape, repeats=1, clock=Clock(200))
+    setting = Setting(jax.devices()[:count], XLA(), shapes=(shape,), small=shape, repeats=1, clock=Clock(2000))
     made = Report("uneven", tmp_path / "uneven.json", shared=False, note="")
     made.run(setting, ["accuracy", "memory", "benchmarks"])
     assert not made.failed()
