@@ -96,15 +96,15 @@ def _read(
 ) -> dict[str, Any]:
     """Return a checkpoint. Raises `ValueError` if the run differs from the saved one, and if it is damaged."""
     contents = checkpoints.contents(number)
-    known = [(leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")]
+    known = {name: (leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")}
     intervals = contents.get("intervals", {}).get("value", 0)
     leaves = observed.like(intervals + 1, state_of(like["u"]))
-    wanted = [(str(leaf.dtype), list(leaf.shape)) for leaf in leaves]
+    wanted = {f"observed/{i}": (str(leaf.dtype), list(leaf.shape)) for i, leaf in enumerate(leaves)}
     if known != wanted:
         raise ValueError(
             "`observe` must return results of the same types and shapes as in the run saved in "
-            f"{checkpoints.folder}, which has {known} after {intervals} intervals; got {wanted}. Use another folder "
-            "for `checkpoint`."
+            f"{checkpoints.folder}, which has {list(known.values())} after {intervals} intervals; got "
+            f"{list(wanted.values())}. Use another folder for `checkpoint`."
         )
     return checkpoints.restore({**like, "observed": leaves}, {"u": structure}, number)
 

@@ -201,7 +201,7 @@ def simulate(
 
         if found is None:
             if not jax.jit(is_finite)(carried):
-                raise ValueError(f"`u` must be finite, but it has infinities or NaNs at `t`, {clock.start!r}.")
+                raise ValueError(f"`u` must be finite, but it has infinities or NaNs at t = {clock.start:.6g}.")
             record(position)
         while position.intervals < clock.intervals:
             before, (position, finite, short) = position, run.advance(position, saver.pace.steps)
@@ -227,15 +227,16 @@ class _Run:
     control: AbstractStepControl | None
 
     def advance(self, position: Position, most: int) -> tuple[Position, bool, bool]:
-        """Return the position after at most `most` steps, whether the next state is finite, and its step too short.
+        """Return the position after at most `most` steps, which do not go beyond the end of the interval.
 
-        The position is not beyond the end of the interval.
+        Also returns whether the next state is finite, and whether the next step is too short.
         """
         if self.control is None:
             left = self.clock.steps_left(position)
             base, done, count = np.asarray(self.clock.base(position)), np.int32(position.done), min(left, most)
             carried, made, finite = advance(self.solver, position.carried, base, done, np.int32(count), self.args)
-            short, ended, changes = False, int(made) == left, {"done": position.done + int(made)}
+            short, ended = False, int(made) == left
+            position = replace(position, done=position.done + int(made))
         else:
             start, length = np.asarray(self.clock.begin(position.intervals)), self.clock.interval
             carried, since, proposal, made, finite, short = advance_controlled(
@@ -249,9 +250,9 @@ class _Run:
                 np.int32(most),
                 self.args,
             )
-            ended, changes = float(since) >= float(since.dtype.type(length)), {"since": float(since)}
-            changes["proposal"] = float(proposal)
-        position = replace(position, carried=carried, steps=position.steps + int(made), **changes)
+            ended = float(since) >= float(since.dtype.type(length))
+            position = replace(position, since=float(since), proposal=float(proposal))
+        position = replace(position, carried=carried, steps=position.steps + int(made))
         if ended:
             position = replace(position, intervals=position.intervals + 1, since=0.0, done=0)
         return position, bool(finite), bool(short)
@@ -262,18 +263,15 @@ def _stopped(
 ) -> _Stopped:
     """Return the error to raise if the next state is not finite or its step is too short."""
     t = clock.time(position)
-    where = (
+    kept = (
         f"after t = {t:.6g} (step {position.steps}). The last finite state is the attribute `state` of this exception."
     )
-    if finite:
-        return StepTooShort(
-            f"`control` must allow steps that are longer than rounding errors, but {control!r} proposes steps of "
-            f"{position.proposal:.3g} {where} The tolerance is too small for this precision, or the velocity is too large.{restart}",
-            position.carried,
-            t,
-        )
-    return NotFinite(
-        f"`u` must stay finite, but it has infinities or NaNs {where} Use smaller steps or more points.{restart}",
-        position.carried,
-        t,
+    if not finite:
+        text = f"`u` must stay finite, but it has infinities or NaNs {kept} Use smaller steps or more points.{restart}"
+        return NotFinite(text, position.carried, t)
+    text = (
+        f"`control` must allow steps that are longer than rounding errors, but {control!r} proposes steps of "
+        f"{position.proposal:.3g} {kept} Use a larger tolerance or float64 with `ErrorControl`. With `CFL`, the "
+        f"velocity has become too large.{restart}"
     )
+    return StepTooShort(text, position.carried, t)
