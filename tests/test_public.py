@@ -77,7 +77,8 @@ SUBPACKAGES = {
         *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "RealSpace", "SBDF", "Smagorinsky"),
         *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),
-        *("AbstractStepControl", "CFL", "ErrorControl", "NotFinite", "Simulation", "Snapshots", "simulate"),
+        *("AbstractStepControl", "CFL", "ErrorControl", "NotFinite", "Simulation", "Snapshots", "StepTooShort"),
+        "simulate",
     },
 }
 # The names for packages of other authors. Types and constants have no docstring of their own.

@@ -60,6 +60,11 @@ class Checkpoints:
         """The number of the newest checkpoint, or `None` if the folder has no checkpoint."""
         return self._manager.latest_step()
 
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of all checkpoints in the folder, the newest one last."""
+        return sorted(self._manager.all_steps())
+
     def save(self, step: int, tree: Mapping[str, Any], structures: Mapping[str, Structure] | None = None) -> None:
         """Write a checkpoint in the background. All processes must call this.
 
@@ -131,6 +136,16 @@ class Checkpoints:
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
         return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
+
+    def contents(self, step: int) -> dict[str, dict[str, Any]]:
+        """Return the contents of a checkpoint: its leaves by their path, such as "model/weight".
+
+        For each leaf, the result has the name of its "type", and the true "shape" of an array or the "value" of a
+        number.
+
+        **Raises:** `ValueError` for a checkpoint that is damaged, or that a newer version of decompops wrote.
+        """
+        return self._facts(step, self.folder / str(step))
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete. **Raises:** the error of that checkpoint, if it failed."""

@@ -106,10 +106,14 @@ def check_contents(contents: Contents, path: Any) -> Contents:
     return contents
 
 
-def damaged(path: Any, reason: object) -> ValueError:
+class Damaged(ValueError):
+    """The error for a snapshot or a checkpoint that cannot be read."""
+
+
+def damaged(path: Any, reason: object) -> Damaged:
     """Return the error to raise for a snapshot or a checkpoint that cannot be read."""
     line = str(reason).strip().partition("\n")[0]
-    return ValueError(f"`path` must be a complete file, but {path} is damaged: {line}. Read an older one.")
+    return Damaged(f"`path` must be a complete file, but {path} is damaged: {line}. Read an older one.")
 
 
 def _check_names(arrays: Any) -> None:

@@ -31,6 +31,7 @@ from ._simulate import (
     NotFinite as NotFinite,
     Simulation as Simulation,
     Snapshots as Snapshots,
+    StepTooShort as StepTooShort,
     simulate as simulate,
 )
 from ._smagorinsky import Smagorinsky as Smagorinsky

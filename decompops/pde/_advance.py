@@ -49,36 +49,40 @@ def advance_controlled(
     end: Any,
     count: Any,
     args: Any,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Take at most `count` steps, whose lengths `control` chooses, from the time `t + since` to the time `t + end`.
 
     `h` is the proposal for the first step. Returns the last state, the time since t, the next proposal, the number of
-    steps, and whether the next state is finite and the next step is not too short. If this is false, the steps stop at
+    steps, whether the next state is finite, and whether the next step is too short. In both cases, the steps stop at
     the last finite state.
     """
     real = u.real.dtype
     smallest = 10 * jnp.finfo(real).eps * cast(end, u)
 
     def goes_on(loop: tuple) -> Array:
-        i, _, since, _, good = loop
-        return (i < count) & (since < cast(end, u)) & good
+        i, _, since, _, finite, short = loop
+        return (i < count) & (since < cast(end, u)) & finite & ~short
 
     def step(loop: tuple) -> tuple:
-        i, u, since, h, _ = loop
+        i, u, since, h, _, _ = loop
         most = cast(end, u) - since
         new, taken, proposal = control.step(solver, cast(t, u) + since, u, h, most, args)
         taken, proposal = cast(taken, u), cast(proposal, u)
-        good = is_finite(new) & (proposal > smallest)
-        keep = good & (taken > 0)
+        rejected = taken == 0
+        short = ~(proposal > smallest)
+        # A rejected step is tried again, until it is too short.
+        finite = is_finite(new) | (rejected & ~short)
+        keep = finite & ~short & ~rejected
         # A step that was shortened to end at `end` must not shorten the next steps.
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
         # The last step ends exactly at `end`: the difference is a rounding error.
         later = jnp.where(most - taken <= smallest, cast(end, u), since + taken)
-        return i + keep.astype(i.dtype), jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, good
+        i = i + keep.astype(i.dtype)
+        return i, jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, finite, short
 
-    start = jnp.zeros((), jnp.int32), u, cast(since, u), cast(h, u), jnp.array(True)
-    i, u, since, h, good = jax.lax.while_loop(goes_on, step, start)
-    return u, since, h, i, good
+    start = jnp.zeros((), jnp.int32), u, cast(since, u), cast(h, u), jnp.array(True), jnp.array(False)
+    i, u, since, h, finite, short = jax.lax.while_loop(goes_on, step, start)
+    return u, since, h, i, finite, short
 
 
 def state_of(carried: Any) -> Array:

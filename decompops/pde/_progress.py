@@ -13,13 +13,16 @@ Report = Callable[[float, int], None]
 
 
 @contextmanager
-def progress(show: bool, t: float, t_end: float) -> Iterator[Report]:
+def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Report]:
     """Provide a function of the time and the number of steps that shows the progress and the remaining time.
 
     It shows a bar on a terminal if rich is installed, and otherwise prints a line every half a minute. Only the first
-    process shows the progress.
+    process shows the progress. A run that continues from a checkpoint has a time `t` later than `start`.
     """
-    if not show or jax.process_index() > 0 or t_end <= t:
+    show = show and jax.process_index() == 0
+    if show and t > start:
+        print(f"The run continues from t = {t:.6g}.", file=sys.stderr, flush=True)
+    if not show or t_end <= t:
         yield lambda now, steps: None
         return
     try:
@@ -27,24 +30,30 @@ def progress(show: bool, t: float, t_end: float) -> Iterator[Report]:
     except ImportError:
         terminals = bars = None
     if terminals is None or bars is None or not sys.stderr.isatty():
-        yield _lines(t, t_end)
+        yield _lines(t_end)
         return
     console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
-        task, rate = bar.add_task("compiling", total=t_end - t, t=t, end=t_end), _rate()
-        yield lambda now, steps: bar.update(task, completed=now - t, description=rate(steps), t=now)
+        task, rate = bar.add_task("compiling", total=t_end - start, t=t, end=t_end), _rate()
+        yield lambda now, steps: bar.update(task, completed=now - start, description=rate(steps), t=now)
 
 
-def _lines(start: float, t_end: float) -> Report:
-    first, last, rate = time.monotonic(), [time.monotonic()], _rate()
+def _lines(t_end: float) -> Report:
+    """Return a function that prints lines. The first report comes after the first program, which is compiled."""
+    last, rate = time.monotonic(), _rate()
+    first: tuple[float, float] | None = None
 
     def report(t: float, steps: int) -> None:
+        nonlocal first, last
         now, text = time.monotonic(), rate(steps)
-        if now - last[0] < SECONDS_BETWEEN_LINES and t < t_end:
+        if first is None:
+            first = now, t
+        if now - last < SECONDS_BETWEEN_LINES and t < t_end:
             return
-        last[0] = now
-        left = f", {(now - first) * (t_end - t) / (t - start) / 60:.3g} min left" if start < t < t_end else ""
+        last = now
+        since, begin = now - first[0], first[1]
+        left = f", {since * (t_end - t) / (t - begin) / 60:.3g} min left" if begin < t < t_end else ""
         print(f"t = {t:.4g} of {t_end:.4g}, {text}{left}", file=sys.stderr, flush=True)
 
     return report

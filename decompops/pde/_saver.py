@@ -1,20 +1,17 @@
-"""Saves a simulation from time to time, and restores a saved simulation."""
+"""Saves a simulation from time to time, and at its end."""
 
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
 
 from .._layout import exchange_numbers
 from .._structure import Structure
-from ..io import Checkpoints
-from ._advance import state_of
+from ..io import Checkpoints, Writer
 from ._clock import Clock, Position
-from ._integrator import History
 from ._observed import Observed
+from ._restart import restored, saved_tree
 from ._stopping import Request
 
 
@@ -41,53 +38,36 @@ class Saver:
     """The checkpoints of a run, if it saves any, and the agreement of its processes after each program."""
 
     def __init__(
-        self,
-        checkpoints: Checkpoints | None,
-        minutes: float,
-        mesh: Mesh,
-        structure: Structure,
-        request: Request,
+        self, checkpoints: Checkpoints | None, writer: Writer, request: Request, minutes: float, structure: Structure
     ):
-        self._checkpoints, self._seconds, self._mesh, self._structure = checkpoints, 60 * minutes, mesh, structure
-        self._request, self._last, self.pace = request, time.monotonic(), Pace()
+        self._checkpoints, self._writer, self._request = checkpoints, writer, request
+        self._seconds, self._structure = 60 * minutes, structure
+        self._mesh: Any = structure.layout.mesh
+        self._last, self.pace = time.monotonic(), Pace()
+        self._saved: tuple[int, float] | None = None  # The steps and the time of the newest checkpoint.
 
-    def restored(self, clock: Clock, first: Position, observed: Observed) -> Position:
-        """Return the position of the newest checkpoint, or `first` if the run has no checkpoint.
-
-        Raises `ValueError` for a checkpoint of a run with other intervals, observations or, in a multi-step method,
-        another step length.
-        """
-        if self._checkpoints is None or self._checkpoints.latest is None:
-            return first
-        tree = self._tree(clock, first)
-        found = self._checkpoints.restore(tree, {"u": self._structure})
-        if (found["start"], found["interval"]) != (clock.start, clock.interval):
-            raise ValueError(
-                f"`t` and `interval` must be as in the run saved in {self._checkpoints.folder}, {found['start']:g} and "
-                f"{found['interval']:g}; got {clock.start:g} and {clock.interval:g}. Use another folder for "
-                "`checkpoint`."
-            )
-        position = Position(found["u"], **{name: found[name] for name in _NUMBERS})
-        if found["dt"] != tree["dt"]:
-            if isinstance(found["u"], History):
-                raise ValueError(
-                    f"`solver.dt` must be as in the run saved in {self._checkpoints.folder}, {found['dt']:g}, for a "
-                    f"multi-step method; got {tree['dt']:g}. Use this `dt`, or another folder for `checkpoint`."
-                )
-            # The steps have another length now, so they are counted from the current time on.
-            now = replace(clock, dt=found["dt"] or None).time(position)
-            position = replace(position, base=now, done=0, since=now - clock.begin(position.intervals))
-        observed.load(self._checkpoints.folder / "observed.npz", position.intervals + 1, state_of(first.carried))
-        return position
+    def restored(
+        self, clock: Clock, first: Position, interval: float | None, observed: Observed
+    ) -> tuple[Clock, Position] | None:
+        """Return the clock and the position of the saved run, or `None` if there is none. See `_restart.restored`."""
+        if self._checkpoints is None:
+            return None
+        found = restored(self._checkpoints, self._structure, clock, first, interval, observed)
+        if found is not None:
+            clock, position = found
+            self._saved = position.steps, clock.time(position)
+        return found
 
     def save(self, clock: Clock, position: Position, observed: Observed) -> None:
         """Save the run, unless the newest checkpoint is already at this position."""
-        if self._checkpoints is None or self._checkpoints.latest == position.steps:
+        if self._checkpoints is None or (self._saved is not None and self._saved[0] == position.steps):
             return
-        if jax.process_index() == 0:
-            observed.save(self._checkpoints.folder / "observed.npz")
-        self._checkpoints.save(position.steps, self._tree(clock, position), {"u": self._structure})
-        self._last = time.monotonic()
+        # A run that continues from this checkpoint does not write the earlier snapshots again.
+        self._writer.wait()
+        # If a newer checkpoint was damaged, its number is not used again.
+        number = max([position.steps, *(step + 1 for step in self._checkpoints.steps)])
+        self._checkpoints.save(number, saved_tree(clock, position, observed), {"u": self._structure})
+        self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:
         """Save the run if a checkpoint is due or a process got a signal. After a signal, end the program."""
@@ -97,18 +77,33 @@ class Saver:
         stop = max(signal for signal, _, _ in numbers.values())
         if due or stop:
             self.save(clock, position, observed)
-        if stop and self._checkpoints is not None:
+        self._end(stop, clock.time(position))
+
+    def finish(self, clock: Clock, position: Position, observed: Observed) -> None:
+        """Save the run at its end. If a process got a signal meanwhile, end the program."""
+        self.save(clock, position, observed)
+        if self._checkpoints is not None:
             self._checkpoints.wait()
-            if jax.process_index() == 0:
-                folder, t = self._checkpoints.folder, clock.time(position)
-                message = f"Stopped by signal {stop} at t = {t:.6g}. Run the program again to continue from {folder}."
-                print(message, file=sys.stderr)
-            raise SystemExit(128 + stop)
+        numbers = exchange_numbers(self._mesh, self._request.number)
+        self._end(max(signal for (signal,) in numbers.values()), clock.time(position))
 
-    def _tree(self, clock: Clock, position: Position) -> dict[str, Any]:
-        numbers = {name: getattr(position, name) for name in _NUMBERS}
-        facts = {"start": clock.start, "interval": clock.interval, "dt": clock.dt or 0.0}
-        return {"u": position.carried, **numbers, **facts}
+    @property
+    def restart(self) -> str:
+        """A sentence that says where the next start of this run continues. It is empty if the run is not saved."""
+        if self._checkpoints is None:
+            return ""
+        folder = self._checkpoints.folder
+        if self._saved is None:
+            return f" The next start begins again, because {folder} has no checkpoint yet."
+        return f" The next start continues from t = {self._saved[1]:.6g}, the newest checkpoint in {folder}."
 
-
-_NUMBERS = ("steps", "intervals", "base", "done", "since", "proposal")
+    def _end(self, stop: int, t: float) -> None:
+        """End the program if a process got a signal, when the last checkpoint is complete."""
+        if self._checkpoints is None or not stop:
+            return
+        self._checkpoints.wait()
+        if jax.process_index() == 0:
+            folder = self._checkpoints.folder
+            message = f"Stopped by signal {stop} at t = {t:.6g}. Run the program again to continue from {folder}."
+            print(message, file=sys.stderr)
+        raise SystemExit(128 + stop)

@@ -6,32 +6,42 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 
 from .._check import check_count, check_number
 from ..io import Checkpoints, Writer
-from ._advance import advance, advance_controlled, state_of
+from ._advance import advance, advance_controlled, is_finite, state_of
 from ._clock import Clock, Position
 from ._integrator import AbstractIntegrator, History
 from ._observed import Observed
 from ._progress import progress as show_progress
 from ._saver import Saver
-from ._step_control import AbstractStepControl
+from ._step_control import AbstractStepControl, with_dt
 from ._stopping import Request, listening
 
 
-class NotFinite(RuntimeError):
+class _Stopped(RuntimeError):
+    def __init__(self, text: str, state: Any, t: float):
+        super().__init__(text)
+        self.state, self.t = state, t
+
+
+class NotFinite(_Stopped):
     """The error for a simulation that reached a state with infinities or NaNs.
 
     - `state`: the last finite state, or the `History` of a multi-step method.
     - `t`: its time.
     """
 
-    def __init__(self, text: str, state: Any, t: float):
-        super().__init__(text)
-        self.state, self.t = state, t
+
+class StepTooShort(_Stopped):
+    """The error for a simulation whose `control` asks for a step that is as short as the rounding errors of times.
+
+    - `state`: the last state, which is finite.
+    - `t`: its time.
+    """
 
 
 @dataclass(frozen=True)
@@ -109,9 +119,9 @@ def simulate(
     """Simulate from the time `t` to the time `t_end`, in any number of steps and with any number of interruptions.
 
     With `checkpoint`, the run saves itself from time to time. If the program is started again, on the same mesh or
-    another one, the run continues from the newest checkpoint. If a batch system sends SIGTERM or SIGUSR1, the run saves
-    itself, and the program ends with the exit status 128 plus the number of the signal. Use `rollout` for steps that
-    are differentiated.
+    another one, the run continues from the newest checkpoint. If a batch system sends SIGTERM, SIGUSR1 or SIGUSR2, the
+    run saves itself, and the program ends with the exit status 128 plus the number of the signal. Use `rollout` for
+    steps that are differentiated.
 
     !!! example
 
@@ -131,14 +141,15 @@ def simulate(
 
     **Arguments:**
 
-    - `solver`: an integrator such as `ETDRK`. The length of all steps is `solver.dt`. With `control`, `solver.dt` is
-        only the length of the first step that is tried.
+    - `solver`: an integrator such as `ETDRK`. The length of all steps is `solver.dt`, rounded so that it divides
+        `interval`. With `control`, `solver.dt` is only the length of the first step that is tried.
     - `u`: the state at the time `t`, or the `History` of a multi-step method.
     - `t_end`: the time at which the run ends. A saved run may continue to a later `t_end`.
     - `t`: the time of `u`.
     - `args`: any PyTree, passed to the equation.
     - `interval`: the time from one observation to the next. It must divide `t_end - t`. Without `control`, it must be a
-        whole number of steps. The default is one interval.
+        whole number of steps, up to a relative error of 1e-6. The default is the interval of the run in `checkpoint`,
+        or one interval for a new run.
     - `observe`: a function `(t, u)` of a time and a state, which is compiled. It is called at the beginning and after
         each interval.
     - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
@@ -150,8 +161,10 @@ def simulate(
     **Returns:** a `Simulation`.
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, and for arguments that do not fit the run in
-    `checkpoint`; `NotFinite` for a state that is not finite, after the last finite state has been saved; the errors of
-    `decompops.io`.
+    `checkpoint`; `NotFinite` for a state that is not finite, and `StepTooShort` for a `control` whose steps become too
+    short: both have the last finite state, which is not saved; the errors of `decompops.io`.
+
+    **Warns:** if the newest checkpoint is damaged, and the run continues from an older one.
     """
     if not (control is None or isinstance(control, AbstractStepControl)):
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
@@ -166,14 +179,19 @@ def simulate(
         )
     dt = float(solver.dt)
     clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
-    position = Position(carried, 0, 0, clock.start, 0, 0.0, dt)
+    position = Position(carried, 0, 0, 0.0, 0, dt)
     mesh: Any = solver.in_structure.layout.mesh
-    run = _Run(solver, args, clock, control)
     observed = Observed(observe, mesh)
     with ExitStack() as stack:
-        saver = _saver(stack, checkpoint, minutes, mesh, solver)
+        # Signals are noted until all files are complete.
+        request = Request() if checkpoint is None else stack.enter_context(listening())
+        checkpoints = None if checkpoint is None else stack.enter_context(Checkpoints(checkpoint))
         writer = stack.enter_context(Writer())
-        report = stack.enter_context(show_progress(progress, clock.start, clock.end))
+        saver = Saver(checkpoints, writer, request, minutes, solver.in_structure)
+        found = saver.restored(clock, position, interval, observed)
+        clock, position = found or (clock, position)
+        run = _Run(solver if clock.dt is None else with_dt(solver, clock.dt), args, clock, control)
+        report = stack.enter_context(show_progress(progress, clock.start, clock.time(position), clock.end))
 
         def record(position: Position) -> None:
             state, now = state_of(position.carried), clock.begin(position.intervals)
@@ -181,22 +199,22 @@ def simulate(
             if write is not None:
                 write.write(writer, solver, position.intervals, now, state)
 
-        position = saver.restored(clock, position, observed)
-        if not observed.times:
+        if found is None:
+            if not jax.jit(is_finite)(carried):
+                raise ValueError(f"`u` must be finite, but it has infinities or NaNs at t = {clock.start:.6g}.")
             record(position)
         while position.intervals < clock.intervals:
-            before, (position, finite) = position, run.advance(position, saver.pace.steps)
+            before, (position, finite, short) = position, run.advance(position, saver.pace.steps)
             report(clock.time(position), position.steps)
-            if not finite:
-                saver.save(clock, position, observed)
-                raise _not_finite(clock, position, checkpoint)
+            if short or not finite:
+                raise _stopped(finite, clock, position, control, saver.restart)
             if position.intervals > before.intervals:
                 record(position)
             saver.after(clock, position, position.steps - before.steps, observed)
-        saver.save(clock, position, observed)
-    times, results = observed.stacked()
+        saver.finish(clock, position, observed)
+    times = np.array([clock.begin(i) for i in range(clock.intervals + 1)])
     last = position.carried if isinstance(u, History) else state_of(position.carried)
-    return Simulation(last, clock.time(position), position.steps, times, results)
+    return Simulation(last, clock.time(position), position.steps, times, observed.results)
 
 
 @dataclass(frozen=True)
@@ -208,59 +226,52 @@ class _Run:
     clock: Clock
     control: AbstractStepControl | None
 
-    def advance(self, position: Position, most: int) -> tuple[Position, bool]:
-        """Return the position after at most `most` steps, and whether the next state is finite.
+    def advance(self, position: Position, most: int) -> tuple[Position, bool, bool]:
+        """Return the position after at most `most` steps, which do not go beyond the end of the interval.
 
-        The position is not beyond the end of the interval.
+        Also returns whether the next state is finite, and whether the next step is too short.
         """
-        clock = self.clock
         if self.control is None:
-            left = clock.steps_left(position)
-            base, done, count = np.asarray(position.base), np.int32(position.done), np.int32(min(left, most))
-            carried, made, finite = advance(self.solver, position.carried, base, done, count, self.args)
-            made = int(made)
-            done, ended = position.done + made, made == left
-            position = replace(position, carried=carried, done=done, steps=position.steps + made)
+            left = self.clock.steps_left(position)
+            base, done, count = np.asarray(self.clock.base(position)), np.int32(position.done), min(left, most)
+            carried, made, finite = advance(self.solver, position.carried, base, done, np.int32(count), self.args)
+            short, ended = False, int(made) == left
+            position = replace(position, done=position.done + int(made))
         else:
-            start, length = np.asarray(clock.begin(position.intervals)), np.asarray(clock.interval)
-            carried, since, proposal, made, finite = advance_controlled(
+            start, length = np.asarray(self.clock.begin(position.intervals)), self.clock.interval
+            carried, since, proposal, made, finite, short = advance_controlled(
                 self.solver,
                 self.control,
                 position.carried,
                 start,
                 np.asarray(position.since),
                 np.asarray(position.proposal),
-                length,
+                np.asarray(length),
                 np.int32(most),
                 self.args,
             )
-            ended = float(since) >= float(since.dtype.type(clock.interval))
-            position = replace(
-                position,
-                carried=carried,
-                since=0.0 if ended else float(since),
-                proposal=float(proposal),
-                steps=position.steps + int(made),
-            )
-        return replace(position, intervals=position.intervals + ended), bool(finite)
+            ended = float(since) >= float(since.dtype.type(length))
+            position = replace(position, since=float(since), proposal=float(proposal))
+        position = replace(position, carried=carried, steps=position.steps + int(made))
+        if ended:
+            position = replace(position, intervals=position.intervals + 1, since=0.0, done=0)
+        return position, bool(finite), bool(short)
 
 
-def _saver(
-    stack: ExitStack, folder: str | os.PathLike | None, minutes: float, mesh: Mesh, solver: AbstractIntegrator
-) -> Saver:
-    """Return the saver of a run. Signals are only handled if the run has a folder for checkpoints."""
-    if folder is None:
-        return Saver(None, minutes, mesh, solver.in_structure, Request())
-    checkpoints = stack.enter_context(Checkpoints(folder))
-    return Saver(checkpoints, minutes, mesh, solver.in_structure, stack.enter_context(listening()))
-
-
-def _not_finite(clock: Clock, position: Position, folder: Any) -> NotFinite:
+def _stopped(
+    finite: bool, clock: Clock, position: Position, control: AbstractStepControl | None, restart: str
+) -> _Stopped:
+    """Return the error to raise if the next state is not finite or its step is too short."""
     t = clock.time(position)
-    saved = "" if folder is None else f" and saved in {folder}"
-    return NotFinite(
-        f"`u` must stay finite, but it has infinities or NaNs after t = {t:.6g} (step {position.steps}). The last "
-        f"finite state is the attribute `state` of this exception{saved}. Use smaller steps or more points.",
-        position.carried,
-        t,
+    kept = (
+        f"after t = {t:.6g} (step {position.steps}). The last finite state is the attribute `state` of this exception."
     )
+    if not finite:
+        text = f"`u` must stay finite, but it has infinities or NaNs {kept} Use smaller steps or more points.{restart}"
+        return NotFinite(text, position.carried, t)
+    text = (
+        f"`control` must allow steps that are longer than rounding errors, but {control!r} proposes steps of "
+        f"{position.proposal:.3g} {kept} Use a larger tolerance or float64 with `ErrorControl`. With `CFL`, the "
+        f"velocity has become too large.{restart}"
+    )
+    return StepTooShort(text, position.carried, t)

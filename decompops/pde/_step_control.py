@@ -28,7 +28,7 @@ class AbstractStepControl(eqx.Module):
         """Try a step of at most the length `most` from the state `u` at the time `t`.
 
         `h` is the length that the previous step proposed. Returns the new state, the length of the step, and a proposal
-        for the length of the next step. If the step is rejected, returns `u` and the length zero.
+        for the length of the next step. If the step is rejected, returns the rejected state and the length zero.
         """
 
 
@@ -130,7 +130,7 @@ class ErrorControl(AbstractStepControl):
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
         factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
         taken = ratio <= 1
-        return jnp.where(taken, new, u), jnp.where(taken, h, 0), h * factor
+        return new, jnp.where(taken, h, 0), h * factor
 
 
 def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:

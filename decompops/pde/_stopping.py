@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-# A batch system sends SIGTERM when a job must end, and SIGUSR1 some time before (Slurm's `--signal=USR1@300`).
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# A batch system sends SIGTERM when a job must end. Some time before, Slurm sends SIGUSR1 (`--signal=USR1@300`) and LSF
+# sends SIGUSR2 (`-wa USR2 -wt 5`).
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Request:
@@ -19,7 +20,7 @@ class Request:
 
 @contextmanager
 def listening() -> Iterator[Request]:
-    """Note a signal of the batch system, instead of ending at once.
+    """Note a signal of the batch system, instead of ending at once. The program ends when the `with` block is done.
 
     Outside the main thread, Python allows no signal handlers, so signals are not noted.
     """
@@ -37,3 +38,5 @@ def listening() -> Iterator[Request]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if request.number:  # The signal came too late for the last agreement of the processes.
+        raise SystemExit(128 + request.number)

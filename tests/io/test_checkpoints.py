@@ -129,6 +129,8 @@ def test_the_newest_are_kept(tmp_path):
             checkpoints.save(i, {"i": i})
         checkpoints.wait()
         assert checkpoints.latest == 3
+        assert checkpoints.steps == [2, 3]
+        assert checkpoints.contents(2) == {"i": {"type": "int", "value": 2}}
         assert checkpoints.restore({"i": 0}) == {"i": 3}
         assert checkpoints.restore({"i": 0}, step=2) == {"i": 2}
         with pytest.raises(FileNotFoundError, match="got 1"):

@@ -151,19 +151,65 @@ def test_a_rejected_step_is_tried_again(solver):
     assert_close(run.u, fine, 1e-7)
 
 
-def test_the_last_finite_state_is_kept(tmp_path):
+def test_the_last_finite_state_is_kept():
     solver = make_solver(dt=0.5)
     u = 1000 * vortex(solver)
-    with pytest.raises(pde.NotFinite, match=r"`u` must stay finite, but it has .* after t = .*saved in") as caught:
-        pde.simulate(solver, u, 50.0, checkpoint=tmp_path, progress=False)
+    with pytest.raises(
+        pde.NotFinite, match=r"`u` must stay finite, but it has .* after t = .*Use smaller steps"
+    ) as caught:
+        pde.simulate(solver, u, 50.0, progress=False)
     error = caught.value
     assert np.isfinite(error.state).all()
     steps = round(error.t / 0.5)
     expected, _ = solver.rollout(u, steps)
     assert_close(error.state, expected, 1e-6)
     assert not np.isfinite(solver.step(error.t, expected)).all()
+
+
+def test_a_state_that_blows_up_is_not_saved(tmp_path):
+    """The run continues from the checkpoint before the steps were too long."""
+    coarse, fine = make_solver(dt=0.5), make_solver(dt=0.0125)
+    u = 20 * vortex(fine)
+    options = {"interval": 0.5, "checkpoint": tmp_path, "progress": False}
+    pde.simulate(fine, u, 0.5, **options)
+    with pytest.raises(pde.NotFinite, match=r"The next start continues from t = 0.5, the newest checkpoint in "):
+        pde.simulate(coarse, u, 50.0, **options)
     with io.Checkpoints(tmp_path) as checkpoints:
-        assert checkpoints.latest == steps
+        assert checkpoints.steps == [40]
+    run = pde.simulate(fine, u, 1.0, **options)
+    expected, _ = fine.rollout(u, 80)
+    assert_close(run.u, expected)
+
+
+def test_a_first_state_that_is_not_finite_is_refused(tmp_path, solver):
+    u = vortex(solver) * np.nan
+    with pytest.raises(ValueError, match=r"`u` must be finite, but it has infinities or NaNs at t = 0"):
+        pde.simulate(solver, u, 1.0, write=pde.Snapshots(tmp_path / "{}.zarr"), progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+class Rejecting(pde.AbstractStepControl):
+    """Reject all steps."""
+
+    def step(self, solver, t, u, h, most, args):
+        return u, jnp.zeros(()), h / 2
+
+
+def test_steps_that_become_too_short(solver):
+    u = vortex(solver)
+    with pytest.raises(
+        pde.StepTooShort, match=r"`control` must allow steps .* Rejecting\(\) .* after t = 0 "
+    ) as caught:
+        pde.simulate(solver, u, 1.0, control=Rejecting(), progress=False)
+    np.testing.assert_array_equal(caught.value.state, u)
+
+
+def test_controlled_steps_whose_results_overflow(solver):
+    """The square of the velocity is infinite, so shorter steps do not help."""
+    u = 1e200 * vortex(solver)
+    with pytest.raises(pde.NotFinite, match=r"after t = 0 \(step 0\)") as caught:
+        pde.simulate(solver, u, 1.0, control=pde.ErrorControl(1e-6), progress=False)
+    np.testing.assert_array_equal(caught.value.state, u)
 
 
 def test_multi_step_methods_keep_their_history(tmp_path):
@@ -182,8 +228,8 @@ def test_multi_step_methods_keep_their_history(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"t_end": -1.0}, ValueError, "`t_end` must be a finite time not before `t`, 0; got -1.0"),
-        ({"interval": 0.3}, ValueError, "`interval` must divide the time from 0 to 1; got 0.3"),
+        ({"t_end": -1.0}, ValueError, "`t_end` must be a finite time not before `t`, 0.0; got -1.0"),
+        ({"interval": 0.3}, ValueError, "`interval` must divide the time from 0.0 to 1.0; got 0.3"),
         (
             {"interval": 0.25},
             ValueError,
@@ -222,10 +268,12 @@ def test_a_folder_belongs_to_one_run(tmp_path, solver):
     u = vortex(solver)
     pde.simulate(solver, u, 0.2, interval=0.1, observe=energy(solver), checkpoint=tmp_path, progress=False)
     with pytest.raises(
-        ValueError, match=r"`t` and `interval` must be as in the run saved in .*, 0 and 0.1; got 0 and 0.2"
+        ValueError, match=r"`t` and `interval` must be as in the run saved in .*, 0.0 and 0.1; got 0.0 and 0.2"
     ):
         pde.simulate(solver, u, 0.4, interval=0.2, observe=energy(solver), checkpoint=tmp_path, progress=False)
-    with pytest.raises(ValueError, match="`observe` must return results of the same shapes as in the saved run"):
+    with pytest.raises(
+        ValueError, match="`observe` must return results of the same types and shapes as in the run saved in"
+    ):
         pde.simulate(solver, u, 0.4, interval=0.1, checkpoint=tmp_path, progress=False)
 
 

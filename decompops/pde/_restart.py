@@ -1,0 +1,130 @@
+"""Restores a saved simulation."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from .._layout import exchange_numbers
+from .._structure import Structure
+from ..io import Checkpoints
+from ..io._contents import Damaged
+from ._advance import state_of
+from ._clock import ROUNDING, Clock, Position, count
+from ._integrator import History
+from ._observed import Observed
+
+
+NUMBERS = ("steps", "intervals", "since", "done", "proposal")
+
+
+def saved_tree(clock: Clock, position: Position, observed: Observed) -> dict[str, Any]:
+    """Return what a checkpoint of a run saves."""
+    numbers = {name: getattr(position, name) for name in NUMBERS}
+    facts = {"start": clock.start, "interval": clock.interval, "dt": clock.dt or 0.0}
+    return {"u": position.carried, **numbers, **facts, "observed": observed.leaves}
+
+
+def restored(
+    checkpoints: Checkpoints,
+    structure: Structure,
+    clock: Clock,
+    first: Position,
+    interval: float | None,
+    observed: Observed,
+) -> tuple[Clock, Position] | None:
+    """Return the clock and the position of the newest checkpoint that is not damaged, and restore `observed`.
+
+    Returns `None` if the run has no checkpoint. The clock has the interval of the saved run if `interval` is `None`.
+    Raises `ValueError` for a run that does not fit the checkpoint, and if all checkpoints are damaged.
+    """
+    if not checkpoints.steps:
+        return None
+    folder, found = checkpoints.folder, _newest(checkpoints, structure, saved_tree(clock, first, observed), observed)
+    position = Position(found["u"], **{name: found[name] for name in NUMBERS})
+    saved = Clock(found["start"], found["interval"], position.intervals, found["dt"] or None)
+    if saved.start != clock.start or (interval is not None and saved.interval != clock.interval):
+        raise ValueError(
+            f"`t` and `interval` must be as in the run saved in {folder}, {saved.start!r} and {saved.interval!r}; got "
+            f"{clock.start!r} and {clock.interval!r}. Use another folder for `checkpoint`."
+        )
+    now = saved.time(position)
+    if now - clock.end > ROUNDING * saved.interval:
+        raise ValueError(
+            f"`t_end` must not be before the time of the run saved in {folder}, {now!r}; got {clock.end!r}. Use a "
+            "later `t_end`, or another folder for `checkpoint`."
+        )
+    if interval is None:
+        if count(clock.end - clock.start, saved.interval) is None:
+            raise ValueError(
+                f"`t_end` must be a whole number of intervals after `t`, {clock.start!r}; got {clock.end!r}. The run "
+                f"saved in {folder} has the interval {saved.interval!r}."
+            )
+        clock = Clock.of(clock.start, clock.end, saved.interval, clock.dt)
+    if saved.dt != clock.dt:
+        position = _with_other_steps(saved, clock, position, folder)
+    observed.restore(found["observed"])
+    return clock, position
+
+
+def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any], observed: Observed) -> dict[str, Any]:
+    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints, which are damaged."""
+    mesh: Any = structure.layout.mesh
+    error = None
+    for number in reversed(checkpoints.steps):
+        found = None
+        try:
+            found = _read(checkpoints, number, structure, like, observed)
+        except Damaged as damage:
+            error = damage
+        all_read = all(read for (read,) in exchange_numbers(mesh, int(found is not None)).values())
+        if found is not None and all_read:
+            return found
+        if jax.process_index() == 0:
+            folder = checkpoints.folder / str(number)
+            warnings.warn(f"The checkpoint {folder} is damaged. An older checkpoint is used instead.", stacklevel=5)
+    raise ValueError(
+        f"`checkpoint` must have a complete checkpoint, but all checkpoints in {checkpoints.folder} are damaged. Use "
+        "another folder for `checkpoint`."
+    ) from error
+
+
+def _read(
+    checkpoints: Checkpoints, number: int, structure: Structure, like: dict[str, Any], observed: Observed
+) -> dict[str, Any]:
+    """Return a checkpoint. Raises `ValueError` if the run differs from the saved one, and if it is damaged."""
+    contents = checkpoints.contents(number)
+    known = {name: (leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")}
+    intervals = contents.get("intervals", {}).get("value", 0)
+    leaves = observed.like(intervals + 1, state_of(like["u"]))
+    wanted = {f"observed/{i}": (str(leaf.dtype), list(leaf.shape)) for i, leaf in enumerate(leaves)}
+    if known != wanted:
+        raise ValueError(
+            "`observe` must return results of the same types and shapes as in the run saved in "
+            f"{checkpoints.folder}, which has {list(known.values())} after {intervals} intervals; got "
+            f"{list(wanted.values())}. Use another folder for `checkpoint`."
+        )
+    return checkpoints.restore({**like, "observed": leaves}, {"u": structure}, number)
+
+
+def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Path) -> Position:
+    """Return a position of the saved run, after which steps have the length `clock.dt`.
+
+    Raises `ValueError` for a multi-step method, and if these steps do not divide the rest of the interval.
+    """
+    if isinstance(position.carried, History):
+        raise ValueError(
+            f"`solver.dt` must be as in the run saved in {folder}, {saved.dt!r}, for a multi-step method; got "
+            f"{clock.dt!r}. Use this `dt`, or another folder for `checkpoint`."
+        )
+    now, end = saved.time(position), saved.begin(position.intervals + 1)
+    since = now - saved.begin(position.intervals)
+    if clock.dt is not None and count(saved.interval - since, clock.dt) is None:
+        steps = f"has `dt={saved.dt!r}`" if saved.dt else "uses `control`"
+        raise ValueError(
+            f"`solver.dt` must divide the rest of the interval, from {now!r} to {end!r}; got {clock.dt!r}. The run "
+            f"saved in {folder} {steps}: use the same until the end of the interval."
+        )
+    return replace(position, since=since, done=0)

@@ -1,0 +1,196 @@
+"""Tests of saved simulations: the times of steps, damaged checkpoints, late signals, the progress after a restart."""
+
+import os
+import re
+import signal
+import time
+
+import decompops as dops
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import io, pde
+from decompops.io import _snapshot
+from decompops.pde import _progress
+
+from helpers import assert_close, make_mesh
+
+
+N, DECAY = 8, 0.3
+FFT = dops.FFT3D(make_mesh((2, 2)), shape=(N, N, N), real=True)
+
+
+def make_solver(dt=0.02):
+    return pde.ETDRK(pde.Diffusion(FFT, DECAY), dt)
+
+
+def wave():
+    """Return the state of a wave of wavenumber one, which decays as exp(-DECAY t)."""
+    x = 2 * np.pi * np.arange(N) / N
+    field = np.broadcast_to(np.cos(x)[:, None, None], (N, N, N))
+    return make_solver().equation.state(FFT.decomposition.shard(field))
+
+
+def largest(t, u):
+    return {"t": t, "largest": jnp.abs(u).max(), "half": jnp.abs(u).max().astype("bfloat16")}
+
+
+def run(t_end, folder=None, **options):
+    options = {"interval": 0.1, "observe": largest, "progress": False, **options}
+    return pde.simulate(make_solver(), wave(), t_end, checkpoint=folder, **options)
+
+
+# --- The times of steps ---
+
+
+@pytest.mark.parametrize(("dt", "interval"), [(jnp.float32(0.01), 0.1), (0.1428571, 1.0)])
+def test_rounded_steps_end_exactly(dt, interval):
+    """Steps that divide the interval up to rounding are rounded, so their errors do not add up."""
+    t_end = 6.0
+    result = pde.simulate(make_solver(dt), wave(), t_end, interval=interval, progress=False)
+    assert result.t == pytest.approx(t_end, rel=1e-14)
+    assert result.steps == round(t_end / float(dt))
+    assert_close(result.u, np.exp(-DECAY * t_end) * np.asarray(wave()), 1e-12)
+
+
+def test_the_step_in_the_error_can_be_typed():
+    options = {"t_end": 1.0, "interval": 0.1, "progress": False}
+    with pytest.raises(ValueError, match=r"of `solver.dt`, 0.0333333; got 0.1") as caught:
+        pde.simulate(make_solver(0.0333333), wave(), **options)
+    proposed = float(re.search(r"choose `dt=([0-9.e-]+)`", str(caught.value)).group(1))
+    assert pde.simulate(make_solver(proposed), wave(), **options).steps == 30
+
+
+# --- Restarts ---
+
+
+def test_the_default_interval_is_the_saved_one(tmp_path):
+    for t_end in (0.5, 1.0):
+        result = run(t_end, tmp_path, interval=None)
+    np.testing.assert_allclose(result.times, [0, 0.5, 1])
+    assert_close(result.u, np.exp(-DECAY) * np.asarray(wave()), 1e-12)
+    with pytest.raises(ValueError, match=r"`t_end` must be a whole number of .*; got 1.2. The run .* the interval 0.5"):
+        run(1.2, tmp_path, interval=None)
+
+
+@pytest.mark.parametrize("interval", [None, 0.1])
+def test_a_run_cannot_end_before_the_saved_time(tmp_path, interval):
+    run(0.4, tmp_path)
+    with pytest.raises(ValueError, match=r"`t_end` must not be before the time of the run saved in .*, 0.4; got 0.2"):
+        run(0.2, tmp_path, interval=interval)
+
+
+def test_steps_must_divide_the_rest_of_an_interval(tmp_path, monkeypatch):
+    """The run is interrupted after four of the five steps of an interval."""
+    with monkeypatch.context() as patch:
+        patch.setattr(pde._simulate.Saver, "after", lambda self, *rest: (self.save(rest[0], rest[1], rest[3]), 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            run(0.1, tmp_path)
+    with pytest.raises(ValueError, match=r"from 0.08 to 0.1; got 0.05. The run .* has `dt=0.02`"):
+        pde.simulate(make_solver(0.05), wave(), 0.1, interval=0.1, observe=largest, checkpoint=tmp_path)
+    options = {"interval": 0.1, "observe": largest, "checkpoint": tmp_path, "progress": False}
+    assert pde.simulate(make_solver(0.01), wave(), 0.2, **options).steps == 4 + 2 + 10
+
+
+def test_observations_continue(tmp_path):
+    """Observations of all types have the same bits as in a run without interruption."""
+    for t_end in (0.1, 0.3):
+        result = run(t_end, tmp_path)
+    expected = run(0.3)
+    np.testing.assert_array_equal(result.times, expected.times)
+    for name, values in expected.observed.items():
+        assert result.observed[name].dtype == values.dtype
+        np.testing.assert_array_equal(result.observed[name], values)
+    assert result.observed["half"].dtype == jnp.bfloat16
+
+
+def cut(checkpoint):
+    """Damage a checkpoint as a full disk may do."""
+    (checkpoint / "facts" / "metadata").write_bytes(b"{")
+
+
+def test_a_damaged_checkpoint_is_not_used(tmp_path):
+    for t_end in (0.1, 0.2):
+        run(t_end, tmp_path)
+    cut(tmp_path / "10")
+    with pytest.warns(UserWarning, match=r"The checkpoint .*10 is damaged. An older checkpoint is used instead"):
+        again = run(0.2, tmp_path)
+    assert again.steps == 10
+    expected = run(0.4)
+    result = run(0.4, tmp_path)  # The new checkpoint is the newest one.
+    np.testing.assert_array_equal(result.u, expected.u)
+    np.testing.assert_array_equal(result.observed["largest"], expected.observed["largest"])
+
+
+def test_a_run_whose_checkpoints_are_all_damaged(tmp_path):
+    run(0.1, tmp_path)
+    cut(tmp_path / "5")
+    with (
+        pytest.warns(UserWarning, match="5 is damaged"),
+        pytest.raises(ValueError, match=r"`checkpoint` must have a complete checkpoint, but all checkpoints in .* are"),
+    ):
+        run(0.2, tmp_path)
+
+
+def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
+    """A run that continues from a checkpoint does not write the snapshots before it again."""
+    write, save, seen = _snapshot._Writing.run, io.Checkpoints.save, []
+
+    def write_slowly(writing):
+        time.sleep(0.3)
+        write(writing)
+
+    def look(checkpoints, step, *rest):
+        seen.append((step, len(list(tmp_path.glob("*.zarr")))))
+        save(checkpoints, step, *rest)
+
+    monkeypatch.setattr(_snapshot._Writing, "run", write_slowly)
+    monkeypatch.setattr(io.Checkpoints, "save", look)
+    run(0.3, tmp_path / "checkpoints", write=pde.Snapshots(tmp_path / "{}.zarr"), minutes=0.0)
+    assert seen[-1] == (15, 4)
+    for step, snapshots in seen:
+        assert snapshots == 1 + step // 5
+
+
+# --- Signals ---
+
+
+@pytest.mark.parametrize("method", ["save", "close"])
+def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, method):
+    """The run completes its files. Then the program ends, and its next start returns the result."""
+    original = getattr(io.Checkpoints, method)
+
+    def interrupted(*args):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io.Checkpoints, method, interrupted)
+        with pytest.raises(SystemExit) as caught:
+            run(0.1, tmp_path)
+    assert caught.value.code == 128 + signal.SIGUSR2
+    with io.Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.steps == [5]
+    np.testing.assert_array_equal(run(0.1, tmp_path).u, run(0.1).u)
+
+
+# --- Progress ---
+
+
+def test_the_remaining_time_after_a_restart(monkeypatch, capsys):
+    """One unit of time takes 80 s after the restart at t = 90."""
+    now = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    with _progress.progress(True, 0.0, 90.0, 100.0) as report:
+        for now[0], t in ((20.0, 90.5), (60.0, 91.0), (100.0, 91.5)):
+            report(t, round(100 * t))
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "The run continues from t = 90."
+    assert [line.rpartition(", ")[2] for line in lines] == ["12 min left", "11.3 min left"]
+
+
+def test_a_restart_says_where_it_continues(tmp_path, capsys):
+    run(0.1, tmp_path, progress=True)
+    assert "continues" not in capsys.readouterr().err
+    run(0.2, tmp_path, progress=True)
+    assert "The run continues from t = 0.1." in capsys.readouterr().err
