@@ -156,8 +156,11 @@ def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["save", "close"])
-def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, method):
-    """The run completes its files. Then the program ends, and its next start returns the result."""
+def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
+    """The run completes its files. Then the program ends, and its next start returns the result.
+
+    During `close`, the processes have already agreed that there was no signal.
+    """
     original = getattr(io.Checkpoints, method)
 
     def interrupted(*args):
@@ -169,6 +172,8 @@ def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, method):
         with pytest.raises(SystemExit) as caught:
             run(0.1, tmp_path)
     assert caught.value.code == 128 + signal.SIGUSR2
+    message = f"Stopped by signal {int(signal.SIGUSR2)} at t = 0.1."
+    assert (message in capsys.readouterr().err) == (method == "save")
     with io.Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.steps == [5]
     np.testing.assert_array_equal(run(0.1, tmp_path).u, run(0.1).u)
