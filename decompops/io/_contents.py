@@ -92,11 +92,7 @@ def check_contents(contents: Contents, path: Any) -> Contents:
     version = contents.attributes.get(FORMAT)
     if not isinstance(version, int | np.integer):
         raise ValueError(f"`path` must be a snapshot written by decompops; got {path}, which has no `{FORMAT}`.")
-    if version > VERSION:
-        raise ValueError(
-            f"`path` must be a snapshot of format {VERSION} or older; got {path} of format {version}, which a newer "
-            "decompops wrote. Type `pip install --upgrade decompops` to read it."
-        )
+    check_version("`path` must be a snapshot", path, version, VERSION)
     lengths, space = contents.attributes.get(LENGTHS), contents.attributes.get(SPACE)
     fits = isinstance(lengths, list) and all(
         list(v.shape[-len(lengths) :]) == lengths for v in contents.variables.values()
@@ -104,6 +100,20 @@ def check_contents(contents: Contents, path: Any) -> Contents:
     if not fits or space not in get_args(Space):
         raise damaged(path, "its attributes and its arrays contradict each other")
     return contents
+
+
+def check_version(rule: str, path: Any, found: int, known: int) -> None:
+    """Raise `ValueError` if the format of a file, `found`, is not the one that this version of the library knows."""
+    if found > known:
+        raise ValueError(
+            f"{rule} of format {known}; got {path} of format {found}, which a newer decompops wrote. Type `pip install "
+            "--upgrade decompops` to read it."
+        )
+    if found < known:
+        raise ValueError(
+            f"{rule} of format {known}; got {path} of format {found}, which has fewer checksums. An older decompops "
+            "wrote it. Write it again."
+        )
 
 
 def damaged(path: Any, reason: object) -> ValueError:
