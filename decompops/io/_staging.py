@@ -76,7 +76,6 @@ class Staging:
                 if not list(self.folder.glob(f"{FAILED}-*")):
                     self._file(FAILED).write_text(f"{type(error).__name__}: {error}")
                 self._file(ENDED).touch()
-                shutil.rmtree(self.staged.parent, ignore_errors=True)
                 if all(self._file(ENDED, process).exists() for process in self.processes):
                     self.remove()
             except OSError:  # A full disk may have no room for an empty file. A missing folder tells the others, too.
