@@ -41,14 +41,17 @@ def check_text(name: str, text: str) -> None:
 
 def _plain(key: str, value: Any) -> Attribute:
     given = np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Array) else value
-    parts = list(given) if isinstance(given, list | tuple) else [given]
-    kinds = {_kind(part) for part in parts}
-    if None in kinds or len(kinds - {int} if float in kinds else kinds) > 1:
+    is_list = isinstance(given, list | tuple)
+    parts = [part.item() if isinstance(part, np.generic) else part for part in (given if is_list else [given])]
+    kinds = {next((kind for kind in (bool, int, float, str) if isinstance(part, kind)), None) for part in parts}
+    if kinds == {int, float}:
+        kinds = {float}
+    if None in kinds or len(kinds) > 1:
         raise TypeError(
             "`attributes` must map names to strings, numbers or lists of either, which may not be mixed; got "
             f"{value!r} for {key!r}."
         )
-    kind = float if float in kinds else next(iter(kinds), str)
+    kind: Any = next(iter(kinds), float)
     parts = [kind(part) for part in parts]
     if kind is int and not all(-(2**63) <= part < 2**63 for part in parts):
         raise ValueError(f"`attributes` must have integers of at most 64 bits; got {value!r} for {key!r}.")
@@ -59,10 +62,4 @@ def _plain(key: str, value: Any) -> Attribute:
         raise ValueError(
             f"`attributes` must have at most {MOST_BYTES} bytes each; got {size} for {key!r}. Store a shorter list."
         )
-    return parts if isinstance(given, list | tuple) else parts[0]
-
-
-def _kind(part: Any) -> type | None:
-    """Return the plain type of a value, or `None` for a value that cannot be an attribute."""
-    part = part.item() if isinstance(part, np.generic) else part
-    return next((kind for kind in (bool, int, float, str) if isinstance(part, kind)), None)
+    return parts if is_list else parts[0]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from .._layout import Layout
 from .._sharding import no_ambient_mesh
@@ -53,9 +53,9 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
     return parts
 
 
-def processes_of(mesh: Mesh) -> tuple[int, ...]:
-    """Return the processes that have devices of a mesh, in ascending order."""
-    return tuple(sorted({device.process_index for device in mesh.devices.flat}))
+def processes_of(mesh: Mesh | AbstractMesh) -> tuple[int, ...]:
+    """Return the processes that have devices of a mesh, in ascending order. An abstract mesh has none."""
+    return tuple(sorted({device.process_index for device in mesh.devices.flat})) if isinstance(mesh, Mesh) else ()
 
 
 def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: bool) -> np.ndarray:

@@ -75,8 +75,8 @@ def write(
 
     **Arguments:**
 
-    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5 (with an
-        `.xdmf` file next to it, which ParaView opens).
+    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. Fields
+        with two or three axes in HDF5 get an `.xdmf` file next to it, which ParaView opens.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays.
@@ -85,7 +85,8 @@ def write(
     - `time`: the time of the snapshot, a number.
     - `space`: "field", or "spectrum" for spectra that `grid` returns.
     - `units`: a dictionary from names of arrays, coordinates ("x", "kx") and "time" to units.
-    - `attributes`: a dictionary of strings, numbers or lists of these, which is stored in the file.
+    - `attributes`: a dictionary of strings, numbers, lists of strings and lists of numbers, which is stored in the
+        file. Scalars and arrays of NumPy become numbers and lists.
     - `patience`: the number of seconds after which a process no longer waits for another process.
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, on every process; `ImportError` without tensorstore
@@ -166,7 +167,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     have 32-bit types instead of 64-bit types.
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is no
-    snapshot or that has a newer format, and for a `grid` or `names` that do not fit the file.
+    snapshot or that has another format, and for a `grid` or `names` that do not fit the file.
     """
     format, path = _format(path)
     file = format.open(find(path))
