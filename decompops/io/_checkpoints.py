@@ -1,6 +1,7 @@
 """`Checkpoints` saves the state of a run, so that the run can continue on any mesh."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from jax.sharding import NamedSharding
 from .._check import check_count
 from .._layout import Layout
 from .._structure import Structure
-from ._contents import damaged
+from ._checksums import checksum, checksum_of_json
+from ._contents import check_version, damaged
 
 
-# Increase this number whenever an older version of the library would misread newer checkpoints.
-VERSION = 1
+# Increase this number whenever an older version of the library would misread newer checkpoints, or the other way
+# around. Checkpoints of format 1 have no checksums.
+VERSION = 2
 
 
 class Checkpoints:
@@ -54,6 +57,7 @@ class Checkpoints:
         options = orbax.CheckpointManagerOptions(preservation_policy=newest)
         self.folder = Path(folder).absolute()
         self._manager = orbax.CheckpointManager(self.folder, options=options)
+        self._is_clean = False
 
     @property
     def latest(self) -> int | None:
@@ -73,8 +77,8 @@ class Checkpoints:
         **Arguments:**
 
         - `step`: the number of the checkpoint, larger than all earlier numbers.
-        - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers.
-            Leaves that are neither arrays nor numbers, such as functions, are not saved.
+        - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
+            (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
         - `structures`: a dictionary from names in `tree` to the `Structure` of that state, such as
             `solver.in_structure`. A structure tells padding from cells.
 
@@ -87,10 +91,13 @@ class Checkpoints:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = _leaves(tree, structures)
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
-        facts = {"format": VERSION, "leaves": {name: leaf.facts for name, leaf in leaves.items()}}
+        checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
+        known = {name: {**leaf.facts, "checksum": checksums.get(name)} for name, leaf in leaves.items()}
+        facts = {"format": VERSION, "leaves": known, "checksum": checksum_of_json(known)}
         parts = {"facts": orbax.args.JsonSave(facts)}
         if arrays:  # orbax refuses an empty tree.
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
+        self._clean()
         self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
 
     def restore(
@@ -109,7 +116,8 @@ class Checkpoints:
         **Returns:** a dictionary with the names and the PyTrees of `like`.
 
         **Raises:** `FileNotFoundError` if the checkpoint does not exist; `ValueError` for a checkpoint that is damaged,
-        that a newer version of decompops wrote, or whose arrays differ from `like` in number, shape or dtype.
+        that another version of decompops wrote in another format, or whose arrays differ from `like` in number, shape
+        or dtype. Every array is compared with its checksum.
         """
         self.wait()
         step = self.latest if step is None else step
@@ -132,7 +140,15 @@ class Checkpoints:
                     f"`like` must have the types and shapes of the checkpoint; got {leaf.kind} for {name}, but {where} "
                     f"has {known[name]}. Pass the structures of states on padded grids as `structures`."
                 )
+            if leaf.is_too_wide:
+                raise ValueError(
+                    f"`like` must have types that JAX has without 64-bit mode; got {leaf.kind['type']} for {name}. "
+                    'Type `jax.config.update("jax_enable_x64", True)`, or pass a NumPy array.'
+                )
         arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
+        for name, found in _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays}).items():
+            if found is not None and found != known[name]["checksum"]:
+                raise damaged(where, f"the checksum of {name} is wrong")
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
         return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
@@ -161,20 +177,28 @@ class Checkpoints:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _clean(self) -> None:
+        """Remove what a program that was killed while it saved has left in the folder, before the first checkpoint.
+
+        A program that only reads must remove nothing: another program may be saving. So orbax does not clean up.
+        """
+        if not self._is_clean and jax.process_index() == 0:
+            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(unfinished, ignore_errors=True)
+        self._is_clean = True
+
     def _facts(self, step: int, where: Path) -> dict[str, dict]:
         """Return the type, shape, storage order or value of each saved leaf by its path."""
         orbax = _orbax()
         try:
             facts = self._manager.restore(step, args=orbax.args.Composite(facts=orbax.args.JsonRestore()))["facts"]
-            version, leaves = facts["format"], facts["leaves"]
+            version = int(facts["format"])
         except Exception as error:  # The parts of orbax raise errors of many types.
             raise damaged(where, error) from error
-        if version > VERSION:
-            raise ValueError(
-                f"`step` must be a checkpoint of format {VERSION} or older; got {where} of format {version}, which a "
-                "newer decompops wrote. Type `pip install --upgrade decompops` to read it."
-            )
-        return leaves
+        check_version("`step` must be a checkpoint", where, version, VERSION)
+        if checksum_of_json(facts.get("leaves")) != facts.get("checksum"):
+            raise damaged(where, "the checksum of its description is wrong")
+        return facts["leaves"]
 
     def _arrays(self, where: Path, leaves: dict[str, "_Leaf"], known: dict[str, dict]) -> dict[str, Any]:
         """Return the arrays of a checkpoint, with the padding of this mesh."""
@@ -189,12 +213,15 @@ class Checkpoints:
             raise damaged(where, error) from error
 
 
+_NUMBERS = bool | int | float | complex
+
+
 class _Leaf:
     """A leaf that is saved: an array, a random key or a number. `layout` is given if the leaf belongs to a state."""
 
     def __init__(self, leaf: Any, layout: Layout | None):
         self.leaf, self.layout = leaf, layout
-        self.is_number = isinstance(leaf, bool | int | float)
+        self.is_number = isinstance(leaf, _NUMBERS)
         self.is_key = not self.is_number and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
     @property
@@ -212,6 +239,12 @@ class _Leaf:
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
 
     @property
+    def is_too_wide(self) -> bool:
+        """Whether JAX would replace the type of the leaf by one with fewer bits, because 64-bit mode is off."""
+        on_host = self.is_number or self.is_key or isinstance(self.leaf, np.ndarray | np.generic)
+        return not on_host and jax.dtypes.canonicalize_dtype(self.leaf.dtype) != self.leaf.dtype
+
+    @property
     def kind(self) -> dict[str, Any]:
         """The type and the true shape, which a saved leaf and its counterpart in `like` must share."""
         if self.is_number:
@@ -225,7 +258,8 @@ class _Leaf:
     def facts(self) -> dict[str, Any]:
         """The type, true shape, storage order and value of the leaf, which a checkpoint stores as JSON."""
         if self.is_number:
-            return {**self.kind, "value": self.leaf}
+            is_complex = isinstance(self.leaf, complex)
+            return {**self.kind, "value": [self.leaf.real, self.leaf.imag] if is_complex else self.leaf}
         return {**self.kind, "order": None if self.layout is None else list(self.layout.blocks.order)}
 
     def stored(self, known: dict) -> Layout | None:
@@ -247,7 +281,7 @@ class _Leaf:
     def value(self, array: Any, known: dict) -> Any:
         """Return the leaf of the result for the array that was read."""
         if self.is_number:
-            return known["value"]
+            return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
         if isinstance(self.leaf, np.ndarray | np.generic):
             return array
         array = jnp.asarray(array)
@@ -270,11 +304,19 @@ def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
         raise ValueError(f"`structures` must map some of the names {list(tree)} to a `Structure`; got {structures}.")
     leaves = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
-        if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | bool | int | float):
+        if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | _NUMBERS):
             structure = structures.get(path[0].key)
             layout = None if structure is None or not structure.layout.holds(leaf) else structure.layout
             leaves[_name(path)] = _Leaf(leaf, layout)
     return leaves
+
+
+def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
+    """Return the checksum of each array, or `None` if its mesh has no devices of this process."""
+    here = {name: array for name, array in arrays.items() if not isinstance(array, Array) or array.addressable_shards}
+    # All programs are started before the first result is awaited.
+    checksums = {name: checksum(array, layouts[name]) for name, array in here.items()}
+    return {name: int(np.asarray(checksums[name])) if name in here else None for name in arrays}
 
 
 def _name(path: Any) -> str:

@@ -1,9 +1,11 @@
 """The contents of a snapshot besides the cells: names, dimensions, coordinates, units, box and time."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, get_args
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 from jax import Array
@@ -12,14 +14,16 @@ from .._box import Box
 from .._grid import GridLike, grid_of
 from .._layout import Layout
 from .._structure import Space
+from ._attributes import Attribute, check_attributes, check_text
+from ._checksums import checksum_of_json
 
 
-Attribute: TypeAlias = str | float | int | bool | list
-
-# Increase this number whenever an older version of the library would misread newer files.
-VERSION = 1
-FORMAT, SPACE, LENGTHS, BOX, TIME = "decompops_format", "space", "lengths", "box", "time"
-RESERVED = (FORMAT, SPACE, LENGTHS, BOX)
+# Increase this number whenever an older version of the library would misread newer files, or the other way around.
+# Files of format 1 have no checksum of their description.
+VERSION = 2
+FORMAT, CHECKSUM, SPACE, LENGTHS, BOX = "decompops_format", "decompops_checksum", "space", "lengths", "box"
+RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX)
+TIME = "time"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,14 @@ class Contents:
         """The true lengths of the last axes of each array: the number of points or modes along each axis."""
         return tuple(self.attributes[LENGTHS])  # pyright: ignore[reportArgumentType]
 
+    @property
+    def checksum(self) -> int:
+        """The checksum of all that is described here, equal for all formats. The file has it as an attribute."""
+        variables = {name: [v.dims, v.shape, v.dtype.name, v.dtype.isnative] for name, v in self.variables.items()}
+        coordinates = {name: [v.shape, zlib.crc32(v.astype("<f8").tobytes())] for name, v in self.coordinates.items()}
+        attributes = {name: value for name, value in self.attributes.items() if name != CHECKSUM}
+        return checksum_of_json([variables, coordinates, self.units, attributes])
+
 
 def describe(
     arrays: Mapping[str, Any],
@@ -59,7 +71,7 @@ def describe(
     box: Box | None = None,
     time: Any = None,
     units: Mapping[str, str] | None = None,
-    attributes: Mapping[str, Attribute] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> tuple[Contents, Layout]:
     """Return the contents of a file of these arrays, and the layout of the arrays.
 
@@ -69,8 +81,6 @@ def describe(
     first = next(iter(arrays.values()))
     known = grid_of(grid, np.shape(first), space, Box() if box is None else box)
     layout, lengths, names = known.layout, known.layout.true_shape, known.names
-    if taken := {TIME, *names} & set(arrays):
-        raise ValueError(f"`arrays` must not use the names of coordinates; got {sorted(taken)}. Choose other names.")
     coordinates = {} if box is None else known.coordinates()
     if time is not None:
         coordinates[TIME] = np.asarray(_number(TIME, time))
@@ -81,28 +91,32 @@ def describe(
         lead = np.shape(array)[: -len(lengths)]
         dims = (*(f"{name}_{i}" for i in range(len(lead))), *names)
         variables[name] = Variable(dims, (*lead, *lengths), np.dtype(array.dtype))
+    if taken := {TIME, *names}.union(*(variable.dims for variable in variables.values())) & set(arrays):
+        raise ValueError(
+            f"`arrays` must not use the names of coordinates and dimensions; got {sorted(taken)}. Choose other names."
+        )
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
     if box is not None:
         facts[BOX] = list(known.lengths)
-    return Contents(variables, coordinates, units, {**_check_attributes(attributes), **facts}), layout
+    contents = Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts})
+    return replace(contents, attributes={**contents.attributes, CHECKSUM: contents.checksum}), layout
 
 
-def check_contents(contents: Contents, path: Any) -> Contents:
-    """Return `contents`. Raises `ValueError` if this version of the library cannot read the file."""
-    version = contents.attributes.get(FORMAT)
+def check_format(attributes: Mapping[str, Any], path: Any) -> None:
+    """Raise `ValueError` if these are not the attributes of a snapshot that this version of the library reads."""
+    version = attributes.get(FORMAT)
     if not isinstance(version, int | np.integer):
         raise ValueError(f"`path` must be a snapshot written by decompops; got {path}, which has no `{FORMAT}`.")
-    if version > VERSION:
-        raise ValueError(
-            f"`path` must be a snapshot of format {VERSION} or older; got {path} of format {version}, which a newer "
-            "decompops wrote. Type `pip install --upgrade decompops` to read it."
-        )
-    lengths, space = contents.attributes.get(LENGTHS), contents.attributes.get(SPACE)
-    fits = isinstance(lengths, list) and all(
-        list(v.shape[-len(lengths) :]) == lengths for v in contents.variables.values()
-    )
-    if not fits or space not in get_args(Space):
-        raise damaged(path, "its attributes and its arrays contradict each other")
+    check_version("`path` must be a snapshot", path, int(version), VERSION)
+
+
+def check_contents(contents: Contents) -> Contents:
+    """Return `contents`. Raises `ValueError` if the description of a file is damaged."""
+    if contents.attributes.get(CHECKSUM) != contents.checksum:
+        raise ValueError("the checksum of its description is wrong")
+    fits = all(v.shape[-len(contents.lengths) :] == contents.lengths for v in contents.variables.values())
+    if not fits or contents.space not in get_args(Space):
+        raise ValueError("its attributes and its arrays contradict each other")
     return contents
 
 
@@ -110,10 +124,38 @@ class Damaged(ValueError):
     """The error for a snapshot or a checkpoint that cannot be read."""
 
 
+def check_version(rule: str, path: Any, found: int, known: int) -> None:
+    """Raise `ValueError` if the format of a file, `found`, is not the one that this version of the library knows."""
+    if found > known:
+        raise ValueError(
+            f"{rule} of format {known}; got {path} of format {found}, which a newer decompops wrote. Type `pip install "
+            "--upgrade decompops` to read it."
+        )
+    if found < known:
+        raise ValueError(
+            f"{rule} of format {known}; got {path} of format {found}, which has fewer checksums. An older decompops "
+            "wrote it. Write it again."
+        )
+
+
 def damaged(path: Any, reason: object) -> Damaged:
     """Return the error to raise for a snapshot or a checkpoint that cannot be read."""
     line = str(reason).strip().partition("\n")[0]
     return Damaged(f"`path` must be a complete file, but {path} is damaged: {line}. Read an older one.")
+
+
+@contextmanager
+def reading(path: Any, what: str = "it") -> Iterator[None]:
+    """Turn every error of reading a damaged file into a `ValueError` that names the file.
+
+    The libraries that read files raise errors of many types for damaged ones.
+    """
+    try:
+        yield
+    except (ImportError, PermissionError):
+        raise
+    except Exception as error:
+        raise damaged(path, f"{what} cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _check_names(arrays: Any) -> None:
@@ -133,22 +175,8 @@ def _check_texts(name: str, texts: Any, known: tuple[str, ...]) -> dict[str, str
     for key, text in texts.items():
         if key not in known or not isinstance(text, str):
             raise ValueError(f"`{name}` must map some of {', '.join(known)} to strings; got {text!r} for {key!r}.")
+        check_text(name, text)
     return texts
-
-
-def _check_attributes(attributes: Any) -> dict[str, Attribute]:
-    attributes = dict(attributes or {})
-    for key, value in attributes.items():
-        plain = isinstance(value, list | tuple)
-        parts = list(value) if plain else [value]
-        if not (isinstance(key, str) and key and all(isinstance(part, str | float | int | bool) for part in parts)):
-            raise TypeError(
-                f"`attributes` must map names to strings, numbers or lists of these; got {value!r} for {key!r}."
-            )
-        if key in RESERVED:
-            raise ValueError(f"`attributes` must not use the name {key!r}, which decompops uses. Choose another name.")
-        attributes[key] = parts if plain else value
-    return attributes
 
 
 def _number(name: str, value: Any) -> float:

@@ -34,6 +34,14 @@ class AbstractFormat(abc.ABC):
     suffixes: ClassVar[tuple[str, ...]]
 
     @abc.abstractmethod
+    def check(self, path: Path, contents: Contents) -> None:
+        """Raise `ValueError` or `TypeError` if this format cannot store the contents, or cannot have this path."""
+
+    @abc.abstractmethod
+    def may_replace(self, path: Path) -> bool:
+        """Return whether a snapshot may replace what exists at `path`."""
+
+    @abc.abstractmethod
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         """Write all but the cells of the arrays. One process calls this.
 

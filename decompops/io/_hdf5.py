@@ -11,17 +11,17 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._contents import LENGTHS, Contents, Variable, check_contents, damaged
+from ._contents import LENGTHS, Contents, Variable, check_contents, check_format, damaged, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, reversed_grid, slices
-from ._xdmf import write_xdmf
+from ._seal import is_intact, seal
+from ._xdmf import DIMENSIONS, write_xdmf
 
 
 # The name that netCDF gives a dimension without coordinates.
@@ -36,9 +36,25 @@ WRITTEN_BYTES, READ_BYTES = 2**21, 2**18
 
 
 class HDF5(AbstractFormat):
-    """A snapshot is an HDF5 file, with an XDMF file beside it for fields, which ParaView opens."""
+    """A snapshot is an HDF5 file. Fields with two or three axes get an XDMF file beside it, which ParaView opens."""
 
     suffixes = (".h5", ".hdf5")
+
+    def check(self, path: Path, contents: Contents) -> None:
+        for name, variable in contents.variables.items():
+            if variable.dtype.kind not in "fciub":  # For example, bfloat16 has another kind.
+                raise TypeError(
+                    f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}. Choose a `path` that "
+                    "ends in .zarr."
+                )
+        if ":" in path.name:
+            raise ValueError(
+                f"`path` must have no colon in the name of an HDF5 file, because XDMF cannot refer to it; got "
+                f"{str(path)!r}."
+            )
+
+    def may_replace(self, path: Path) -> bool:
+        return path.is_file()
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         ndim = len(contents.lengths)
@@ -54,7 +70,7 @@ class HDF5(AbstractFormat):
                 shape, dims = reversed_grid(variable.shape, ndim), reversed_grid(variable.dims, ndim)
                 chunk = reversed_grid(chunks[name], ndim)
                 counts = [-(-n // length) for n, length in zip(shape, chunk)]
-                _reserve(file, name, shape, _dtype(name, variable), chunk)
+                _reserve(file, name, shape, variable.dtype, chunk)
                 _reserve(file.require_group(CHECKSUMS), name, (math.prod(counts),), np.dtype("<u4"), None)
                 for axis, (dim, length) in enumerate(zip(dims, shape)):
                     if dim not in file:
@@ -64,8 +80,10 @@ class HDF5(AbstractFormat):
                     file[name].attrs["coordinates"] = "time"  # xarray needs this attribute.
             for name, unit in contents.units.items():
                 file[name].attrs["units"] = unit
-        if contents.space == "field":
-            write_xdmf(path.with_suffix(".xdmf"), [(path, contents)])
+        seal(path, (gap for places in _places(path, contents.variables).values() for gap in places.gaps()))
+        if contents.space == "field" and ndim in DIMENSIONS:
+            # The name keeps the suffix .hdf5, so that u.h5 and u.hdf5 have different XDMF files.
+            write_xdmf(path.with_name(f"{path.name.removesuffix('.h5')}.xdmf"), [(path, contents)])
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         ndim, pending = len(contents.lengths), deque()
@@ -88,10 +106,18 @@ class HDF5(AbstractFormat):
 class _HDF5File(AbstractFile):
     def __init__(self, path: Path):
         self.path = path
-        with _reading(path), _h5py().File(path, "r") as file:
+        with reading(path):
+            intact = is_intact(path)
+        if intact is False:  # HDF5 may crash on such a file.
+            raise damaged(path, "the checksum of its description is wrong")
+        with reading(path), _h5py().File(path, "r") as file:
             attributes = {name: _plain(value) for name, value in file.attrs.items()}
+        check_format(attributes, path)
+        if intact is None:
+            raise damaged(path, "its end is missing, or another program has changed it")
+        with reading(path), _h5py().File(path, "r") as file:
             variables, coordinates, units = {}, {}, {}
-            ndim = len(attributes.get(LENGTHS, ()))
+            ndim = len(attributes[LENGTHS])
             for name, dataset in file.items():
                 if name == CHECKSUMS or dataset.attrs.get("NAME", b"").startswith(WITHOUT_VALUES.encode()):
                     continue
@@ -103,14 +129,17 @@ class _HDF5File(AbstractFile):
                     variables[name] = Variable(dims, shape, dataset.dtype)
                 if "units" in dataset.attrs:
                     units[name] = str(dataset.attrs["units"])
-        self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
-        with _reading(path):
-            self.places = _places(path, variables)
+            self.contents = check_contents(Contents(variables, coordinates, units, attributes))
+            self.places = {name: _Places(file[name], file[CHECKSUMS][name]) for name in variables}
 
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         ndim, places = len(self.contents.lengths), self.places[name]
         bounds, cells = reversed_grid(bounds, ndim), _reversed(cells, ndim)
-        with _reading(self.path), self.path.open("rb", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
+        with (
+            reading(self.path, f"`{name}`"),
+            self.path.open("rb", buffering=0) as file,
+            ThreadPoolExecutor(THREADS) as pool,
+        ):
             reads = [
                 pool.submit(places.get, file.fileno(), chunk, there, cells[within])
                 for chunk, there, within in places.chunks(bounds)
@@ -125,11 +154,19 @@ class _Places:
     def __init__(self, dataset: Any, checksums: Any):
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
         self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
-        infos = map(dataset.id.get_chunk_info, range(dataset.id.get_num_chunks()))
-        self.offsets = {info.chunk_offset: info.byte_offset for info in infos}
+        self.offsets = {}
+        # Asking for one chunk after the other takes a time that is quadratic in the number of chunks.
+        dataset.id.chunk_iter(lambda info: self.offsets.update({info.chunk_offset: info.byte_offset}))
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """Yield the bounds of the bytes of each chunk, and of the checksums."""
+        size = math.prod(self.chunk) * self.dtype.itemsize
+        for offset in self.offsets.values():
+            yield offset, offset + size
+        yield self.checksums, self.checksums + 4 * len(self.offsets)
 
     def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], Bounds, tuple[slice, ...]]]:
         """Yield each chunk that overlaps with `bounds`.
@@ -257,24 +294,6 @@ def _h5py() -> Any:
     except ImportError as error:
         raise ImportError("HDF5 files need h5py: pip install h5py.") from error
     return h5py
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of reading a damaged file into a `ValueError` that names the file."""
-    try:
-        yield
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
-        raise damaged(path, error) from error
-
-
-def _dtype(name: str, variable: Variable) -> np.dtype:
-    if variable.dtype.kind not in "fciub":  # For example, bfloat16 has another kind.
-        raise TypeError(
-            f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}. Choose a `path` that ends in "
-            ".zarr."
-        )
-    return variable.dtype
 
 
 def _plain(value: Any) -> Any:

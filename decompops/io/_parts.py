@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import AbstractMesh, Mesh
 
 from .._layout import Layout
 from .._sharding import no_ambient_mesh
@@ -40,7 +41,8 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
     process has the whole array.
     """
     if not isinstance(array, Array):
-        return {Part(tuple((0, n) for n in _natural_shape(array.shape, layout)), 0): array}
+        bounds = tuple((0, n) for n in _natural_shape(array.shape, layout))
+        return {Part(bounds, processes_of(layout.mesh)[0]): array}
     blocks = {shard.device: shard.data for shard in array.addressable_shards}
     parts, seen = {}, set()
     for device, index in array.sharding.devices_indices_map(array.shape).items():
@@ -49,6 +51,11 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
             seen.add(bounds)
             parts[Part(bounds, device.process_index)] = blocks.get(device)
     return parts
+
+
+def processes_of(mesh: Mesh | AbstractMesh) -> tuple[int, ...]:
+    """Return the processes that have devices of a mesh, in ascending order. An abstract mesh has none."""
+    return tuple(sorted({device.process_index for device in mesh.devices.flat})) if isinstance(mesh, Mesh) else ()
 
 
 def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: bool) -> np.ndarray:

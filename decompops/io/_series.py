@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from ._hdf5 import HDF5
-from ._xdmf import write_xdmf
+from ._xdmf import DIMENSIONS, write_xdmf
 
 
 def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]) -> None:
@@ -20,13 +20,18 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
     - `path`: the file to write, ending in `.xdmf`.
     - `snapshots`: the HDF5 files that `write` wrote, in the order of their times.
 
-    **Raises:** `ValueError` for another suffix, for an empty series, and for snapshots of spectra.
+    **Raises:** `ValueError` for another suffix, for an empty series, for snapshots of spectra and of grids with another
+    number of axes than two or three, and for a colon in the path of a snapshot.
     """
     path, files = Path(path), [Path(snapshot) for snapshot in snapshots]
     if path.suffix != ".xdmf":
         raise ValueError(f"`path` must end in .xdmf; got {str(path)!r}.")
     described = [(file, HDF5().open(file).contents) for file in files]
-    if not described or any(contents.space == "spectrum" for _, contents in described):
-        raise ValueError(f"`snapshots` must be HDF5 files of fields; got {[str(file) for file in files]}.")
+    fits = [contents.space == "field" and len(contents.lengths) in DIMENSIONS for _, contents in described]
+    if not fits or not all(fits) or any(":" in os.path.relpath(file, path.parent) for file in files):
+        raise ValueError(
+            "`snapshots` must be HDF5 files of fields on grids with two or three axes, with no colon in their paths; "
+            f"got {[str(file) for file in files]}."
+        )
     if jax.process_index() == 0:
         write_xdmf(path, described)

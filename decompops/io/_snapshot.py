@@ -1,9 +1,10 @@
 """`write`, `Writer` and `read`: write snapshots of sharded fields and spectra to disk, and read them."""
 
+import errno
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +18,13 @@ from jax.sharding import Mesh
 
 from .._box import Box
 from .._grid import GridLike, grid_of
-from .._layout import Layout, exchange_numbers
+from .._layout import exchange_numbers
 from .._structure import Space
-from ._contents import BOX, RESERVED, Attribute, describe
+from ._attributes import Attribute
+from ._contents import BOX, RESERVED, describe
 from ._format import AbstractFormat, Cells
 from ._hdf5 import HDF5
-from ._parts import chunk_shape, host_cells, part_lengths, parts_of, read_array
+from ._parts import chunk_shape, host_cells, part_lengths, parts_of, processes_of, read_array
 from ._staging import Staging, find
 from ._zarr import Zarr
 
@@ -57,7 +59,7 @@ def write(
     time: Any = None,
     space: Space = "field",
     units: Mapping[str, str] | None = None,
-    attributes: Mapping[str, Attribute] | None = None,
+    attributes: Mapping[str, Any] | None = None,
     patience: float = 600.0,
 ) -> None:
     """Write fields or spectra to a snapshot, which `read` reads on any mesh. xarray and ParaView open it as well.
@@ -73,8 +75,8 @@ def write(
 
     **Arguments:**
 
-    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5 (with an
-        `.xdmf` file next to it, which ParaView opens).
+    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. Fields
+        with two or three axes in HDF5 get an `.xdmf` file next to it, which ParaView opens.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays.
@@ -83,11 +85,13 @@ def write(
     - `time`: the time of the snapshot, a number.
     - `space`: "field", or "spectrum" for spectra that `grid` returns.
     - `units`: a dictionary from names of arrays, coordinates ("x", "kx") and "time" to units.
-    - `attributes`: a dictionary of strings, numbers or lists of these, which is stored in the file.
+    - `attributes`: a dictionary of strings, numbers, lists of strings and lists of numbers, which is stored in the
+        file. Scalars and arrays of NumPy become numbers and lists.
     - `patience`: the number of seconds after which a process no longer waits for another process.
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, on every process; `ImportError` without tensorstore
-    or h5py; `OSError` if the disk is full or the folder cannot be written; `RuntimeError` if another process failed.
+    or h5py; `OSError` if the disk is full, if the folder cannot be written or if `path` exists but is no snapshot;
+    `RuntimeError` if another process failed.
     """
     options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
     _Writing(path, arrays, grid, patience=patience, **options).run()
@@ -118,12 +122,13 @@ class Writer:
     ) -> None:
         """Start to write a snapshot. This method takes the arguments of `io.write`.
 
-        **Raises:** the errors of `io.write` for invalid arguments; the error of the previous snapshot, if writing it
-        failed.
+        **Raises:** the errors of `io.write` for invalid arguments and for a folder that cannot be written; the error of
+        the previous snapshot, if writing it failed.
         """
         writing = _Writing(path, arrays, grid, **options)
-        self.wait()
-        self._pending = self._thread.submit(writing.copy().run)
+        with writing.staging.telling():
+            self.wait()
+            self._pending = self._thread.submit(writing.copy().run)
 
     def wait(self) -> None:
         """Wait until the last snapshot is complete. **Raises:** the error of that snapshot, if writing it failed."""
@@ -162,7 +167,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     have 32-bit types instead of 64-bit types.
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is no
-    snapshot or that has a newer format, and for a `grid` or `names` that do not fit the file.
+    snapshot or that has another format, and for a `grid` or `names` that do not fit the file.
     """
     format, path = _format(path)
     file = format.open(find(path))
@@ -202,10 +207,71 @@ class _Writing:
         self.format, self.path = _format(path)
         self.cells: list[Cells] | None = None
         self.contents, self.layout = describe(arrays, grid, **description)
+        self.format.check(self.path, self.contents)
+        mesh, process = self.layout.mesh, jax.process_index()
+        if not isinstance(mesh, Mesh) or process not in (processes := processes_of(mesh)):
+            raise ValueError(f"`grid` must have a mesh with devices of this process; got {mesh} on process {process}.")
         self.parts = {name: parts_of(array, self.layout) for name, array in arrays.items()}
-        token, processes = _agree(self.layout, arrays, (str(path), repr(self.contents)))
-        self.staging = Staging(self.path, token, jax.process_index(), processes, patience)
         self.chunks = {name: self._chunk(name) for name in self.parts}
+        self.staging = self._begin(mesh, processes, arrays, str(path), patience)
+
+    def _begin(
+        self, mesh: Mesh, processes: tuple[int, ...], arrays: Mapping[str, Any], path: str, patience: float
+    ) -> Staging:
+        """Return the folder of this snapshot, which the first process creates. No file shows yet if that fails.
+
+        Raises an error on every process if the folder cannot be created, or if the processes are about to write
+        different snapshots.
+        """
+        process, first = jax.process_index(), processes[0]
+        digest, token, error = zlib.crc32(repr((path, repr(self.contents))).encode()), secrets.randbits(32), None
+        staging = Staging(self.path, token, process, processes, patience)
+        if process == first:
+            error = self._error_of(staging.begin)
+        found = exchange_numbers(mesh, digest, token, 0 if error is None else error.errno or errno.EIO)
+        staging = Staging(self.path, found[first][1], process, processes, patience)
+        try:
+            self._check_agreement(mesh, arrays, path, {other: numbers[0] for other, numbers in found.items()})
+            if error is not None:
+                raise error
+            if number := found[first][2]:
+                reason = os.strerror(number)
+                raise RuntimeError(f"{self.path} was not written, because process {first} failed: {reason}")
+        except BaseException:
+            if process == first:
+                staging.remove()
+            raise
+        return staging
+
+    def _error_of(self, begin: Callable[[], None]) -> OSError | None:
+        """Create the folder, and return the error instead of raising it."""
+        try:
+            if self.path.exists() and not self.format.may_replace(self.path):
+                return FileExistsError(
+                    errno.EEXIST,
+                    f"`path` must be new or a snapshot; got {self.path}, which decompops did not write. Choose another "
+                    "path, or remove what is there.",
+                )
+            begin()
+        except OSError as error:
+            return error
+        return None
+
+    def _check_agreement(self, mesh: Mesh, arrays: Mapping[str, Any], path: str, digests: dict[int, int]) -> None:
+        """Raise `ValueError` on every process if the processes are about to write different snapshots."""
+        mine = digests[jax.process_index()]
+        if others := sorted(process for process, digest in digests.items() if digest != mine):
+            raise ValueError(
+                "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and "
+                f"the same options; processes {others} differ from process {jax.process_index()}, which writes {path}."
+            )
+        devices = set(mesh.devices.flat)
+        for name, array in arrays.items() if len(digests) > 1 else ():
+            if isinstance(array, Array) and array.sharding.device_set != devices:
+                raise ValueError(
+                    f"`arrays` must lie on the devices of `grid`; got {array.sharding} for {name!r}. Move it by "
+                    "`jax.device_put`."
+                )
 
     def copy(self) -> "_Writing":
         """Copy the blocks of this process, so that the arrays may be donated or deleted."""
@@ -234,35 +300,10 @@ class _Writing:
 
 
 def _format(path: Any) -> tuple[AbstractFormat, Path]:
-    """Return the format of a file by its suffix, and its path."""
+    """Return the format of a file by its suffix, and its path without symbolic links."""
     path = Path(path)
     for format in FORMATS:
         if path.suffix in format.suffixes:
-            return format, path
+            return format, path.resolve()
     suffixes = " or ".join(suffix for format in FORMATS for suffix in format.suffixes)
     raise ValueError(f"`path` must end in {suffixes}; got {str(path)!r}.")
-
-
-def _agree(layout: Layout, arrays: Mapping[str, Any], what: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
-    """Return a unique token for this snapshot, and the processes of the mesh.
-
-    Raises `ValueError` on every process if the processes are about to write different snapshots.
-    """
-    if not isinstance(layout.mesh, Mesh):
-        raise ValueError(f"`grid` must have a mesh with devices, not an abstract mesh; got {layout.mesh}.")
-    digest, nonce = zlib.crc32(repr(what).encode()), secrets.randbits(32)
-    found = exchange_numbers(layout.mesh, digest, nonce)
-    if others := sorted(process for process, (value, _) in found.items() if value != digest):
-        raise ValueError(
-            "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and the "
-            f"same options; processes {others} differ from process {jax.process_index()}, which writes {what[0]}."
-        )
-    devices = set(layout.mesh.devices.flat)
-    for name, array in arrays.items() if len(found) > 1 else ():
-        if isinstance(array, Array) and array.sharding.device_set != devices:
-            raise ValueError(
-                f"`arrays` must lie on the devices of `grid`; got {array.sharding} for {name!r}. Move it by "
-                "`jax.device_put`."
-            )
-    first = min(found)
-    return f"{found[first][1]:08x}", tuple(sorted(found))

@@ -4,26 +4,37 @@ A process tells the others that it is done by an empty file in that folder. Snap
 background, where collectives would interfere with the collectives of the program.
 """
 
+import glob
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-# The steps of writing. A process names its empty file after the step that it has done.
-CREATED, WRITTEN, DONE, SEEN, FAILED = "created", "written", "done", "seen", "failed"
+# The steps of writing. A process names its empty file after the step that it has done. `BEGUN` stays until the end.
+BEGUN, CREATED, WRITTEN, DONE, SEEN, FAILED, ENDED = "begun", "created", "written", "done", "seen", "failed", "ended"
 
 
 class Staging:
     """The folder in which `processes` write a snapshot before it is moved to `path`. `token` makes its name unique."""
 
-    def __init__(self, path: Path, token: str, process: int, processes: tuple[int, ...], patience: float):
+    def __init__(self, path: Path, token: int, process: int, processes: tuple[int, ...], patience: float):
         self.path = path
         self.process, self.processes, self.patience = process, processes, patience
-        self.folder = path.with_name(f".{path.name}.{token}.partial")
+        self.folder = path.with_name(f".{path.name}.{token:08x}.partial")
         self.staged = self.folder / "new" / path.name
+        self._was_there = False
+
+    def begin(self) -> None:
+        """Create the folder. The first process calls this before the processes agree, and tells them if it fails."""
+        self.staged.parent.mkdir(parents=True)
+        (self.folder / BEGUN).touch()
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
         """Let one process `create` the snapshot, all processes `write` to it, and one process move it to its path.
@@ -34,48 +45,58 @@ class Staging:
         `RuntimeError` if a process is not done in time.
         """
         first = self.processes[0]
-        if self.process == first:
-            for folder in leftovers(self.path):
-                shutil.rmtree(folder, ignore_errors=True)
-            self.staged.parent.mkdir(parents=True)
-            self._do(create, CREATED)
-        self._wait(CREATED, (first,), "create it")
-        self._do(write, WRITTEN)
-        if self.process == first:
-            self._wait(WRITTEN, self.processes, "write its blocks")
-            self._do(self._put, DONE)
-        self._wait(DONE, (first,), "move it to its path")
-        self._do(lambda: None, SEEN)
-        if self.process == first:
-            self._wait(SEEN, self.processes, "see it at its path")
-            shutil.rmtree(self.folder, ignore_errors=True)
+        with self.telling():
+            if self.process == first:
+                for folder in leftovers(self.path):
+                    if folder != self.folder:
+                        shutil.rmtree(folder, ignore_errors=True)
+                create()
+                self._file(CREATED).touch()
+            self._wait(CREATED, (first,), "create it")
+            write()
+            self._file(WRITTEN).touch()
+            if self.process == first:
+                self._wait(WRITTEN, self.processes, "write its blocks")
+                self._put()
+                # From here on, files get other names, which works on a full disk as well.
+                self._file(CREATED).rename(self._file(DONE))
+            self._wait(DONE, (first,), "move it to its path")
+            self._file(WRITTEN).rename(self._file(SEEN))
+            if self.process == first:
+                self._wait(SEEN, self.processes, "see it at its path")
+                self.remove()
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """If this process fails, tell the other processes. The last process that fails removes the folder."""
+        try:
+            yield
+        except BaseException as error:
+            try:
+                if not list(self.folder.glob(f"{FAILED}-*")):
+                    self._file(FAILED).write_text(f"{type(error).__name__}: {error}")
+                self._file(ENDED).touch()
+                if all(self._file(ENDED, process).exists() for process in self.processes):
+                    self.remove()
+            except OSError:  # A full disk may have no room for an empty file. A missing folder tells the others, too.
+                self.remove()
+            raise
 
     def _put(self) -> None:
         """Move all files that were written to their paths, and the snapshot itself last."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
             put(new, self.path.with_name(new.name))
 
-    def _do(self, step: Callable[[], None], name: str) -> None:
-        """Run a step, and tell the other processes that it is done or that it failed."""
-        try:
-            step()
-        except BaseException as error:
-            with suppress(OSError):
-                if len(self.processes) == 1:
-                    shutil.rmtree(self.folder)
-                else:
-                    (self.folder / f"{FAILED}-{self.process}").write_text(f"{type(error).__name__}: {error}")
-            raise
-        (self.folder / f"{name}-{self.process}").touch()
+    def _file(self, step: str, process: int | None = None) -> Path:
+        """Return the empty file by which a process tells that it has done a step. The default is this process."""
+        return self.folder / f"{step}-{self.process if process is None else process}"
 
-    def _wait(self, name: str, processes: tuple[int, ...], what: str) -> None:
+    def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:
         """Wait until `processes` have done a step."""
         deadline, pause = time.monotonic() + self.patience, 1e-3
         for process in processes:
-            while not (self.folder / f"{name}-{process}").exists():
-                for failed in self.folder.glob(f"{FAILED}-*"):
-                    other, reason = failed.name.rpartition("-")[2], failed.read_text().partition("\n")[0]
-                    raise RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
+            while not self._file(step, process).exists():
+                self._check()
                 if time.monotonic() > deadline:
                     raise RuntimeError(
                         f"{self.path} was not written: waited {self.patience:g} s for process {process} to {what}. If "
@@ -84,6 +105,17 @@ class Staging:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.25)
 
+    def _check(self) -> None:
+        """Raise `RuntimeError` if another process has failed."""
+        for failed in self.folder.glob(f"{FAILED}-*"):
+            with suppress(OSError):  # The process may have just removed the folder.
+                other, reason = failed.name.rpartition("-")[2], failed.read_text().partition("\n")[0]
+                raise RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
+        is_there = (self.folder / BEGUN).exists()
+        if self._was_there and not is_there:
+            raise RuntimeError(f"{self.path} was not written, because another process failed: read its error.")
+        self._was_there = is_there
+
 
 def put(new: Path, path: Path) -> None:
     """Move a complete file or folder to `path`.
@@ -91,7 +123,8 @@ def put(new: Path, path: Path) -> None:
     A folder cannot replace another folder in one step. The old folder is therefore renamed first, and `find` returns
     the old folder until the new folder is at `path`.
     """
-    _sync(new.parent)
+    for folder in (*(Path(name) for name, _, _ in os.walk(new, topdown=False)), new.parent):
+        _sync(folder)
     if new.is_dir() and path.exists():
         shutil.rmtree(_aside(path), ignore_errors=True)
         os.rename(path, _aside(path))
@@ -111,7 +144,7 @@ def find(path: Path) -> Path:
 
 def leftovers(path: Path) -> list[Path]:
     """Return the folders that remain if writing this snapshot was interrupted."""
-    return sorted(path.parent.glob(f".{path.name}.*.partial"))
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.partial"))
 
 
 def _aside(path: Path) -> Path:

@@ -11,6 +11,10 @@ import numpy as np
 from ._contents import Contents, Variable
 
 
+# The numbers of grid axes that XDMF has.
+DIMENSIONS = (2, 3)
+
+
 def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
     """Write an XDMF file that describes HDF5 files of fields: as a time series, or as one grid for a single file."""
     root = ET.Element("Xdmf", Version="3.0")
@@ -22,7 +26,10 @@ def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
     parent.extend(grids)
     ET.indent(root)
     new = path.with_name(f".{path.name}.partial")
-    new.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    with new.open("wb") as stream:
+        stream.write(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+        stream.flush()
+        os.fsync(stream.fileno())
     os.replace(new, path)
 
 

@@ -1,15 +1,15 @@
 """Zarr 3, written and read by tensorstore: a folder with one folder for each array. Each chunk has a checksum."""
 
 import json
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._contents import Contents, Variable, check_contents, damaged
+from ._contents import FORMAT, Contents, Variable, check_contents, check_format, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, slices
 
@@ -18,6 +18,13 @@ class Zarr(AbstractFormat):
     """A snapshot is a Zarr group. The file `zarr.json` of the group has the attributes of the snapshot."""
 
     suffixes = (".zarr",)
+
+    def check(self, path: Path, contents: Contents) -> None:
+        pass
+
+    def may_replace(self, path: Path) -> bool:
+        metadata = path / "zarr.json"
+        return metadata.is_file() and FORMAT.encode() in metadata.read_bytes()
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this.
@@ -31,7 +38,10 @@ class Zarr(AbstractFormat):
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
         group["consolidated_metadata"] = consolidated
-        (path / "zarr.json").write_text(json.dumps(group, indent=2))
+        with (path / "zarr.json").open("w") as file:
+            file.write(json.dumps(group, indent=2))
+            file.flush()
+            os.fsync(file.fileno())
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         stores = {name: _open(_spec(path / name)) for name in contents.variables}
@@ -51,21 +61,24 @@ class _ZarrFile(AbstractFile):
     def __init__(self, path: Path):
         self.path = path
         variables, coordinates, units = {}, {}, {}
-        with _reading(path, "its metadata"):
+        with reading(path, "its metadata"):
             group = json.loads((path / "zarr.json").read_text())
-            attributes = group["attributes"]
+            attributes = dict(group["attributes"])
+        check_format(attributes, path)
+        with reading(path, "its metadata"):
             for name, member in group["consolidated_metadata"]["metadata"].items():
                 dims = tuple(member.get("dimension_names", ()))
                 if dims == (name,) or not dims:
                     coordinates[name] = self._store(name).read().result()
                 else:
-                    variables[name] = Variable(dims, tuple(member["shape"]), self._store(name).dtype.numpy_dtype)
+                    store = self._store(name)
+                    variables[name] = Variable(dims, store.shape, store.dtype.numpy_dtype)
                 if unit := member.get("attributes", {}).get("units"):
                     units[name] = unit
-        self.contents = check_contents(Contents(variables, coordinates, units, attributes), path)
+            self.contents = check_contents(Contents(variables, coordinates, units, attributes))
 
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
-        with _reading(self.path, f"`{name}`"):
+        with reading(self.path, f"`{name}`"):
             _tensorstore().array(cells, copy=False, write=True).write(self._store(name)[slices(bounds)]).result()
 
     def _store(self, name: str) -> Any:
@@ -117,12 +130,3 @@ def _finish(write: Any) -> None:
 
 def _units(contents: Contents, name: str) -> dict[str, str]:
     return {"units": contents.units[name]} if name in contents.units else {}
-
-
-@contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
-    """Turn errors of reading a damaged file into a `ValueError` that names the file."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise damaged(path, f"{what} cannot be read ({type(error).__name__}: {error})") from error

@@ -1,5 +1,6 @@
 """Tests of checkpoints: a run stops and continues, on the same mesh and on other meshes."""
 
+import itertools
 import json
 
 import decompops as dops
@@ -8,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint
 import pytest
 from decompops import io, pde
+from decompops.io._checksums import checksum
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -90,10 +93,19 @@ def test_all_kinds_of_leaves(tmp_path):
         "done": False,
         "host": np.arange(3, dtype=np.float64),
         "half": jnp.ones(3, jnp.bfloat16),
+        "narrow": jnp.arange(-2, 3, dtype=jnp.int4),
+        "mask": jnp.arange(3) > 0,
+        "z": 1 / 3 + 2j,
         "name": "not saved",
     }
     other = jax.tree.map(lambda leaf: leaf * 0 if eqx.is_inexact_array(leaf) else leaf, tree)
-    other |= {"key": jax.random.key(0, impl="rbg"), "keys": jax.random.split(jax.random.key(9), 3), "t": 0.0, "step": 0}
+    other |= {
+        "key": jax.random.key(0, impl="rbg"),
+        "keys": jax.random.split(jax.random.key(9), 3),
+        "t": 0.0,
+        "step": 0,
+        "z": 0j,
+    }
     other |= {"done": True, "host": np.zeros(3), "name": "kept"}
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(7, tree)
@@ -161,19 +173,96 @@ def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
         checkpoints.save(1, [middle])
 
 
-@pytest.mark.parametrize("how", ["cut", "newer", "lost"])
+@pytest.mark.parametrize("how", ["cut", "newer", "older", "lost"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, how):
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, {"w": jnp.arange(1000.0)})
         checkpoints.wait()
-        if how == "newer":
+        if how in ("newer", "older"):
             file = next(tmp_path.glob("0/facts/metadata"))
-            file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3 if how == "newer" else 1}))
         elif how == "lost":
             next(tmp_path.glob("0/facts/metadata")).unlink()
         else:
             file = max(tmp_path.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)
             file.write_bytes(file.read_bytes()[:-50])
-        message = "which a newer decompops wrote" if how == "newer" else "is damaged"
-        with pytest.raises(ValueError, match=message):
+        messages = {"newer": "which a newer decompops wrote", "older": "An older decompops wrote it"}
+        with pytest.raises(ValueError, match=messages.get(how, "is damaged")):
             checkpoints.restore({"w": jnp.zeros(1000)})
+
+
+def test_flipped_bits_are_found(tmp_path):
+    """Bits flip in the files of the blocks and of the description. A flip in unused bytes or in padding is harmless."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    u = random_field((3, *SHAPE))
+    like, structures = {"u": dec.shard(0 * u), "t": 0.0}, {"u": dops.FFT3D(dec).in_structure}
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"u": dec.shard(u), "t": 0.04}, structures)
+        checkpoints.wait()
+        files = sorted(tmp_path.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)[-2:]
+        messages = []
+        for file in (*files, *tmp_path.glob("0/facts/metadata")):
+            data = file.read_bytes()
+            for at in np.random.default_rng(0).integers(len(data), size=6):
+                file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+                try:
+                    found = checkpoints.restore(like, structures)
+                except ValueError as error:
+                    messages.append(str(error))
+                else:
+                    np.testing.assert_array_equal(dec.gather(found["u"]), u)
+                    assert found["t"] == 0.04
+            file.write_bytes(data)
+        assert any(f"{tmp_path / '0'} is damaged: the checksum of u" in message for message in messages)
+        assert any("the checksum of its description is wrong" in message for message in messages)
+        assert checkpoints.restore(like, structures)["t"] == 0.04
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "float32", "bfloat16", "int8", "bool"])
+def test_a_checksum_sees_each_bit_of_the_cells_and_nothing_else(dtype, kind):
+    u = 100 * random_field((2, *SHAPE))
+    u = u > 0 if dtype == "bool" else u.astype(dtype)
+    layouts = [
+        dops.Decomposition(make_mesh(sizes, kind), shape=SHAPE, pad=True).layout("z") for sizes in ((2, 4), (1, 5))
+    ]
+    layouts.append(
+        dops.FFT3D(make_mesh((4, 2), kind), shape=SHAPE, real=False, pad=True, axis_contiguous=True).out_layout
+    )
+    expected = checksum(u)
+    for layout in layouts:
+        stored = layout.shard(u)
+        assert stored.shape[1:] != SHAPE
+        assert int(checksum(stored, layout)) == expected
+        assert checksum(np.asarray(stored), layout) == expected
+        noise = jnp.where(layout.shard(np.ones_like(u, bool)), stored, jnp.ones((), dtype))
+        assert int(checksum(noise, layout)) == expected
+    for place, bit in itertools.product(((0, 0, 0, 0), (1, 9, 8, 6)), range(u.itemsize if dtype == "bool" else 8)):
+        other = u.copy()
+        cell = other[place].reshape(1).view(np.uint8)
+        cell[bit % len(cell)] ^= 1 << (0 if dtype == "bool" else bit)
+        other[place] = cell.view(u.dtype)[0]
+        assert checksum(other) != expected
+    assert checksum(u[:, ::-1]) != expected
+
+
+def test_types_that_jax_would_narrow_are_refused(tmp_path):
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"w": np.arange(3.0)})
+        like = {"w": jax.ShapeDtypeStruct((3,), np.dtype("float64"))}
+        with jax.enable_x64(False), pytest.raises(ValueError, match="without 64-bit mode; got float64 for w"):
+            checkpoints.restore(like)
+        assert checkpoints.restore(like)["w"].dtype == np.float64
+
+
+def test_what_a_killed_program_left_is_removed_by_the_next_save_only(tmp_path):
+    unfinished = tmp_path / "3.orbax-checkpoint-tmp"
+    unfinished.mkdir()
+    assert orbax.checkpoint.utils.is_tmp_checkpoint(unfinished)
+    (unfinished / "data").write_bytes(bytes(9))
+    with io.Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.latest is None
+        assert unfinished.exists()
+        checkpoints.save(5, {"i": 5})
+        assert not unfinished.exists()
+        assert checkpoints.restore({"i": 0}) == {"i": 5}

@@ -231,9 +231,15 @@ def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
     writer = io.Writer()
     with pytest.raises(ValueError, match="`time` must be one finite number"):
         writer.write(tmp_path / "u.zarr", {"u": u}, fft, time=np.nan)
-    writer.write(tmp_path / "file" / "u.zarr", {"u": u}, fft)
     with pytest.raises(NotADirectoryError):
+        writer.write(tmp_path / "file" / "u.zarr", {"u": u}, fft)
+    writer.write(tmp_path / "u.zarr", {"u" * 300: u}, fft)
+    with pytest.raises(ValueError, match="File name too long"):
         writer.wait()
+    writer.write(tmp_path / "u.zarr", {"u" * 300: u}, fft)
+    with pytest.raises(ValueError, match="File name too long"):
+        writer.write(tmp_path / "v.zarr", {"u": u}, fft)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     with writer:
         writer.write(tmp_path / "u.zarr", {"u": u}, fft)
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
@@ -306,10 +312,10 @@ def broken(path, how):
                     file["u"] = np.ones(3)
         case "newer":
             if path.is_dir():
-                metadata.write_text(metadata.read_text().replace('"decompops_format": 1', '"decompops_format": 2'))
+                metadata.write_text(metadata.read_text().replace('"decompops_format": 2', '"decompops_format": 3'))
             else:
                 with h5py.File(copy, "a") as file:
-                    file.attrs["decompops_format"] = 2
+                    file.attrs["decompops_format"] = 3
     return copy
 
 
@@ -321,7 +327,7 @@ def broken(path, how):
         ("lost", "is damaged|does not exist"),
         ("metadata", "is damaged"),
         ("other", "is damaged|must be a snapshot written by decompops"),
-        ("newer", "of format 2, which a newer decompops wrote. Type `pip install --upgrade decompops`"),
+        ("newer", "of format 3, which a newer decompops wrote. Type `pip install --upgrade decompops`"),
     ],
 )
 def test_a_damaged_file_is_refused(saved, fft, how, message):
@@ -340,14 +346,25 @@ def test_a_damaged_file_is_refused(saved, fft, how, message):
             ValueError,
             "`arrays` must have names of letters, digits and underscores",
         ),
-        ({"arrays": {"x": np.ones(SHAPE)}}, ValueError, r"must not use the names of coordinates; got \['x'\]"),
+        ({"arrays": {"x": np.ones(SHAPE)}}, ValueError, r"must not use the names of coordinates and dim.*got \['x'\]"),
+        (
+            {"arrays": {"u": np.ones((3, *SHAPE)), "u_0": np.ones(SHAPE)}},
+            ValueError,
+            r"must not use the names of coordinates and dimensions; got \['u_0'\]. Choose other names",
+        ),
+        (
+            {"path": "u.h5", "arrays": {"u": np.ones((3, *SHAPE)), "u_0": np.ones(SHAPE)}},
+            ValueError,
+            r"must not use the names of coordinates and dimensions; got \['u_0'\]. Choose other names",
+        ),
+        ({"path": "12:30.h5"}, ValueError, "`path` must have no colon in the name of an HDF5 file"),
         ({"arrays": {"u": [1.0]}}, TypeError, "`arrays` must be arrays of JAX or NumPy; got list for 'u'"),
         ({"arrays": {"u": np.ones((3, 4, 5))}}, ValueError, r"`arrays\['u'\]` must have shape"),
         ({"grid": "fft"}, TypeError, "`grid` must be a transform such as `FFT3D`"),
         ({"space": "k"}, ValueError, r"`space` must be one of \('field', 'spectrum'\); got 'k'"),
         ({"time": "now"}, ValueError, "`time` must be one finite number; got 'now'"),
         ({"units": {"v": "m"}}, ValueError, "`units` must map some of u to strings; got 'm' for 'v'"),
-        ({"attributes": {"f": print}}, TypeError, "`attributes` must map names to strings, numbers or lists of these"),
+        ({"attributes": {"f": print}}, TypeError, "`attributes` must map names to strings, numbers or lists of either"),
         ({"attributes": {"box": 1}}, ValueError, "`attributes` must not use the name 'box'"),
     ],
 )

@@ -1,0 +1,65 @@
+"""The attributes of a snapshot: strings, numbers and lists of these, which every format stores alike."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from jax import Array
+
+
+Attribute: TypeAlias = str | float | int | bool | list
+
+# HDF5 cannot store an attribute of more than 64 KiB.
+MOST_BYTES = 2**15
+
+
+def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, Attribute]:
+    """Return attributes as plain Python objects, exactly as every format returns them.
+
+    NumPy and JAX scalars become numbers, arrays become lists, and a list of integers and floats has floats only. Raises
+    `TypeError` or `ValueError` for attributes that some format cannot store.
+    """
+    checked = {}
+    for key, value in dict(attributes or {}).items():
+        if not (isinstance(key, str) and key):
+            raise TypeError(f"`attributes` must have names that are strings; got {key!r}.")
+        if key in reserved:
+            raise ValueError(f"`attributes` must not use the name {key!r}, which decompops uses. Choose another name.")
+        check_text("attributes", key)
+        checked[key] = _plain(key, value)
+    return checked
+
+
+def check_text(name: str, text: str) -> None:
+    """Raise `ValueError` for a text that HDF5 cannot store."""
+    try:
+        is_plain = b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        is_plain = False
+    if not is_plain:
+        raise ValueError(f"`{name}` must have texts without zero characters and surrogates; got {text!r}.")
+
+
+def _plain(key: str, value: Any) -> Attribute:
+    given = np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Array) else value
+    is_list = isinstance(given, list | tuple)
+    parts = [part.item() if isinstance(part, np.generic) else part for part in (given if is_list else [given])]
+    kinds = {next((kind for kind in (bool, int, float, str) if isinstance(part, kind)), None) for part in parts}
+    if kinds == {int, float}:
+        kinds = {float}
+    if None in kinds or len(kinds) > 1:
+        raise TypeError(
+            "`attributes` must map names to strings, numbers or lists of either, which may not be mixed; got "
+            f"{value!r} for {key!r}."
+        )
+    kind: Any = next(iter(kinds), float)
+    parts = [kind(part) for part in parts]
+    if kind is int and not all(-(2**63) <= part < 2**63 for part in parts):
+        raise ValueError(f"`attributes` must have integers of at most 64 bits; got {value!r} for {key!r}.")
+    if kind is str:
+        for part in parts:
+            check_text("attributes", part)
+    if (size := sum(len(part.encode()) + 16 if kind is str else 8 for part in parts)) > MOST_BYTES:
+        raise ValueError(
+            f"`attributes` must have at most {MOST_BYTES} bytes each; got {size} for {key!r}. Store a shorter list."
+        )
+    return parts if is_list else parts[0]

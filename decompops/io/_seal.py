@@ -1,0 +1,65 @@
+"""The seal of an HDF5 file: a checksum, at its end, of all bytes besides the cells.
+
+HDF5 has no checksum of what describes the arrays, and its library may crash or hang if these bytes are damaged. So the
+seal is compared before HDF5 opens a file. HDF5 ignores bytes behind its own end.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+
+MAGIC = b"dcmpseal"
+# The end of a file: the number of gaps, the checksum, and the magic. The bounds of the gaps are before it.
+END = struct.Struct("<QI8s")
+# The bytes that are read at once.
+READ_BYTES = 2**20
+
+
+def seal(path: Path, gaps: Iterable[tuple[int, int]]) -> None:
+    """Append the seal. `gaps` are the bounds of the bytes that are written later, and that have other checksums."""
+    merged: list[list[int]] = []
+    for start, stop in sorted(gaps):
+        if merged and start == merged[-1][1]:
+            merged[-1][1] = stop
+        else:
+            merged.append([start, stop])
+    bounds = np.array(merged, "<u8").tobytes()
+    with path.open("r+b") as file:
+        checksum = _checksum(file, bounds, file.seek(0, 2))
+        file.seek(0, 2)
+        file.write(bounds + END.pack(len(merged), checksum, MAGIC))
+
+
+def is_intact(path: Path) -> bool | None:
+    """Return whether the bytes of a file have the checksum of its seal, or `None` for a file without a seal."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size < END.size:
+            return None
+        file.seek(size - END.size)
+        count, checksum, magic = END.unpack(file.read())
+        if magic != MAGIC:
+            return None
+        first = size - END.size - 16 * count
+        if first < 0:
+            return False
+        file.seek(first)
+        bounds = file.read(16 * count)
+        ends = np.array([0, *np.frombuffer(bounds, "<u8"), first], "<u8")
+        return bool(np.all(ends[:-1] <= ends[1:])) and _checksum(file, bounds, first) == checksum
+
+
+def _checksum(file: BinaryIO, bounds: bytes, size: int) -> int:
+    """Return the checksum of the gaps' bounds and of the first `size` bytes of a file, without the gaps."""
+    checksum, start = zlib.crc32(bounds), 0
+    for stop, after in (*np.frombuffer(bounds, "<u8").reshape(-1, 2).tolist(), (size, size)):
+        file.seek(start)
+        for first in range(start, stop, READ_BYTES):
+            checksum = zlib.crc32(file.read(min(READ_BYTES, stop - first)), checksum)
+        start = after
+    return checksum

@@ -1,0 +1,91 @@
+"""A process of a run of two. test_processes.py starts it and reads what it prints.
+
+python rank.py TASK --rank R --processes N --devices D --port P --folder FOLDER
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import decompops as dops
+import jax
+import numpy as np
+from decompops import io
+from decompops.io._snapshot import _Writing
+from jax.experimental import multihost_utils
+
+
+SHAPE = (16, 16, 16)
+U = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
+
+
+def elsewhere(folder: Path) -> None:
+    """Write a NumPy array on a mesh without the first process. The first process has no part in it."""
+    mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
+    dec = dops.Decomposition(mesh, shape=SHAPE)
+    for suffix in (".zarr", ".h5"):
+        try:
+            io.write(folder / f"u{suffix}", {"u": U}, dec)
+            np.testing.assert_array_equal(io.read(folder / f"u{suffix}").arrays["u"], U)
+            print("written")
+        except ValueError as error:
+            print(f"ValueError: {error}")
+
+
+def unwritable(folder: Path) -> None:
+    """Write below a file, and to a folder that is no snapshot."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    foreign = folder / "foreign.zarr"
+    for path in (folder / "file" / "u.h5", foreign):
+        (folder / "file").touch()
+        foreign.mkdir(exist_ok=True)
+        start = time.monotonic()
+        try:
+            io.write(path, {"u": dec.shard(U)}, dec)
+        except (OSError, RuntimeError) as error:
+            print(f"{type(error).__name__} after {'short' if time.monotonic() - start < 60 else 'long'}: {error}")
+
+
+def failing(folder: Path) -> None:
+    """Fail in one process while the snapshot is written: first in process 0, then in process 1."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    for process in range(jax.process_count()):
+        for suffix in (".zarr", ".h5"):
+            writing = _Writing(folder / f"u{process}{suffix}", {"u": dec.shard(U)}, dec)
+            if jax.process_index() == process:
+                writing.cells = [("v", ((0, 16),) * 3, U)]  # The snapshot has no such array.
+            try:
+                writing.run()
+            except Exception as error:
+                print(f"{type(error).__name__}: {error}")
+
+
+def checkpoint(folder: Path) -> None:
+    """Restore a checkpoint in which a bit of a block has flipped."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    u = dec.shard(U)
+    with io.Checkpoints(folder) as checkpoints:
+        checkpoints.save(0, {"u": u})
+        np.testing.assert_array_equal(dec.gather(checkpoints.restore({"u": 0 * u})["u"]), U)
+        if jax.process_index() == 0:
+            file = max(folder.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+        multihost_utils.sync_global_devices("changed")
+        try:
+            checkpoints.restore({"u": u})
+        except ValueError as error:
+            print(f"ValueError: {error}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task")
+    for name in ("rank", "processes", "devices", "port"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--folder", type=Path)
+    args = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", args.devices)
+    jax.distributed.initialize(f"127.0.0.1:{args.port}", args.processes, args.rank)
+    globals()[args.task](args.folder)

@@ -1,0 +1,104 @@
+"""Tests of what a snapshot replaces, of links, of XDMF files, and of what is on disk before a snapshot appears."""
+
+import os
+from pathlib import Path
+
+import decompops as dops
+import numpy as np
+import pytest
+from decompops import io
+from vtkmodules.util.numpy_support import vtk_to_numpy
+from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
+
+from helpers import make_mesh, random_field
+
+
+SUFFIXES = (".zarr", ".h5")
+SHAPE = (4, 3, 2)
+DEC = dops.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+U = random_field(SHAPE)
+
+
+def test_a_folder_that_is_no_snapshot_is_not_replaced(tmp_path):
+    for path, inner in ((tmp_path / "data.zarr", "zarr.json"), (tmp_path / "data.h5", "notes.txt")):
+        path.mkdir()
+        (path / inner).write_text("{}")
+        with pytest.raises(FileExistsError, match=r"`path` must be new or a snapshot; got .*, which decompops did not"):
+            io.write(path, {"u": U}, DEC)
+        assert (path / inner).read_text() == "{}"
+    file = tmp_path / "file.zarr"
+    file.write_text("kept")
+    with pytest.raises(FileExistsError, match="Choose another path, or remove what is there"):
+        io.write(file, {"u": U}, DEC)
+    assert file.read_text() == "kept"
+    assert {path.name for path in tmp_path.iterdir()} == {"data.zarr", "data.h5", "file.zarr"}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
+    link = tmp_path / f"link{suffix}"
+    (tmp_path / "disk").mkdir()
+    link.symlink_to(tmp_path / "disk" / f"u{suffix}")
+    for i in range(3):
+        io.write(link, {"u": (i + 1) * U}, DEC)
+        assert link.is_symlink()
+        np.testing.assert_array_equal(io.read(link).arrays["u"], (i + 1) * U)
+    assert not list((tmp_path / "disk").glob(".*"))
+
+
+def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path):
+    """A name may have characters that stand for others in a pattern."""
+    other = tmp_path / ".1.zarr.0123.partial"
+    own = tmp_path / ".[1].zarr.0123.partial"
+    other.mkdir()
+    own.mkdir()
+    io.write(tmp_path / "[1].zarr", {"u": U}, DEC)
+    assert other.exists()
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_all_is_on_disk_before_the_snapshot_appears(tmp_path, monkeypatch, suffix):
+    synced, fsync, replace = set(), os.fsync, os.replace
+    missing = []
+
+    def recorded(handle):
+        synced.add(os.stat(handle).st_ino)
+        fsync(handle)
+
+    def checked(new, path):
+        if Path(path) == tmp_path / f"u{suffix}":
+            written = [Path(new), *Path(new).rglob("*")]
+            # tensorstore itself writes the files of arrays to disk.
+            own = [file for file in written if file.is_dir() or file.parent == Path(new) or file == Path(new)]
+            missing.extend(file for file in own if file.stat().st_ino not in synced)
+        replace(new, path)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(os, "replace", checked)
+    io.write(tmp_path / f"u{suffix}", {"u": U}, DEC, time=1.0)
+    assert io.read(tmp_path / f"u{suffix}").time == 1
+    assert not missing
+
+
+def test_two_suffixes_have_two_xdmf_files(tmp_path):
+    for suffix, sign in ((".h5", 1), (".hdf5", -1)):
+        io.write(tmp_path / f"u{suffix}", {"u": sign * U}, DEC)
+    for name, sign in (("u.xdmf", 1), ("u.hdf5.xdmf", -1)):
+        reader = vtkXdmfReader()
+        reader.SetFileName(str(tmp_path / name))
+        reader.Update()
+        values = vtk_to_numpy(reader.GetOutputDataObject(0).GetPointData().GetArray("u"))
+        np.testing.assert_array_equal(values.reshape(SHAPE[::-1]).T, sign * U)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (3, 2, 2, 2)])
+def test_only_grids_that_xdmf_has_get_an_xdmf_file(tmp_path, plain, shape):
+    dec = plain.Decomposition(make_mesh((1,)), shape=shape, axes=() if len(shape) == 1 else ("x",))
+    plain.io.write(tmp_path / "u.h5", {"u": np.ones(shape)}, dec)
+    assert (tmp_path / "u.xdmf").exists() == (len(shape) == 2)
+    if len(shape) != 2:
+        with pytest.raises(
+            ValueError, match="`snapshots` must be HDF5 files of fields on grids with two or three axes"
+        ):
+            plain.io.write_series(tmp_path / "series.xdmf", [tmp_path / "u.h5"])

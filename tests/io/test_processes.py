@@ -1,0 +1,54 @@
+"""Tests of files and checkpoints of two processes, of which one fails or has no part in them."""
+
+import re
+from pathlib import Path
+
+from processes import Rank, report, start, wait, worker
+
+
+RANK = Path(__file__).with_name("rank.py")
+
+
+def run(tmp_path: Path, task: str) -> list[Rank]:
+    """Run a task in two processes. No task waits for a process longer than a test may take."""
+    logs, folder = tmp_path / "logs", tmp_path / "folder"
+    logs.mkdir()
+    folder.mkdir()
+    with start(logs, worker(RANK, task, 2, 2, "--folder", folder)) as ranks:
+        wait(ranks, limit=90)
+        assert [rank.code for rank in ranks] == [0, 0], report(ranks)
+    return ranks
+
+
+def lines(rank: Rank, pattern: str) -> list[str]:
+    return re.findall(pattern, rank.output, flags=re.MULTILINE)
+
+
+def test_a_mesh_without_the_first_process(tmp_path):
+    ranks = run(tmp_path, "elsewhere")
+    message = r"^ValueError: `grid` must have a mesh with devices of this process; got .* on process 0\.$"
+    assert len(lines(ranks[0], message)) == 2, report(ranks)
+    assert len(lines(ranks[1], "^written$")) == 2, report(ranks)
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
+    """Without an agreement on this, the second process would wait until its patience ends."""
+    ranks = run(tmp_path, "unwritable")
+    assert lines(ranks[0], "^NotADirectoryError after short"), report(ranks)
+    assert lines(ranks[0], "^FileExistsError after short: .*`path` must be new or a snapshot"), report(ranks)
+    for reason in ("Not a directory", "File exists"):
+        told = f"^RuntimeError after short: .* was not written, because process 0 failed: {reason}"
+        assert lines(ranks[1], told), report(ranks)
+
+
+def test_a_failure_is_told_and_leaves_no_files(tmp_path):
+    ranks = run(tmp_path, "failing")
+    for rank, other in zip(ranks, reversed(ranks)):
+        told = f"^RuntimeError: .* was not written, because process {ranks.index(other)} failed"
+        assert len(lines(rank, told)) == 2, report(ranks)
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_damage_of_a_block_is_found_by_all_processes(tmp_path):
+    for rank in (ranks := run(tmp_path, "checkpoint")):
+        assert lines(rank, "^ValueError: .* is damaged: the checksum of u is wrong"), report(ranks)
