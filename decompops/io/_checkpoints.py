@@ -92,7 +92,10 @@ class Checkpoints:
         leaves = _leaves(tree, structures)
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
-        known = {name: {**leaf.facts, "checksum": checksums.get(name)} for name, leaf in leaves.items()}
+        known = {
+            name: leaf.facts | ({"checksum": checksums[name]} if name in checksums else {})
+            for name, leaf in leaves.items()
+        }
         facts = {"format": VERSION, "leaves": known, "checksum": checksum_of_json(known)}
         parts = {"facts": orbax.args.JsonSave(facts)}
         if arrays:  # orbax refuses an empty tree.
@@ -156,8 +159,8 @@ class Checkpoints:
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint: its leaves by their path, such as "model/weight".
 
-        For each leaf, the result has the name of its "type", and the true "shape" of an array or the "value" of a
-        number.
+        For each leaf, the result has the name of its "type", and the true "shape" and the "checksum" of an array or the
+        "value" of a number.
 
         **Raises:** `ValueError` for a checkpoint that is damaged, or that a newer version of decompops wrote.
         """
