@@ -191,6 +191,7 @@ class _Places:
             _write_at(file, data, offset)
             offset += len(data)
         _write_at(file, memoryview(checksum.to_bytes(4, "little")), self._checksum(chunk))
+        os.fdatasync(file)  # The disk then works while other threads reorder the next chunks.
 
     def get(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
         """Fill `cells` with the cells of a chunk within the bounds `there`. Raises `ValueError` if it is damaged."""

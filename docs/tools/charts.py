@@ -74,6 +74,7 @@ ALL = (
     Chart("convection", "benchmarks", "Between walls", 2, label="time of a step relative to its transforms"),
     Chart("dedalus", "benchmarks", "Between walls", 3, keys=2),
     Chart("groups", "benchmarks", "Groups of devices", keys=2),
+    Chart("files", "benchmarks", "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
     Chart("overlap", "performance", "Overlap", label="scratch, blocks", reference=None),
     Chart("fft-libraries", "performance", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
 )
