@@ -16,7 +16,7 @@ enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 // Results of more bytes do not stay in the cache until they are read again.
 constexpr Index kStreamBytes = Index{1} << 22;
 
-// How memory is used around a copy. `stream`: the result is not read again soon, so it bypasses the cache.
+// How a copy uses the cache. `stream`: the result is not read again soon, so it bypasses the cache.
 // `ahead`: the next cells of the source are needed soon, so they are fetched into the cache meanwhile.
 enum class Access { plain, stream, ahead };
 

@@ -43,8 +43,8 @@ class Notices {
   void check(std::uint64_t mesh, const std::vector<int>& ranks, const std::vector<int>& needed);
   // A call on a mesh begins (+1) or ends (-1) here.
   void count(std::uint64_t mesh, int change);
-  // Tells `needed` that this rank has been waiting for them for long in `label`. An empty `label` means that it waits
-  // no longer.
+  // Tells the ranks `needed` that this rank has been waiting for them for long, in the operator `label`. An empty
+  // `label` tells them that the wait is over.
   void tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed);
   // For a rank that has been waiting for long: throws if one of `needed` waits for this rank, on a mesh without calls
   // here.

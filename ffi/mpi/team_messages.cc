@@ -34,9 +34,9 @@ Team::Announcement Team::announcement_of(const Call& call) {
 }
 
 // The communicator of the mesh. All ranks of the mesh must come together to make it. A rank inside
-// MPI_Comm_create_group does not receive notices, so the ranks agree before: first, all ranks report that they have
-// come. A rank that fails before this report tells the others. Then all ranks report that they are ready. After this
-// report no rank may fail by itself.
+// MPI_Comm_create_group does not receive notices, so the ranks agree before they call it. First, all ranks report that
+// they have come. A rank that fails before this report tells the others. Then all ranks report that they are ready.
+// After this report no rank may fail by itself.
 void Team::connect() {
   const int tag = 16 + 2 * static_cast<int>(hash_ % 16000);
   meet(tag, false);

@@ -27,7 +27,7 @@ class Execution {
     }
   }
 
-  // Brings a device; what it hears at the end is in `error`.
+  // Brings a device to the meeting. `error` gets the message that the device receives at the end.
   void bring(int place, bool fails) {
     auto make = [&] {
       Meeting meeting;

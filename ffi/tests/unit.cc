@@ -36,7 +36,8 @@ Strides random_strides(const Strides& counts, Index& span) {
   return strides;
 }
 
-// How many cells a box has along each of some axes: at most so many, for a random number of them, at least one.
+// Returns random numbers of cells for the first axes of a box: at least one axis, and at most `most[i]` cells along
+// axis i.
 Strides random_counts(const std::vector<Index>& most) {
   Strides counts;
   for (std::size_t axes = random(1, static_cast<Index>(most.size())), i = 0; i < axes; ++i) {
@@ -134,7 +135,7 @@ void test_sums_of_halves() {
       expect(std::isnan(exact) ? std::isnan(found) : found == std::copysign(INFINITY, exact), what);
       continue;
     }
-    // No neighbour is nearer, nor as near if the number is odd.
+    // The neighbours of the result are no nearer to the exact sum. If the result is odd, they are farther away.
     const unsigned bits = sum(a, b);
     for (unsigned other : {bits - 1, bits + 1}) {
       if ((bits & 0x7fffu) == 0 || std::isinf(half(other & 0xffffu))) continue;
