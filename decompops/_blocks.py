@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 # A pencil, given by the name or the number of the grid axis that is whole on every device.
 Pencil = str | int
-# The mesh axis that shards a grid axis, or several mesh axes that shard it together, the first of them the slowest.
+# The mesh axis that shards a grid axis, or several mesh axes that shard it together. The first of them varies slowest.
 MeshAxis = str | tuple[str, ...]
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any

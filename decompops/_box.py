@@ -34,7 +34,8 @@ class Box(eqx.Module):
     def __init__(self, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
 
-        - `lengths`: one length for all axes of a grid, or one for each axis: positive numbers, also traced ones.
+        - `lengths`: one length for all axes of a grid, or one for each axis. The lengths are positive numbers, and may
+            be traced.
 
         **Raises:** `ValueError` for lengths that are not positive, finite numbers.
         """

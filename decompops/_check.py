@@ -70,7 +70,7 @@ def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def check_up_to(name: str, value: Any, most: tuple[int, ...], what: str) -> tuple[int, ...]:
-    """Return a tuple of positive ints, given as one for all axes or one for each, at most `most`.
+    """Return one positive int of at most `most` for each axis. `value` is one int for all axes, or one for each axis.
 
     Raises `ValueError` for other values. `what` is the noun for the counted things in the error, such as "modes".
     """

@@ -25,13 +25,13 @@ class Config:
 
     - `backend`: a backend such as `dops.XLA()`, or the name of a registered backend: "xla", "native", "mpi",
       "cudecomp", ...
-    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates, a name that cuDecomp uses, in lower case
-      ("nccl", "nvshmem_pl", ...).
+    - `transpose_backend`, `halo_backend`: the communication of `CuDecomp()`: a name of cuDecomp in lower case ("nccl",
+      "nvshmem_pl", ...).
 
-    An option that is not set is read from the environment variables `DECOMPOPS_BACKEND`,
-    `DECOMPOPS_TRANSPOSE_BACKEND` and `DECOMPOPS_HALO_BACKEND`. If these are not set either, `backend` is `None`:
-    operators on CPU devices of this process get `Native()`, if its kernels work on this machine; all others get
-    `XLA()`. An operator reads the defaults once, when it is built. A later change does not alter the operator.
+    An option that is not set is read from the environment variables `DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`
+    and `DECOMPOPS_HALO_BACKEND`. If these variables are not set either, `backend` is `None`: operators on CPU devices
+    of this process get `Native()`, if its kernels work on this machine; all others get `XLA()`. An operator reads the
+    defaults once, when it is built. A later change does not alter the operator.
     """
 
     __slots__ = ("_context", "_process")  # Setting a misspelt option raises an error.
@@ -61,7 +61,7 @@ class Config:
 
     @contextlib.contextmanager
     def use(self, **options: Any) -> Iterator[None]:
-        """Set defaults inside a `with` block, for the current thread (or asyncio task) only. Raises as `update`."""
+        """Set defaults inside a `with` block, for the current thread or asyncio task only. Raises as `update` does."""
         token = self._context.set((self._context.get() or {}) | _checked(options))
         try:
             yield

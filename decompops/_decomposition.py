@@ -34,10 +34,10 @@ class Decomposition(eqx.Module):
     """How a grid is sharded over a device mesh, and which backend moves its fields.
 
     A grid has three axes, or as many as `shape` or `ndim` says. A *pencil* is named after the grid axis that is whole
-    on every device; the mesh axes `axes` shard the other grid axes in their order. With `axes = (a, b)` and three grid
-    axes, a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an *x-pencil* `P(None, a, b)`. Fields in
-    real space lie in the pencils of the last axis. One mesh axis and three grid axes make *slabs*. All other axes of
-    the mesh are batch axes.
+    on every device; the mesh axes `axes` shard the other grid axes in order. With `axes = (a, b)` and three grid axes,
+    a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an *x-pencil* `P(None, a, b)`. Fields in real
+    space lie in the pencils of the last axis. One mesh axis and three grid axes make *slabs*. All other axes of the
+    mesh are batch axes.
 
     If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
     instead zero-padded at the end of that axis to the next multiple; `shape` is then required, because the shape of a
@@ -78,10 +78,10 @@ class Decomposition(eqx.Module):
         """**Arguments:**
 
         - `mesh`: the device mesh, or `None` for the ambient mesh of `jax.set_mesh`. If there is no ambient mesh either,
-            an operator uses the mesh of each array that it is called on. `mesh` may also be another decomposition: the
-            new one then has its options, except those that are given.
-        - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. `None` if operators shall
-            take fields of any shape that the mesh divides.
+            an operator uses the mesh of each array that it is called on. `mesh` may also be another decomposition,
+            whose options are then used for all arguments that are not given.
+        - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. `None` lets operators take
+            fields of any shape that the mesh divides.
         - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
         - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
             must be fewer entries than grid axes. An entry may also be `None` or several mesh axes, `(("x", "y"),)`,
@@ -143,7 +143,7 @@ class Decomposition(eqx.Module):
         return tuple(flat_names(self.axes))
 
     def blocks(self, pencil: Pencil = -1, shape: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Blocks:
-        """Return how a field in real space is cut into blocks in `pencil`. By default its shape is the grid's.
+        """Return how a field in real space is cut into blocks in `pencil`. By default, `shape` is the grid's.
 
         Raises `ValueError` if the field would have to be padded, but `pad` is False.
         """
@@ -175,9 +175,9 @@ class Decomposition(eqx.Module):
                 )
 
     def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
-        """Return a sentence that lists the meshes of as many devices that divide `shape`.
+        """Return a sentence that lists the meshes with the same number of devices that divide `shape`.
 
-        Such a mesh divides it in all of `pencils` and in the pencils of the last axis.
+        Such a mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
         """
         devices, whole = math.prod(self.sizes), {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
         axes = max(len(self.axes), min(2, self.ndim - 1))
@@ -197,7 +197,7 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
-        - `axis_contiguous`: whether fields are stored with that axis last, the others before it in cyclic order.
+        - `axis_contiguous`: whether fields are stored with that axis last, after the other axes in cyclic order.
         - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
 
         **Raises:** `ValueError` for a decomposition without `shape`, and if a field would have to be padded, but `pad`
@@ -267,8 +267,8 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or already without padding.
-        - `pencil`: the name or number of the grid axis that is whole on every device. By default found from the shape
-            of a field that is not axis-contiguous.
+        - `pencil`: the name or number of the grid axis that is whole on every device. `None` finds the pencil from the
+            shape of a field that is not axis-contiguous.
         - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with
             `axis_contiguous=True` store it. The result is stored in the same order.
 

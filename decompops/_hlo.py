@@ -19,7 +19,7 @@ _KINDS = (
     *("collective-permute", "ragged-all-to-all", "reduce-scatter"),
 )
 # `%name = shape opcode(operands), attributes`. The shape of an asynchronous `-start` is a tuple of operands, results
-# and perhaps buffers. Its `-done` has the same result, and is not matched.
+# and perhaps buffers. The pattern does not match `-done`, which has the same result.
 _INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT\s+)?%?[^\s=]+ = (?P<shape>\(.*?\)|\S+) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\("
 )

@@ -22,7 +22,7 @@ Field = Shaped[Array | np.ndarray, "*field"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array holds a field: on which devices, cut into which blocks, stored in which order, with which padding.
+    """How an array holds a field: its devices, blocks, storage order and padding.
 
     `fft.in_layout` and `fft.out_layout` are the layouts of an operator's input and result. `dec.layout("z")` is the
     layout of a decomposition's fields in z-pencils.

@@ -1,6 +1,6 @@
-"""The JAX primitive that runs every distributed operator.
+"""The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
 
-Its only parameter is a hashable `Call`. The rules for JAX's transformations are written once, in this file, which is
+Their only parameter is a hashable `Call`. The rules for JAX's transformations are written once, in this file, which is
 the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive and not a `custom_vjp`
 or a bare `shard_map`.
 """

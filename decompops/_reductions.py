@@ -58,7 +58,7 @@ def norm(field: Array, lengths: tuple[int, ...]) -> Array:
 @functools.partial(jax.jit, static_argnames="lengths")
 def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
-    # Both factors are cleared instead of their product: zero times an infinity in the padding would be NaN in a
+    # Both factors are cleared instead of their product, because zero times an infinity in the padding would be NaN in a
     # derivative.
     u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)

@@ -1,4 +1,4 @@
-"""The registry of backends: of this library, of programs that register one, and of installed packages."""
+"""The registry of backends from this library, from programs that register one, and from installed packages."""
 
 import importlib.metadata
 import inspect

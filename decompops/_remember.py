@@ -17,8 +17,8 @@ def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concaten
     """Cache the results of `function`, which takes an operator or another module, and hashable arguments.
 
     The key of a module is its PyTree structure, which is found in microseconds. The modules themselves would be slow
-    keys: those without arrays all have the same hash. Results for a module with arrays, which may be traced, are not
-    cached.
+    keys, because all modules without arrays have the same hash. Results for a module with arrays, which may be traced,
+    are not cached.
     """
 
     @functools.lru_cache(maxsize=4096)

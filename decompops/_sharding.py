@@ -26,7 +26,7 @@ AxisTypes: TypeAlias = tuple[AxisType, ...] | None
 
 
 def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
-    """Return `mesh` with the axis types of the context. If it has no devices, they are those of `jax.set_mesh`."""
+    """Return `mesh` with the axis types of the context. A mesh without devices gets the devices of `jax.set_mesh`."""
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
         return mesh
@@ -59,7 +59,7 @@ def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
 def no_ambient_mesh() -> Iterator[None]:
     """Compute without the ambient mesh that the caller may have set by `jax.set_mesh`.
 
-    Raises `ValueError` if there is one inside JAX's transformations, where JAX allows no change of the ambient mesh.
+    Raises `ValueError` for an ambient mesh inside JAX's transformations, where JAX does not allow changing it.
     """
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
@@ -350,7 +350,7 @@ def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> Part
 
 
 def _restricted(entries: Iterable[BatchEntry], names: set[str]) -> PartitionSpec:
-    """A spec of `entries` without all mesh axes but `names`."""
+    """Return the spec of `entries` with only the mesh axes in `names`."""
     return PartitionSpec(*(spec_entry(name for name in entry_names(entry) if name in names) for entry in entries))
 
 

@@ -34,8 +34,8 @@ class Structure:
         `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
     - `box`: the periodic box; `None` if the box does not matter.
     - `may_move`: whether a plain function may have moved the array to other devices.
-    - `passes_on`: whether the result of an operator has the kind and components of its input if they are `None` here.
-        If not, they are unknown.
+    - `passes_on`: whether the result of an operator has the kind and components of its input where `kind` and
+        `components` are `None`. If False, `None` means unknown.
     """
 
     layout: Layout

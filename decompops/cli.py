@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 end="", flush=True
             )  # unlike `sys.stdout.flush()`, this also works without a stdout (`>&-` in a shell)
-    except BrokenPipeError:  # of `selftest | head`
+    except BrokenPipeError:  # This happens in `selftest | head`.
         # Python flushes both streams once more at its exit, which must not fail.
         for stream in filter(None, (sys.stdout, sys.stderr)):
             try:

@@ -1,6 +1,6 @@
-"""What other packages build on: operators, bases, stages, backends, tuners and equations.
+"""The names that other packages build on: operators, bases, stages, backends, tuners and equations.
 
-All these names are defined elsewhere in the package. Other packages import them from here, where they stay.
+All these names are defined elsewhere in the package. Other packages import from this module, where the names stay.
 docs/extending.md has a complete example of each kind; `examples/extending` is an installable package with one of each.
 
 - Operators made of stages: implement `AbstractPlanned.plan`, which returns a `Plan` over `Blocks`.
@@ -8,8 +8,8 @@ docs/extending.md has a complete example of each kind; `examples/extending` is a
   functions of fields that are not operators: `AbstractTyped`. A `Structure` is the type of their input or result.
 - Transforms: `AbstractTransform`; `transform_plan` returns the stages.
 - Bases: `AbstractBasis` and its `AbstractLineTransform`. A `Run` is a range of coefficients that are kept or mapped; a
-  `DerivativeRule` says what a derivative is. This package defines `Fourier` with its `DFT`; `Cosine`, `Sine` and
-  `Chebyshev` with their `RealToReal`; `Points` and `Cells`.
+  `DerivativeRule` says how a derivative is computed. This package defines `Fourier` with its `DFT`; `Cosine`, `Sine`
+  and `Chebyshev` with their `RealToReal`; `Points` and `Cells`.
 - Stages: `AbstractStage`. This package defines `Move`, `LocalTransform`, `Extend`, `Crop`, `Clear`, `Scale` and
   `Resize`.
 - Backends: `AbstractBackend`, whose `run` gets a `Plan`, a block and the `Call`. `run_stage` and `move` compute stages

@@ -3,9 +3,10 @@
     python examples/halo_gradient.py                 # 32³ particles on 8 virtual CPU devices, or on GPUs
     pip install jaxdecomp                            # then the script shows jaxDecomp's gradient, too
 
-Particles start on the points of a periodic grid and are displaced by less than `--halo` cells. Each shares its mass
-among the eight cells around it (cloud in cell), as in particle-mesh codes for cosmology. The loss is the variance of
-the density. Its gradient with respect to the displacements is computed on one device, with `jax.numpy`, and on a mesh.
+Particles start on the points of a periodic grid and are displaced by less than `--halo` cells. Each particle shares its
+mass among the eight cells around it (cloud in cell), as in particle-mesh codes for cosmology. The loss is the variance
+of the density. The example computes its gradient with respect to the displacements on one device, with `jax.numpy`, and
+on a mesh.
 
 On the mesh, each device paints its own particles on its block and a halo. The mass in the halo belongs to neighbours.
 
@@ -14,8 +15,8 @@ On the mesh, each device paints its own particles on its block and a halo. The m
   `jaxdecomp.halo_exchange` to get the neighbours' halos, and adds them. This example does the same.
 
 Both densities are right. The gradient goes backwards through the exchange, so it needs the transpose of the exchange.
-jaxDecomp uses the exchange itself instead, in 0.3.1 and, by its sources, in 0.3.4. Finite differences show which
-gradient is right.
+jaxDecomp uses the exchange itself instead, in version 0.3.1 and, according to its source code, in version 0.3.4. Finite
+differences show which gradient is right.
 """
 
 import importlib.metadata
@@ -39,7 +40,7 @@ Painter = Callable[[Array], Array]
 
 
 def paint(displacement: Array, halo: int = 0) -> Array:
-    """The density of displaced particles on the grid where they start, extended by a halo along x and y."""
+    """Return the density of displaced particles on the grid where they start, extended by a halo along x and y."""
     widths = (halo, halo, 0)
     shape = tuple(n + 2 * width for n, width in zip(displacement.shape[1:], widths))
     starts = jnp.indices(displacement.shape[1:], dtype=displacement.dtype)
@@ -85,7 +86,7 @@ def displacements(n: int, largest: float, seed: int) -> np.ndarray:
 
 
 def clumping(painter: Painter) -> Callable[[Array], tuple[Array, Array]]:
-    """The variance of the density as a function of the displacements, with its gradient. The mean density is 1."""
+    """Return a function of the displacements: the variance of the density and its gradient. The mean density is 1."""
     return jax.jit(jax.value_and_grad(lambda displacement: jnp.mean((painter(displacement) - 1) ** 2)))
 
 

@@ -65,7 +65,7 @@ def budget(equation: VorticityNavierStokes, force: Array, u: Array) -> Budget:
 
 
 def imbalance(dt: float, amount: np.ndarray | Array, gain: np.ndarray | Array, loss: np.ndarray | Array) -> float:
-    """Return the error of a budget: the change of `amount` minus the integral of gain minus loss, over the gain."""
+    """Return the error of a budget relative to the gain: the change of `amount`, minus the integral of gain - loss."""
     gained, lost = (dt * (rate.sum() - (rate[0] + rate[-1]) / 2) for rate in (gain, loss))
     return float(abs(amount[-1] - amount[0] - gained + lost) / gained)
 

@@ -128,8 +128,8 @@ def stable(solver: Any, u: Any, t_end: float, **options: Any) -> Simulation:
 def progress(text: str, total: int) -> Iterator[Callable[[Any], None]]:
     """Show on stderr how many of the `total` parts of a task are done. Only the first process shows anything.
 
-    The task calls the function that this context manager yields with the number of parts done. Progress is a bar on a
-    terminal if rich is installed, otherwise a line every five seconds.
+    This context manager yields a function. The task calls this function with the number of parts that are done.
+    Progress is a bar on a terminal if rich is installed, otherwise a line every five seconds.
     """
     if jax.process_index() > 0:
         yield lambda done: None

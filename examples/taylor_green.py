@@ -12,8 +12,8 @@ The program solves the incompressible Navier–Stokes equations in a periodic bo
     ∂u/∂t + (u·∇)u = -∇p + ∇²u/Re   and   ∇·u = 0,
 
 from u = (sin x cos y cos z, -cos x sin y cos z, 0), with a dealiased pseudo-spectral method. Re = 1600 needs about 512³
-cells. A run with 64³ cells follows the reference to t ≈ 4, and a run with 128³ cells to t ≈ 5. Both overshoot the peak
-of dissipation at t ≈ 9 by some percent, because energy that would dissipate at smaller scales accumulates at the
+cells. A run with 64³ cells follows the reference to t ≈ 4, and a run with 128³ cells to t ≈ 5. Both runs overshoot the
+peak of dissipation at t ≈ 9 by some percent, because energy that would dissipate at smaller scales accumulates at the
 smallest resolved scale.
 
 Source: Brachet et al. (J. Fluid Mech. 130, 1983); examples/data/README.md gives the origin of the reference.

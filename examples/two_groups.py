@@ -21,9 +21,9 @@ exchange data by `reshard`. On one machine with two cores:
     taskset -c 1 python examples/two_groups.py --mesh 2x1x1 --address 127.0.0.1:12345 --processes 2 --rank 1
 
 While the learners train on one snapshot, the solver computes the next one. The groups first run one after the other,
-then together, and must compute the same. Together they take as long as the slower group if each group has its own
-hardware, as in the commands above. CPU devices must also be in different processes, because XLA runs the programs of
-several CPU devices in one process one at a time.
+then together, and must compute the same results. Together they take as long as the slower group if each group has its
+own hardware, as in the commands above. CPU devices must also be in different processes, because XLA runs the programs
+of several CPU devices in one process one at a time.
 
 Source: Um et al., Solver-in-the-loop (NeurIPS 2020), train networks that correct a coarse solver.
 """
@@ -141,7 +141,7 @@ def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, C
 
 
 def known(place: MpmdSharding, zero: np.ndarray, array: Array | None) -> MpmdArray:
-    """Return an array of one group as all processes must describe it, also processes without a part of the array."""
+    """Return an array of one group as every process must describe it, even a process without a part of the array."""
     return MpmdArray([] if array is None else [array], place, zero.shape, zero.dtype)
 
 

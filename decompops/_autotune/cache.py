@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices. A key lists everything that a choice depends on."""
+"""The cache of `dops.autotune`: a JSON file of choices. A key names the devices, the candidates and the programs."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """Return the key, and the choice in the file or `None`. If one process cannot use the file, all processes raise."""
+    """Return the key, and the choice in the file or `None`. If one process cannot use the file, all raise an error."""
     key, choice = "", _UNKNOWN
     problem = f"`cache` must be usable on process {task.devices[0].process_index}, whose error says why."
     try:
@@ -62,7 +62,7 @@ def _key(task: Task, candidates: Candidates, operator: Operator) -> str:
 def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
     """Return a hash of the programs to which JAX lowers the operator, on all meshes.
 
-    Programs of compiled kernels contain numbers that differ between runs, and need memory. Therefore the hash contains
+    Programs of compiled kernels contain numbers that differ between runs, and need memory. The hash therefore contains
     a program with XLA's collectives for each mesh, and the printed operator for each candidate with compiled kernels.
     """
     native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
@@ -100,7 +100,7 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
         choice = _read(path).get(key)
         if choice is None:
             folder = Path(path).absolute().parent
-            if not os.access(folder, os.W_OK):  # an early error saves all trials
+            if not os.access(folder, os.W_OK):  # an error now saves the time of all trials
                 raise ValueError(f"{folder} is no folder that can be written to")
             return _UNKNOWN
         if type(choice) is not int or not 0 <= choice < candidates:

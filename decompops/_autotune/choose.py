@@ -48,7 +48,7 @@ def autotune(
 
     **Arguments:**
 
-    - `shape`: the true lengths of the grid in cells, such as `(nx, ny, nz)`: two or more.
+    - `shape`: the true lengths of the two or more axes of the grid in cells, such as `(nx, ny, nz)`.
     - `devices`: the devices to use; `None` for all.
     - `dtype`: the dtype of the field.
     - `operator`: a function that takes a decomposition and returns the function to time, whose argument is a field of
@@ -59,14 +59,15 @@ def autotune(
         unset, several values are tried: for `CuDecomp()`, `transpose` "nccl" and "nccl_pl". `None` for every
         registered backend that works here.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
-        meshes of the devices with these axes that divide the grid are tried. By default ("x", "y"), of sizes `(rows,
-        columns)`: `(n, 1)` and `(1, n)` are slabs. On a grid of two axes ("x",). A grid of four axes takes up to three.
-    - `pad`: whether to try also the meshes that do not divide the grid, on which fields are padded with zeros.
+        meshes of the devices that have these axes and divide the grid are tried. The default is ("x", "y"), or ("x",)
+        on a grid of two axes. The sizes of ("x", "y") are `(rows, columns)`; `(n, 1)` and `(1, n)` are slabs. A grid of
+        four axes takes up to three mesh axes.
+    - `pad`: whether to also try the meshes that do not divide the grid, on which fields are padded with zeros.
     - `repeats`: the number of timed calls of each candidate, whose median counts.
-    - `on_trial`: called with each `Trial`, a report: its decomposition, seconds and failure.
+    - `on_trial`: a function that is called with each `Trial`, which has a decomposition, seconds and a failure.
     - `cache`: a JSON file that keeps choices. A choice is read from the file if everything that it depends on is the
         same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
-        all meshes. The printed form of an operator that depends on the backend must show it.
+        all meshes. If an operator depends on the backend, its printed form must show this dependence.
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
 

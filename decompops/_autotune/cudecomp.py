@@ -29,10 +29,9 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 class CuDecompTuner(AbstractTuner):
     """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
 
-    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates alone, and its first
-    rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose;
-    then Fourier transforms or halo exchanges are timed with each way of communicating, and each is reported as a
-    `Trial`.
+    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates alone, and its first rank
+    prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose. The tuner then
+    times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a `Trial`.
 
     !!! example
 
@@ -46,14 +45,14 @@ class CuDecompTuner(AbstractTuner):
     - `halo`, `periodic`: the halo exchange to choose for; the arguments of `HaloExchange`. Without a halo along x or y,
         the communication of halo exchanges is not tuned.
     - `grid_mode`: whether the time of transposes or the time of halo exchanges decides on the process grid.
-    - `libraries`: the libraries that may communicate. `None` for all, without "mpi" where MPI is not CUDA-aware.
-        Libraries that cuDecomp was built without are skipped.
+    - `libraries`: the libraries that may communicate. `None` for all, except "mpi" if MPI is not CUDA-aware. Libraries
+        that cuDecomp was built without are skipped.
     - `cuda_aware_mpi`: whether MPI accepts pointers to a GPU's memory; `None` to ask MPI.
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`. The `devices` of
         `dops.autotune` must be the devices of its ranks.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `ValueError` for a grid of another
-    number of axes than three, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
+    **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `ValueError` for a grid that does
+    not have three axes, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
     """
 
     halo: Any = 0

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
-        """The sizes of the meshes, such as `(rows, columns)`: of all, or without `pad` of all that divide the grid."""
+        """The sizes, such as `(rows, columns)`, of all meshes; without `pad`, only of those that divide the grid."""
         meshes = mesh_sizes(len(self.devices), len(self.axes))
         return [sizes for sizes in meshes if self.pad or self.is_divided_by(sizes)]
 
@@ -85,7 +85,7 @@ class Task:
         return np.asarray(jax.device_put(values, everywhere))
 
     def agreed(self, choice: int) -> int:
-        """Return the choice of the leading process. Others measure other times, and may not see the same file."""
+        """Return the choice of the leading process. Other processes measure other times, and may not see the file."""
         return int(self.gathered(choice)[0])
 
 

@@ -8,7 +8,7 @@ from .trial import Task
 
 
 class AbstractTuner(abc.ABC):
-    """Finds the candidates of one backend for `dops.autotune`, where a backend can measure by itself.
+    """A search for the candidates of one backend for `dops.autotune`, for a backend that can measure by itself.
 
     A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
     """

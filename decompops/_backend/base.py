@@ -48,7 +48,7 @@ NOBODY = Caller()
 
 @dataclass(frozen=True)
 class Call:
-    """One use of a plan: the parameter of the library's only primitive.
+    """One use of a plan: the only parameter of the library's primitives.
 
     - `mesh`: the mesh whose devices hold the blocks.
     - `batch`: the mesh axes that shard the leading batch axes, as far as they are known.
@@ -67,7 +67,7 @@ class Call:
         return self.mesh.devices.flat[0].platform if isinstance(self.mesh, Mesh) else jax.default_backend()
 
     def transpose(self) -> "Call":
-        """The call of the transposed plan."""
+        """Return the call of the transposed plan."""
         return replace(self, plan=_transposed(self.plan))
 
 
@@ -115,12 +115,15 @@ class AbstractBackend(abc.ABC):
         """Return why this backend does not work in this installation and what to do about it, or `None` if it works."""
 
     def missing_features(self) -> str | None:
-        """Return which optional features this installation lacks and how to get them, or `None`."""
+        """Return what `info` says of the optional parts of this installation, or `None` for nothing.
+
+        The text names the parts that are there, or the missing ones and how to get them.
+        """
         return None
 
     @abc.abstractmethod
     def check(self, mesh: Mesh | AbstractMesh) -> None:
-        """Raise if this backend cannot serve operators on `mesh`."""
+        """Raise an error if this backend cannot serve operators on `mesh`."""
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         """Return how many of the first `stages` one kernel of this backend runs, or 0 if XLA must run the first."""

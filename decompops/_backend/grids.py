@@ -110,7 +110,7 @@ def use_device(device: int) -> int:
 
 
 # All ranks make handles and descriptors together, in the order in which Python traces or calls operators. This order is
-# the same on every rank that runs the same program. Compilation only looks them up.
+# the same on every rank that runs the same program. Compilation only looks up what exists.
 _lock = threading.Lock()
 _handles: dict[tuple[str, tuple[int, ...]], int] = {}
 _grids: dict[tuple[int, Grid], int] = {}
@@ -167,7 +167,7 @@ def find(key: str, ranks: tuple[int, ...], grid: Grid) -> int:
 
 
 def elements(number: int, width: int = 0) -> int:
-    """Return the elements of work space for a transpose (`width` 0) or for a halo update of `width` layers."""
+    """Return the number of elements of work space for a transpose (`width` 0) or a halo update of `width` layers."""
     return _call("elements", ctypes.c_int64(number), ctypes.c_int64(width))
 
 

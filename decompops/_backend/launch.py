@@ -35,8 +35,8 @@ known: dict[str, Communicator] = {}
 class Limits:
     """The time limits of ranks that wait for each other, in seconds.
 
-    - `timeout`: a waiting rank prints a message.
-    - `limit`: a waiting rank gives up; `None` for never.
+    - `timeout`: after this time, a waiting rank prints a message.
+    - `limit`: after this time, a waiting rank gives up; `None` for no limit.
     - `heartbeat`: JAX considers a process dead that has not contacted the coordinator for this time.
     """
 
@@ -155,7 +155,7 @@ def _start(
     known[key] = Communicator(number, communicator, {index: rank for rank, index in enumerate(indices)})
 
 
-_DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # JAX's platform names, and the same platforms as `Device.platform` has them
+_DEVICES = {"cpu": "cpu", "cuda": "gpu"}  # JAX's platform names, and the names in `Device.platform`
 
 
 def find(key: str, backend: Any) -> Communicator:
@@ -233,7 +233,8 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        # Other hosts look up the name of this host. Its own address may be valid on this host only.
+        # Other hosts look up the name of this host. The address that this host itself uses may not be valid on other
+        # hosts.
         host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
             free.bind(("", 0))

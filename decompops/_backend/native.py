@@ -23,7 +23,7 @@ from .wire import check_wire
 
 @dataclass(frozen=True)
 class Native(AbstractBackend):
-    """Run operators with compiled kernels on the CPU devices of one process. This is the default backend there.
+    """Run operators with compiled kernels on the CPU devices of one process, where this is the default backend.
 
     One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
     between kernels. Devices exchange data through shared memory. See docs/kernels.md.

@@ -1,6 +1,6 @@
 """Exchanges in a narrower dtype than the field's: blocks are cast before an exchange, and cast back after it.
 
-Two narrow 16-bit numbers of a complex number are sent as one 32-bit integer, so that backends need no new dtypes.
+The two 16-bit parts of a complex number are sent as one 32-bit integer, so that backends need no new dtypes.
 """
 
 from collections.abc import Callable

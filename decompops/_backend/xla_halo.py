@@ -45,7 +45,7 @@ def permute(stage: Extend, messages: list[Message], sent: list[Array]) -> list[A
 
 
 def messages_of(stage: Extend) -> list[Message]:
-    """Return the messages that `stage` sends: one for each distance between owner and receiver, with needed layers."""
+    """Return the messages that `stage` sends: one for each distance between owner and receiver, with its layers."""
     distance, offset, valid = _sources(stage)
     # Parcels between the same pairs of devices share one message. On a ring of two devices, for example, both neighbors
     # are the same device. XLA would merge two separate messages into one that contains the whole block.
@@ -144,7 +144,7 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 
 
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
-    """Return the places if all devices have the same (-1 for a zero cell), or `None` if they differ.
+    """Return the places if they are the same on all devices, with -1 for a zero cell; `None` if they differ.
 
     A device at the edge of a bounded field may share the places: it is sent nothing, so its halo cells are zero.
     """

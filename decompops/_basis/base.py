@@ -84,7 +84,7 @@ class AbstractLineTransform(abc.ABC):
     ) -> tuple[tuple["AbstractLineTransform", tuple[int, ...], tuple[int, ...]], ...]:
         """Return transforms of fewer axes that are equal to this one when they are applied in turn.
 
-        Each comes with its axes and points. A transform that cannot be separated returns only itself.
+        Each transform comes with its axes and points. A transform that cannot be separated returns only itself.
         """
         return ((self, axes, points),)
 
@@ -120,7 +120,7 @@ class AbstractBasis(abc.ABC):
     @property
     @abc.abstractmethod
     def kinds(self) -> tuple[Kind | None, Kind | None]:
-        """The numbers of fields and of coefficients: "real", "complex", or `None` for both kinds, as the input has."""
+        """The kinds of numbers in fields and coefficients: "real", "complex", or `None` for the kind of the input."""
 
     @property
     @abc.abstractmethod
@@ -201,7 +201,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """Return how many exponentials each stored coefficient represents, if those for `kept` of `n` points are kept.
+        """Return how many exponentials each stored coefficient represents after truncation from `n` to `kept` points.
 
         These numbers are the weights in Parseval's theorem. Multiply the coefficients by `inverse_scale`: the weighted
         sum of their squares is then the mean square of the field, in which a point on a wall counts half.
@@ -209,7 +209,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        """Return the copies of coefficients computed for `n` points to the ones stored for `kept` points.
+        """Return the runs that copy coefficients computed for `n` points to the coefficients stored for `kept` points.
 
         The runs are in the order of their targets. A coefficient that represents two modes becomes the sum of both with
         `nyquist`, and zero without.
@@ -225,7 +225,7 @@ class AbstractBasis(abc.ABC):
 
     @abc.abstractmethod
     def derivative(self, n: int, order: int) -> DerivativeRule:
-        """Return the rule for the derivative of an order from zero on.
+        """Return the rule for the derivative of order `order`, which is zero or more.
 
         Raises `ValueError` if the derivative has no such expansion.
         """

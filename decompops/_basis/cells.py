@@ -31,8 +31,8 @@ class Cells(AbstractBasis):
     def __init__(self, faces: Sequence[float | int] | np.ndarray):
         """**Arguments:**
 
-        - `faces`: the positions of the faces on an axis of length one, with both walls. `n` cells have `n + 1` faces,
-            which increase from 0 to 1.
+        - `faces`: the positions of the faces on an axis of length one, both walls included. `n` cells have `n + 1`
+            faces, which increase from 0 to 1.
 
         **Raises:** `ValueError` if the positions do not increase from 0 to 1.
         """
@@ -113,7 +113,7 @@ class Cells(AbstractBasis):
         return np.zeros(self.stored(n))
 
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """Return ones: these sums count all cells alike, whatever their widths."""
+        """Return ones: sums with these weights count all cells alike, whatever their widths."""
         del n
         return np.ones(self.stored(kept))
 

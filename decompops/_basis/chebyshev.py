@@ -96,7 +96,8 @@ class Chebyshev(AbstractBasis):
         """Return the weights in Parseval's theorem for the mean square over the angle θ, not over the volume.
 
         A stored coefficient times `inverse_scale` is half the coefficient of the polynomial. The mean square of a
-        polynomial at the points is one half. It is one for the first polynomial and, with type 1, for the last of `n`.
+        polynomial at the points is one half, except for the first polynomial and, with type 1, the last of `n`, where
+        it is one.
         """
         counts = np.full(self.stored(kept), 2.0)
         counts[0] = 4

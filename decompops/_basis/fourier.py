@@ -219,7 +219,7 @@ def spectral_dtype(dtype: np.dtype) -> np.dtype:
 
 @functools.cache
 def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
-    """Do the same. `widest`, the widest real dtype that JAX allows now, makes cached results valid."""
+    """Return the same dtype. The key `widest`, the widest real dtype that JAX allows, keeps cached results valid."""
     del widest
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 

@@ -10,7 +10,7 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 
 @dataclass(frozen=True)
 class Slopes(AbstractBasis):
-    """The basis of first derivatives along one axis of fields in another basis: sines if the fields have cosines.
+    """The basis of the first derivatives of fields in another basis, along one axis: sines for fields in cosines.
 
     Each mode has the same index as in `base`, so that a derivative multiplies coefficients without moving any. Modes
     that `base` does not have are left out, as are points at which all slopes are zero.

@@ -1,4 +1,4 @@
-"""The bandwidth of snapshots, beside that of NumPy's files with the same bytes on the same disk.
+"""The bandwidth of snapshots, and of NumPy's files with the same bytes on the same disk.
 
 `python -m decompops._bench.files --size 256 --folder /scratch`
 """

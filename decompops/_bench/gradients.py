@@ -21,7 +21,7 @@ from ..spectral import LerayProjection
 
 
 class Row(NamedTuple):
-    """One gradient: the states that it may keep and does keep, and its time and CPU time over a forward run's."""
+    """One gradient: the states that it may keep and does keep, and its times divided by those of a forward run."""
 
     steps: int
     keep: int | None

@@ -43,7 +43,7 @@ class HandOver:
         yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
 
     def report(self) -> dict[str, Any]:
-        """Return the bytes for one receiving device. It needs its whole block, and has none of it before."""
+        """Return the bytes for one receiving device, which has no part of its block before the move."""
         devices = len(self.route.target.device_set)
         least = math.prod(self.route.target_block) * self.dtype.itemsize
         permutes = len(self.route.rounds)

@@ -1,4 +1,4 @@
-"""The benchmark's cases of single operators: transforms, transposes, halo exchanges."""
+"""The benchmark's cases of single operators: transforms, transposes and halo exchanges."""
 
 from collections.abc import Callable
 from functools import partial

@@ -24,7 +24,7 @@ from .task import Task, pair, wavenumbers, weights
 
 
 def weights_of_half(*k: Array, last: int) -> Array:
-    """Return the weights of a half spectrum, whose modes may stand for two, for `last` points along the last axis."""
+    """Return the weights of a half spectrum for `last` points along the last axis. A mode may stand for two modes."""
     counts = jnp.where((k[-1] == 0) | (2 * k[-1] == last), 1, 2).astype(k[-1].dtype)
     return weights(*k) * counts
 
@@ -131,7 +131,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
 
     def collect(result):
         array = gathered(result)
-        if task.action == "" and task.operator != "halo":  # in the other pencil
+        if task.action == "" and task.operator != "halo":  # The result lies in the other pencil.
             array = array.transpose(np.argsort(order))
         return array[..., : task.shape[2] // 2 + 1] if task.operator == "rfft" else array
 
@@ -148,7 +148,7 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     grid = list(task.mesh.devices.shape)
     if len(task.shape) < 2:
         raise ValueError(f"its grids have two or more axes; got {task.shape}")
-    # All axes that are not sharded are transformed in one call; otherwise its option for that fails.
+    # The option `collapse` transforms all axes that are not sharded in one call. On other grids, this option fails.
     together = len(task.shape) > 2 and not any(size > 1 for size in grid[1:])
     options: dict[str, Any] = {"collapse": together}
     if task.kind == "dct":

@@ -139,7 +139,7 @@ def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def over_memory(program: Program) -> Contestant:
-    """Read and write as many bytes as transforms of one axis after the other must, and compute nothing.
+    """Read and write as many bytes as transforms along one axis after the other must move, and compute nothing.
 
     The bandwidth of memory allows no shorter time, except that a transform of two axes may read and write less if
     planes fit into a cache.

@@ -109,7 +109,7 @@ class Flow:
 
 
 def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
-    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real and no r is, so z + r is never zero
+    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real and no r is real, so z + r is never zero
     return (
         sum(((np.exp(w) - 1) / w).real for w in (z + r for r in circle)) / 32,
         sum(((np.exp(w) - 1 - w) / w**2).real for w in (z + r for r in circle)) / 32,

@@ -226,7 +226,7 @@ def relative_error(got: Any, answer: Any) -> float:
 
 
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
-    """Time contestants in turns. Each repeat starts with another one, so that a busy moment slows no particular one.
+    """Time contestants in turns. The first contestant of a repeat changes, so a busy moment slows no particular one.
 
     Processes start together, and the slowest process gives the time. Short calls are repeated within a turn.
     """
@@ -248,7 +248,7 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
 
 
 def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
-    """Return the calls in a turn of each contestant, which last `_LEAST_SECONDS`.
+    """Return the number of calls in a turn of each contestant. A turn lasts about `_LEAST_SECONDS`.
 
     Processes start together to 0.1 ms at best, so a turn must be longer.
     """

@@ -74,7 +74,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.on_paper and RESHARD in options.operator:
         parser.error(f"--on-paper needs an operator that is one compiled program; {RESHARD} is several")
     if options.target:
-        jax.config.update("jax_platforms", "cpu")  # JAX's plugin starts without a GPU only if none is asked for
+        jax.config.update("jax_platforms", "cpu")  # Without a GPU, JAX's plugin starts only if no GPU is asked for.
         if problem := targets.problem() if options.on_paper else "add --on-paper":
             parser.error(f"argument --target: {problem}")
     devices = configured_devices(options.devices, options.mesh, on_paper=options.on_paper, target=options.target)

@@ -46,8 +46,8 @@ def configured_devices(
 ) -> list:
     """Return the devices of JAX. On CPUs, first ask JAX for `count` virtual ones, or for as many as the meshes need.
 
-    `on_paper` programs are only compiled, so virtual CPU devices replace devices that are too few. A `target` is a kind
-    of GPU that need not be here.
+    If there are too few devices for `on_paper` programs, the result has virtual CPU devices instead, because these
+    programs are only compiled. A `target` is a kind of GPU that need not be here.
     """
     needed = max(map(math.prod, meshes or []), default=0)
     if target:

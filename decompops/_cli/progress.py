@@ -69,7 +69,7 @@ class Progress:
 
 
 class _Lines:
-    """A plain line now and then, from a thread of its own: one program may compile for minutes."""
+    """Plain lines at intervals, printed by a thread of their own, because one program may compile for minutes."""
 
     def __init__(self, command: str, total: int):
         self._command, self._total = command, total

@@ -121,12 +121,12 @@ class Compose(AbstractOperator):
 
     **Arguments:**
 
-    - `operators`: operators, layers and any callables `x -> y`, such as a spectral filter; at least one operator or
-        layer.
+    - `operators`: operators, layers and any callables `x -> y`, such as a spectral filter. At least one must be an
+        operator or a layer.
 
     `.T` and `.H` raise `TypeError` if one part is not an operator.
 
-    **Raises:** `ValueError` if the result of one part does not fit the next, or without any operator or layer.
+    **Raises:** `ValueError` if the result of one part does not fit the next, or if no part is an operator or a layer.
     """
 
     operators: tuple[Callable, ...]

@@ -20,9 +20,9 @@ class FFT(AbstractTransform):
     """The discrete Fourier transform of fields on a grid of any number of axes.
 
     The result equals `jnp.fft.fftn` over the grid axes (with `real=True`, `jnp.fft.rfftn`) in values, axis order and
-    dtype. Fields lie in the pencils of the last axis, spectra in the pencils of the first axis: on a grid of three axes
-    in z-pencils and x-pencils. A transform needs one all-to-all for each mesh axis that shards the grid. The algorithm
-    is P3DFFT's (Pekurovsky, SIAM J. Sci. Comput. 34, 2012).
+    dtype. Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three
+    axes, these are z-pencils and x-pencils. A transform needs one all-to-all for each sharded axis of
+    the grid. The algorithm is P3DFFT's (Pekurovsky, SIAM J. Sci. Comput. 34, 2012).
 
     !!! example
 
@@ -69,17 +69,20 @@ class FFT(AbstractTransform):
         - `real`: transform real fields to the half spectrum, which has `n // 2 + 1` modes along the last transformed
             axis. The inverse needs `shape`.
         - `norm`: the direction that is scaled by one over the number of points, as in `jnp.fft`: "backward" or
-            "forward". "ortho" scales both directions by the square root. `None` means "backward".
-        - `axis_contiguous`: store the spectrum with the first axis last: on a grid of three axes as (y, z, x), sharded
-            `P("x", "y", None)`. This is faster if the spectrum is only multiplied pointwise and transformed back.
+            "forward". "ortho" scales each direction by the square root of this factor. `None` means "backward".
+        - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
+            (y, z, x), and the spectrum is sharded `P("x", "y", None)`. This order is faster if the spectrum is only
+            multiplied pointwise and transformed back.
         - `modes`: keep only the modes of a coarser grid of this shape `(mx, my, mz)`, which are the modes below `m / 2`
-            along each axis. Their values and scale stay the same. The other modes are dropped directly after each axis
-            is transformed, so that less is computed and communicated. `.inverse` replaces them by zeros.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` of an even `m` in `modes` that is less than the grid's
-            length. It is then the sum of the modes `m / 2` and `-m / 2`; otherwise it is zero.
+            along each axis. The values and the scale of these modes stay the same. The other modes are dropped directly
+            after each axis is transformed, so that less is computed and communicated. `.inverse` replaces them by
+            zeros.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` along an axis whose number of modes `m` in `modes` is even
+            and less than the grid's length. If True, the Nyquist mode becomes the sum of the modes `m / 2` and
+            `-m / 2`; if False, it becomes zero.
 
-        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, an unknown `norm`, unknown
-        axes in `transformed`, `modes` without `shape`, and more `modes` than the grid has.
+        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, an unknown `norm`,
+        unknown axes in `transformed`, `modes` without `shape`, and more `modes` than the grid has.
 
         An instance `fft` is called as `fft(u)`.
 
@@ -117,7 +120,7 @@ class FFT(AbstractTransform):
 
 
 class FFTOptions(TypedDict, total=False):
-    """The options of `FFT2D` and `FFT3D`, for type checkers: those of `FFT` without `ndim`."""
+    """The options of `FFT2D` and `FFT3D`, for type checkers: the options of `FFT` except `ndim`."""
 
     shape: Lengths | None
     axes: MeshAxes | None

@@ -23,9 +23,9 @@ Halo = tuple[tuple[int, int], ...]
 class HaloExchange(AbstractPlanned):
     """Extend every block of a field by layers of its neighbours' cells, edges and corners included.
 
-    The result is an array of the extended blocks side by side, sharded like the field. Its global length along an axis
-    is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the layers, and
-    `halo.update` refreshes them. `halo.T` adds them back to the cells that they were copied from; this is the true
+    The result is one array, sharded like the field, in which the extended blocks lie side by side. Its global length
+    along an axis is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the layers,
+    and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from. This is the true
     adjoint, which gradients use.
 
     A halo may be wider than a block. Halo cells beyond a non-periodic edge of the grid are zero.
@@ -67,8 +67,8 @@ class HaloExchange(AbstractPlanned):
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
         - `order`: the grid axes in the order in which fields are stored, such as `("z", "x", "y")`.
 
-        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, for a `halo` that is not
-        made of non-negative integers, and for an unknown `pencil` or `order`.
+        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, for a `halo` that
+        is not made of non-negative integers, and for an unknown `pencil` or `order`.
 
         An instance `exchange` is called as `exchange(u)`.
 

@@ -23,11 +23,12 @@ from .halo import HaloExchange
 
 
 class Stencil(AbstractDerivable):
-    """Apply `fn` to every extended block: finite differences, convolutions, limiters.
+    """Apply `fn` to every extended block, as in finite differences, convolutions and limiters.
 
     `fn` takes one extended block of shape `(*batch, before + cells + after, ...)`, and returns one block of shape
-    `(*batch, cells, ...)`. It may combine, add or remove batch axes. It may be nonlinear. If it is an `equinox.Module`,
-    its parameters can be trained. Only `.T` and `.H` need a linear `fn`; for `a * h + b` they transpose `a`.
+    `(*batch, cells, ...)`. `fn` may combine, add or remove batch axes, and may be nonlinear. If `fn` is an
+    `equinox.Module`, its parameters can be trained. Only `.T` and `.H` need a linear `fn`. For an `fn` such as
+    `a * h + b`, these two transpose `a`.
 
     !!! example
 
@@ -62,8 +63,8 @@ class Stencil(AbstractDerivable):
         - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: as for
             `decompops.HaloExchange`.
 
-        **Raises:** `ValueError` or `TypeError` for what `decompops.HaloExchange` refuses, and `TypeError` for an `fn`
-        that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.
+        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.HaloExchange` refuses, and `TypeError` for
+        an `fn` that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")

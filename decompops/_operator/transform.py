@@ -67,7 +67,7 @@ class AbstractTransform(AbstractPlanned):
 
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
-        """Return the same transform with other options. They are named as the arguments of the constructor."""
+        """Return the same transform with other `options`, which have the names of the constructor's arguments."""
 
     @property
     def takes_complex(self) -> bool:
@@ -96,7 +96,8 @@ class AbstractTransform(AbstractPlanned):
         - `box`: the box that the grid fills.
         - `dtype`: a real dtype; `None` for JAX's default, which is float32, or float64 in 64-bit mode.
         - `nyquist`: `False` returns zero for the Nyquist wavenumber of an even number of modes. The Nyquist mode stands
-            for both signs of the wavenumber, so odd functions of the wavenumber, such as first derivatives, vanish.
+            for both signs of the wavenumber, so odd functions of the wavenumber, such as first derivatives, are zero
+            for it.
 
         **Returns:** one real array for each grid axis, in radians per unit of length, always in the order of the grid
         axes. The wavenumbers of padding and of axes that are not transformed are zero.
@@ -122,7 +123,7 @@ class AbstractTransform(AbstractPlanned):
         """Return how many terms of the expansion each stored coefficient stands for.
 
         A mode of a half spectrum whose complex conjugate is not stored counts two, other Fourier modes count one, and
-        padding counts zero. These are the weights for sums over the spectrum, as in Parseval's theorem.
+        padding counts zero. These numbers are the weights for sums over the spectrum, as in Parseval's theorem.
 
         **Arguments:** `shape` and `dtype` as for `wavenumbers`.
 
@@ -186,9 +187,9 @@ class AbstractTransform(AbstractPlanned):
 class Transform(AbstractTransform):
     """A transform with one basis for each grid axis: Fourier modes, cosines, sines, polynomials, or none.
 
-    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis: on a grid of three axes in
-    z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. docs/extending.md explains how to write
-    a basis.
+    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three axes, these
+    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. docs/extending.md explains how to
+    write a basis.
 
     !!! example
 
@@ -227,21 +228,23 @@ class Transform(AbstractTransform):
         - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
             `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
             for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
-            then needs `shape`. The axis of this basis is transformed first. If it is not the last axis, this needs one
-            more exchange.
+            then needs `shape`. The axis with this basis is transformed first. This needs one more exchange if the axis
+            is not the last one.
         - `norm`: which direction is scaled. A forward and an inverse transform without scaling, one after the other,
             multiply a field by a number N; for Fourier bases N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
             root of 1/N, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")` does; `Chebyshev`
             refuses "ortho". `None` means "backward".
-        - `axis_contiguous`: store the spectrum with the first axis last: on a grid of three axes as (y, z, x).
+        - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
+            (y, z, x).
         - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the others by zeros.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` of an even `m` in `modes` that is less than the grid's
-            length. It is then the sum of the modes `m / 2` and `-m / 2`; otherwise it is zero.
+        - `nyquist`: whether to keep the Nyquist mode `m / 2` along an axis whose number of modes `m` in `modes` is even
+            and less than the grid's length. If True, the Nyquist mode becomes the sum of the modes `m / 2` and
+            `-m / 2`; if False, it becomes zero.
 
-        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses; `TypeError` for `bases` that
-        are not bases; `ValueError` if there is not one basis for each axis, for bases that cannot be combined, an
-        unknown `norm`, `modes` without `shape`, and more `modes` than the grid has.
+        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses; `TypeError` for
+        `bases` that are not bases; `ValueError` if there is not one basis for each axis, for bases that cannot be
+        combined, an unknown `norm`, `modes` without `shape`, and more `modes` than the grid has.
         """
         self.bases = check_bases(bases)
         if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):

@@ -20,8 +20,9 @@ from .planned import AbstractPlanned
 class Transpose(AbstractPlanned):
     """Redistribute a field from one pencil to another, so that another axis is whole on every device.
 
-    The values and the order of the axes stay the same. Between neighbouring pencils (z and y, y and x) this needs one
-    all-to-all, between z and x two; slabs need one or none. Both pencils may have any storage order and halo layers.
+    The values and the order of the axes stay the same. A transpose needs one all-to-all between neighbouring pencils,
+    such as z and y, and two between z and x. Slabs need one or none. Both pencils may have any storage order and halo
+    layers.
 
     !!! example
 
@@ -60,8 +61,8 @@ class Transpose(AbstractPlanned):
         """**Arguments:**
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
-        - `source`, `target`: the pencils, by the name or number of the grid axis that is whole on every device. By
-            default the last axis and the first axis.
+        - `source`, `target`: the pencils, by the name or number of the grid axis that is whole on every device. The
+            defaults are the pencils of the last axis and of the first axis.
         - `axis_contiguous`: store both pencils with their whole axis last: z-pencils as (x, y, z), y-pencils as
             (z, x, y), x-pencils as (y, z, x). Otherwise both are stored as (x, y, z).
         - `source_order`, `target_order`: the grid axes in the order in which this pencil is stored, such as
@@ -69,8 +70,8 @@ class Transpose(AbstractPlanned):
         - `source_halo`: the halo layers of the input, as for `HaloExchange`. The transpose drops them.
         - `target_halo`: the halo layers of the result, which are zero. `HaloExchange(...).update` fills them.
 
-        **Raises:** `ValueError` or `TypeError` for what `decompops.Decomposition` refuses, and for unknown pencils,
-        orders and halos.
+        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, and for unknown
+        pencils, orders and halos.
 
         An instance `transpose` is called as `transpose(u)`.
 

@@ -1,7 +1,8 @@
 """Lowers a plan to a schedule.
 
 The schedule fixes which stages overlap, which exchanges send a narrower dtype, which stages a backend's kernels run,
-which stage multiplies by the scale, and which stages XLA fuses. Each pass maps steps to steps that compute the same.
+which stage multiplies by the scale, and which stages XLA fuses. Each pass replaces steps by steps that compute the same
+result.
 """
 
 import itertools
@@ -54,7 +55,7 @@ class Chunks:
 
     - `source`, `target`: how the field is cut into blocks before and after.
     - `axis`: the grid axis along which blocks are cut; `None` for the leading batch axes.
-    - `pieces`: the length along that axis, and the segments, of each piece.
+    - `pieces`: for each piece, its length along that axis and its segments.
     """
 
     source: Blocks
@@ -77,8 +78,8 @@ def schedule(
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: segments, and pieces of segments, in the order in which they run.
 
-    - `takes`: returns how many of the first of some stages one kernel of the backend runs, or 0 if XLA must run the
-        first one.
+    - `takes`: a function of stages. It returns how many of them, counted from the first, one kernel of the backend
+        runs, or 0 if XLA must run the first stage.
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.

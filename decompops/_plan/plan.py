@@ -20,8 +20,8 @@ class Plan:
     - `scale`: the factor, a finite number.
 
     The inverse, transpose and conjugate come from the same list: each stage is replaced by its own inverse, transpose
-    or conjugate, and the first two reverse the order. The padding of a result is zero whatever the input's padding
-    holds.
+    or conjugate. The inverse and the transpose also reverse the order of the stages. The padding of a result is zero
+    whatever the input's padding holds.
 
     Raises `ValueError` for a stage that does not start from the blocks after the previous one, and for a factor that is
     not finite; `TypeError` for an entry that is not a stage.

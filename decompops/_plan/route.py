@@ -176,9 +176,9 @@ def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) 
     """Yield each division that one exchange can reach, and the number of devices that take part in the exchange.
 
     An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind its own mesh axes. The
-    order decides between routes of equal cost: earlier exchanges win. Exchanges that shard a whole axis come first.
-    Among these, forwards, exchanges that make later axes whole come first, so that routes lead from z-pencils to
-    x-pencils. Backwards, the order is reversed, and routes lead from x-pencils to z-pencils.
+    order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges that shard a whole
+    axis come first. Among these, forwards, exchanges that make later axes whole come first, so that routes lead from
+    z-pencils to x-pencils. Backwards, the order is reversed, and routes lead from x-pencils to z-pencils.
     """
     axes = range(len(division))[:: -1 if forwards else 1]
     pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))

@@ -26,7 +26,7 @@ class AbstractStage(abc.ABC):
     `before` and `after` define how the field is cut into blocks, and so the shape of a block.
     """
 
-    # The type of both is `Blocks`. `Any` keeps type checkers from treating them as constructor arguments.
+    # `before` and `after` are `Blocks`. `Any` keeps type checkers from treating them as constructor arguments.
     before: Any
     after: Any
 
@@ -77,9 +77,9 @@ def _check_axes(axes: tuple[int, ...], stage: AbstractStage) -> None:
 class Move(AbstractStage):
     """Rearrange a field: move mesh axes from one grid axis to another, or change the storage order, or both.
 
-    The moved mesh axes are a whole entry of `Blocks.names`, or the last mesh axes of an entry. They cut each block of
-    the other grid axis, which may already be sharded. A grid axis that is sharded both before and after the move must
-    need no padding.
+    The moved mesh axes are a whole entry of `Blocks.names`, or the last mesh axes of an entry. After the move, these
+    mesh axes cut each block of the other grid axis, which may already be sharded. A grid axis that is sharded both
+    before and after the move must need no padding.
     """
 
     before: Blocks
@@ -103,7 +103,7 @@ class Move(AbstractStage):
 
     @property
     def parts(self) -> int:
-        """How many devices exchange parts of their blocks with each other."""
+        """The number of devices that exchange parts of their blocks with each other."""
         return 1 if self.gathered is None else self.before.parts[self.gathered] // self.after.parts[self.gathered]
 
     @property
@@ -292,8 +292,9 @@ class Scale(AbstractStage):
 class Resize(AbstractStage):
     """Copy coefficients of a spectrum along whole axes: remove the highest modes, or add modes that are zero.
 
-    - `runs`: for each of `axes`, the source, target and factor of consecutive coefficients. Targets of no run are zero.
-        Coefficients with the same target are added. Two runs have all cells in common, or none.
+    - `runs`: for each of `axes`, the source, target and factor of consecutive coefficients. A coefficient that is the
+        target of no run is zero. Coefficients with the same target are added. Two runs have all cells in common, or
+        none.
     - `fused`: copy in the form that XLA fuses with other steps. The lowering sets this hint.
     - `arrived`: the axis that an all-to-all has just made whole. The lowering sets this hint.
     """

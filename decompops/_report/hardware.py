@@ -1,4 +1,4 @@
-"""The section on the machine. It reads what needs no special rights, and no names of users."""
+"""The section on the machine. It reads only what needs no special rights, and it reads no user names."""
 
 import os
 import platform

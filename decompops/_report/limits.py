@@ -59,7 +59,7 @@ def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
 
 
 def _all_to_all(mesh: Mesh, length: int) -> Contestant:
-    """All-to-alls of XLA, of blocks of `length` float32 numbers, in memory that is reused."""
+    """Return all-to-alls of XLA with blocks of `length` float32 numbers, in memory that is reused."""
     size = mesh.size
     rows = np.arange(size * size, dtype=np.float32)
     sharding = NamedSharding(mesh, P("x"))
@@ -86,7 +86,7 @@ def _all_to_all(mesh: Mesh, length: int) -> Contestant:
 
 
 def _mpi_all_to_all(length: int) -> Contestant:
-    """One all-to-all of MPI without JAX, of blocks of `length` float32 numbers."""
+    """Return one all-to-all of MPI without JAX, with blocks of `length` float32 numbers."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -106,9 +106,9 @@ def _mpi_all_to_all(length: int) -> Contestant:
 def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
     """Divide the least time for memory and for network by the time of a benchmark.
 
-    The bandwidth of memory is that of the largest block, because smaller blocks may stay in a cache. The bandwidth of
-    the network is that of the block nearest in size. Within one process on CPUs, devices share memory, so sending is a
-    copy. A program that overlaps memory and network may take less than the sum of both times.
+    The largest block gives the bandwidth of memory, because smaller blocks may stay in a cache. The block nearest in
+    size gives the bandwidth of the network. Within one process on CPUs, devices share memory, so sending is a copy. A
+    program that overlaps memory and network may take less than the sum of both times.
     """
     ours = row["contestants"][0]
     if not bandwidths or not ours["median_s"]:

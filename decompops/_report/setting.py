@@ -54,8 +54,8 @@ class Setting:
 
     - `shapes`: the grids of the benchmarks, the smallest one first.
     - `small`: the grid for accuracy and memory.
-    - `strong`: the cells along each axis of the grid for strong scaling; `weak`: those of the block that each device
-        has in weak scaling.
+    - `strong`: the number of cells along each axis of the grid for strong scaling. `weak`: the number of cells along
+        each axis of the block that each device has in weak scaling.
     - `block_bytes`: the sizes of the blocks whose copies and all-to-alls are timed.
     - `child_counts`: the numbers of CPU cores for which a process of its own measures scaling; empty for none.
     - `on_step`: a function that is told what is measured next.

@@ -1,9 +1,10 @@
 """Fourier, cosine and sine transforms of sharded arrays: a drop-in replacement for `jax.numpy.fft` and `scipy.fft`.
 
-The functions have the signatures, values, shapes and dtypes of NumPy and SciPy; the first argument is always `x`. The
-mesh and the layout are read from the sharding of the array. Devices exchange blocks; no device gathers the array.
+The functions have the values, shapes and dtypes of NumPy and SciPy, and their arguments, except for SciPy's
+`overwrite_x` and `workers`. The array is always called `x`. The mesh and the layout are read from the sharding of the
+array. Devices exchange blocks; no device gathers the array.
 
-All transforms have three more arguments, by keyword:
+All transforms take three more arguments by keyword:
 
 - `mesh`: the device mesh. `None` means the ambient mesh of `jax.set_mesh`, or else the mesh of the array. An array on
     no mesh is transformed on its device.

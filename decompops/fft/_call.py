@@ -38,7 +38,7 @@ class Function:
 
     - `basis`, `last`: the basis of the transformed axes; the last of these axes has the basis `last`.
     - `inverse`: whether the function maps coefficients to points.
-    - `conjugated`: whether the matrix is complex conjugated, with `norm` of the opposite direction, as in `hfft`.
+    - `conjugated`: whether the matrix is complex conjugated and `norm` scales the opposite direction, as in `hfft`.
     - `several`: whether the function has the arguments `axes` and `s` instead of `axis` and `n`.
     """
 

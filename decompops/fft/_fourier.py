@@ -114,7 +114,7 @@ def hfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """Return the Fourier transform, real numbers, of a signal with Hermitian symmetry. `x` is one half of the signal.
+    """Return the Fourier transform of a signal with Hermitian symmetry, a real array. `x` is one half of the signal.
 
     - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. Required for an odd length.
     """
@@ -244,7 +244,7 @@ def ifftn(
 ) -> C:
     """Return the inverse Fourier transform along several axes: the inverse of `fftn`.
 
-    - `s`: the lengths of the result along `axes`; `x` is cropped or zero-padded to them. By default those of `x`.
+    - `s`: the lengths of the result along `axes`; `x` is cropped or zero-padded to them. By default the lengths of `x`.
     """
     return transform(_IFFTN, x, s, axes, norm, mesh, out_sharding, backend)
 

@@ -181,7 +181,7 @@ class Checkpoints:
         self.close()
 
     def _clean(self) -> None:
-        """Remove what a program that was killed while it saved has left in the folder, before the first checkpoint.
+        """Before the first checkpoint, remove the leftovers of a program that was killed while it saved.
 
         A program that only reads must remove nothing: another program may be saving. So orbax does not clean up.
         """

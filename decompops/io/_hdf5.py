@@ -242,9 +242,9 @@ def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slic
 def _reorder(cells: np.ndarray, target: np.ndarray) -> None:
     """Copy cells to `target`, which has another order of the axes in memory.
 
-    Cells are copied in the order of their memory first. Then lines along the last axis of `target` are copied. In
-    between, their cells are apart by an odd number of cache lines. If they were apart by a power of two, as they often
-    are in an array, they would displace each other in the cache.
+    Cells are copied in the order of their memory first. Then lines along the last axis of `target` are copied. In the
+    buffer between both copies, the cells of such a line are an odd number of cache lines apart. With a distance of a
+    power of two, which is common in arrays, the cells would displace each other in the cache.
     """
     last = cells.ndim - 1
     axes = (last, *sorted(range(last), key=lambda axis: -cells.strides[axis]))

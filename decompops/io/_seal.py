@@ -14,7 +14,7 @@ import numpy as np
 
 
 MAGIC = b"dcmpseal"
-# The end of a file: the number of gaps, the checksum, and the magic. The bounds of the gaps are before it.
+# A file ends with the number of gaps, the checksum, and the magic bytes. The bounds of the gaps come before.
 END = struct.Struct("<QI8s")
 # The bytes that are read at once.
 READ_BYTES = 2**20

@@ -201,7 +201,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
 
 class _Writing:
-    """The writing of one snapshot. Every process builds it, which checks that all processes write the same snapshot."""
+    """One snapshot to write. The constructor, which every process calls, checks that all write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
         self.format, self.path = _format(path)
@@ -218,7 +218,7 @@ class _Writing:
     def _begin(
         self, mesh: Mesh, processes: tuple[int, ...], arrays: Mapping[str, Any], path: str, patience: float
     ) -> Staging:
-        """Return the folder of this snapshot, which the first process creates. No file shows yet if that fails.
+        """Return the folder of this snapshot, which the first process creates. If that fails, no file appears.
 
         Raises an error on every process if the folder cannot be created, or if the processes are about to write
         different snapshots.

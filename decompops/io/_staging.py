@@ -58,7 +58,7 @@ class Staging:
             if self.process == first:
                 self._wait(WRITTEN, self.processes, "write its blocks")
                 self._put()
-                # From here on, files get other names, which works on a full disk as well.
+                # From here on, files are only renamed, which works on a full disk as well.
                 self._file(CREATED).rename(self._file(DONE))
             self._wait(DONE, (first,), "move it to its path")
             self._file(WRITTEN).rename(self._file(SEEN))
@@ -83,7 +83,7 @@ class Staging:
             raise
 
     def _put(self) -> None:
-        """Move all files that were written to their paths, and the snapshot itself last."""
+        """Move each written file to its path, and the snapshot itself last."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
             put(new, self.path.with_name(new.name))
 

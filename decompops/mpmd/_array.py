@@ -12,7 +12,7 @@ from ._mesh import MpmdSharding, check_divides
 
 
 class MpmdArray:
-    """An array that one group of devices has, or of which each of several groups has a copy.
+    """An array on one group of devices, or with a copy on each of several groups.
 
     The array is *partially addressable*: a process outside these groups has none of the data, but has the shape, dtype
     and sharding. All processes can therefore run the same script.

@@ -68,7 +68,7 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold:
 
 
 def _free_bytes(devices: list[Device]) -> int:
-    """Return the free memory in bytes of the device that has least, or three times the default threshold."""
+    """Return the least free memory of a device in bytes, or three times the default threshold if none reports it."""
     free = math.inf
     for device in devices:
         stats = device.memory_stats() or {}

@@ -29,11 +29,11 @@ class MpmdMesh:
     - `mesh`: any mesh of two or more axes, with Auto or Explicit axis types.
     - `axis`: the name of the group axis. Its size is the number of groups.
 
-    In a run of several processes, all devices of a process must be in one group. The names follow
+    In a run of several processes, all devices of a process must be in one group. The names in this module follow
     [JaxPP](https://github.com/NVIDIA/jaxpp).
 
-    **Raises:** `ValueError` if `axis` is not an axis of the mesh, is its only axis, or divides the devices of a process
-    in a run of several processes. `TypeError` if `mesh` is not a mesh.
+    **Raises:** `ValueError` if `axis` is not an axis of the mesh, is its only axis, or separates the devices of a
+    process in a run of several processes. `TypeError` if `mesh` is not a mesh.
 
     !!! example
 
@@ -197,7 +197,7 @@ class MpmdSharding:
 def without_context() -> Iterator[None]:
     """Compute eagerly on the devices of any group, independently of the caller's context.
 
-    The caller's `jax.set_mesh` and `jax.disable_jit` do not matter, nor a derivative with respect to other arguments.
+    The caller's `jax.set_mesh` and `jax.disable_jit`, and derivatives with respect to other arguments, have no effect.
     """
     if isinstance(jnp.zeros(()), Tracer):
         raise TypeError(
@@ -209,7 +209,7 @@ def without_context() -> Iterator[None]:
 
 
 def check_spec(name: str, spec: PartitionSpec) -> None:
-    """Raise unless `spec` is a `PartitionSpec` with plain entries that names each mesh axis at most once."""
+    """Raise an error unless `spec` is a `PartitionSpec` with plain entries and names each mesh axis at most once."""
     if not isinstance(spec, PartitionSpec):
         raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
     plain = not spec.unreduced and not spec.reduced

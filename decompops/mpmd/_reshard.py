@@ -35,13 +35,14 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
     - `threshold`: the number of bytes that a device may need in addition to the memory in use. Arrays are moved in
         batches below this limit, the largest arrays of each group first. An array above the limit is moved alone. The
-        default is a third of the free memory of the device that has least, or 1 GiB if the platform does not report it.
+        default is a third of the free memory of the device with the least free memory, or 1 GiB if the platform does
+        not report free memory.
 
     **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 
     **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for objects that are not shardings, for
-    shardings on other devices or that do not divide the array, and for processes that differ. No array is consumed
-    then.
+    shardings that are on other devices or do not divide the array, and for processes whose arguments differ. A call
+    that raises one of these errors consumes no array.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
@@ -61,7 +62,7 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
 
 def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Move the arrays of groups to all devices, for one program on all of them.
+    """Move the arrays of groups to all devices, where one program uses them.
 
     Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
@@ -103,7 +104,8 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
         other leaves stay as they are.
     - `target`: for each array, or for each part of the tree, one of: a `jax.sharding.NamedSharding` on any mesh, such
         as `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; the `in_structure` of the
-        operator, layer or equation that takes the array, which is checked before any array is moved.
+        operator, layer or equation that takes the array. Arrays are checked against structures before any array is
+        moved.
     - `donate`: whether the arrays are consumed.
 
     **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. If this
@@ -113,12 +115,12 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     All processes with a device in the source or the target must call this function, in the same order.
 
     Call `reshard` outside `jax.jit`, because a jitted function runs on one set of devices. Inside `jax.grad` and
-    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. It then works only within one
-    process and for a `NamedSharding`, and consumes nothing.
+    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. There, `reshard` works only within
+    one process and for a `NamedSharding`, and consumes nothing.
 
     For meshes with Explicit axes, call `reshard` without `jax.set_mesh`. JAX differentiates a loss on an Explicit mesh
-    only if that mesh is the ambient mesh, and then computes on no other mesh. Therefore move the loss to a mesh with
-    Auto axes at the end, such as `Mesh(jax.devices()[:1], "device")`.
+    only if that mesh is the ambient mesh, and then computes on no other mesh. At the end, therefore move the loss to a
+    mesh with Auto axes, such as `Mesh(jax.devices()[:1], "device")`.
 
     **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for arrays without a `NamedSharding`, for
     objects that are not shardings, for a target that does not divide the array, and for an array that does not match a
@@ -146,7 +148,7 @@ def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[lis
     A value may be given for a whole part of `tree`. Each value must be one of `kinds`.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
-    # Arrays of other libraries count too. They raise an error later, instead of staying behind without a word.
+    # Arrays of other libraries count too, so that they raise an error later instead of silently staying behind.
     are_arrays = [hasattr(leaf, "__array__") and not isinstance(leaf, type) for leaf in leaves]
     arrays = [leaf for leaf, is_array in zip(leaves, are_arrays) if is_array]
     if not arrays and jax.tree_util.treedef_is_leaf(treedef):
@@ -205,7 +207,10 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
 
 
 class Freight(NamedTuple):
-    """An array to move to `target`: by `route`, or from the host if `route` is `None`. `group` takes it first."""
+    """An array to move to `target`: by `route`, or from the host if `route` is `None`.
+
+    `group` is the group to which `batches` counts the array.
+    """
 
     array: Movable | np.ndarray
     target: NamedSharding

@@ -28,7 +28,8 @@ def logically_stacked(
     - `mesh`: the devices of all groups, from `MpmdMesh.mesh` or `MpmdMesh.submesh`.
     - `axis_name`: the group axis of `mesh`.
     - `array_axis`: the position of the new axis in the result, as in `jax.numpy.stack`.
-    - `strict`: refuse arrays whose spec contains `axis_name`. Otherwise, the group axis of their mesh must have size 1.
+    - `strict`: refuse arrays whose spec contains `axis_name`. Without `strict`, the mesh of such an array must have a
+        group axis of size 1.
 
     **Returns:** an array of shape `(*shape[:array_axis], mesh.shape[axis_name], *shape[array_axis:])`, sharded over
     `axis_name` along the new axis.

@@ -72,7 +72,7 @@ class FNO(AbstractTyped):
         - `activation`: a function that is applied to each number separately. It may hold parameters (an
             `equinox.Module`).
         - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
-            memory and costs half as many transforms again.
+            memory, and the gradient needs half as many transforms more.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
         **Raises:** the errors of `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
@@ -114,8 +114,8 @@ class FNO(AbstractTyped):
 
         **Raises:** `ValueError` for an `x` of another shape.
         """
-        # Biases fill the padding between the first and the last layer. The padding does not affect any cell, because
-        # the transforms do not read it, or any gradient of a weight, because it is cleared at the end.
+        # Biases fill the padding between the first and the last layer. The padding affects no cell, because the
+        # transforms do not read it. The padding affects no gradient of a weight, because it is cleared at the end.
         decomposition = self.blocks[0].spectral.fft.decomposition
         cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)

@@ -40,15 +40,15 @@ class SpectralConv(AbstractTyped):
 
     - If a mesh axis divides the modes that it shards in the spectrum, it shards the weights in the same way. Then the
         layer communicates only in the transforms to these few modes and back.
-    - Any other mesh axis shards `out` or `in` if it divides them, otherwise modes that are unsharded in the spectrum.
-        An example is a mesh axis of even size along the 2 `modes` - 1 wavenumbers of both signs. Then each call
-        exchanges the weights by an all-to-all, and its derivative exchanges their gradient. Each device sends at most
-        its own part of the weights, for any batch size.
+    - Any other mesh axis shards `out` or `in` if it divides that axis, otherwise modes that are unsharded in the
+        spectrum. An example is a mesh axis of even size along the 2 `modes` - 1 wavenumbers of both signs. Then each
+        call exchanges the weights by an all-to-all, and its derivative exchanges their gradient. Each device sends at
+        most its own part of the weights, for any batch size.
     - If a mesh axis divides none of these axes, the weights are replicated over it, and their gradient is gathered.
 
     A result is real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k, except
-    in the plane where k is zero along the last axis, which holds both. There, only the real part of the result counts,
-    as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
+    in the plane where k is zero along the last axis, which holds both. In this plane, only the real part of the result
+    counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
 
     !!! example
 
@@ -206,7 +206,8 @@ def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
     Weights must not depend on the mesh or the grid. So spectra have the same storage order on all meshes, and hold
     amplitudes (`norm="forward"`).
     """
-    # The kept modes are zero, and k and -k for each k > 0. Their number is odd, so none of them is a Nyquist mode.
+    # The kept modes are the mode k = 0 and the pairs k and -k for k > 0. Their number is odd, so none of them is a
+    # Nyquist mode.
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 

@@ -65,8 +65,8 @@ class Plan(NamedTuple):
             return lax.broadcast(x, (self.places,))
 
         def on_host(x: Array, layout: Layout) -> Array:
-            # XLA allocates a broadcast array in the device's memory first, and an empty one where it is needed. Only
-            # inside a `shard_map` does it not allocate all states on each device.
+            # XLA allocates a broadcast array in the device's memory first, and an empty array where it is needed.
+            # Outside a `shard_map`, XLA would allocate all states on each device.
             spec = layout.sharding_of(x.shape).spec
             empty = map_blocks(
                 lambda block: lax.empty((self.places, *block.shape), block.dtype),

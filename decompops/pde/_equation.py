@@ -85,8 +85,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     - `components`: "scalar", "vector" or a number of fields. By default, a state may have any components, and the
         equation applies to each component separately.
     - `walls`: "even" if axes may have cosines, "any" if they may also have sines. By default, all axes are periodic.
-    - a field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields. It then
-        multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
+    - a field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields. Such an
+        equation multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
 
     If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
 
@@ -131,7 +131,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         """Return the coordinates of a state `u` in which L is diagonal, with the diagonal `linear(u)`.
 
         By default, the coordinates are `u` itself. An equation whose L couples the components of a mode overrides this
-        method and its inverse `from_diagonal`. They change to the basis of the eigenvectors of L in each mode, and
+        method and its inverse `from_diagonal`. The coordinates then refer to the eigenvectors of L in each mode, and
         `linear` returns the eigenvalues.
         """
         return u

@@ -23,9 +23,9 @@ class ETDRK(AbstractIntegrator):
     """Exponential time differencing Runge–Kutta methods of order 1 to 4 (Cox & Matthews, J. Comput. Phys. 176, 2002).
 
     The linear part is integrated exactly, however stiff it is. The coefficients are as accurate as with the contour
-    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). They are cheap, so each `step` evaluates them
-    anew; a `rollout` evaluates them once. JAX can differentiate with respect to the state, `dt` and the parameters of
-    the equation.
+    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). Each `step` evaluates the coefficients anew,
+    because they are cheap; a `rollout` evaluates them once. JAX can differentiate with respect to the state, `dt` and
+    the parameters of the equation.
 
     !!! example
 
@@ -147,7 +147,7 @@ def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> t
 def doubled(exponential: Array, one: Array, two: Array, three: Array) -> tuple[Array, Array, Array]:
     """Return φ₁, φ₂, φ₃ of 2z from exp(z) and φ₁, φ₂, φ₃ of z.
 
-    For real z these are sums of positive terms, so no digits are lost.
+    For real z, the results are sums of positive terms, so no digits are lost.
     """
     return (
         (exponential * one + one) / 2,

@@ -64,8 +64,8 @@ class KolmogorovForcing(AbstractSpectral):
     - `fft`, `box`, `dealiasing`: as for the equation.
     - `mode`: the number of waves along y in the box, at least one.
     - `amplitude`: A, a number. It may be traced, so that JAX can differentiate with respect to it.
-    - `of`: "velocity" for the force itself. "vorticity" for its curl `-A q cos(q y)` in 2D, the force on the vorticity
-        in `VorticityNavierStokes`.
+    - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
+        the vorticity in `VorticityNavierStokes`.
 
     **Raises:** `ValueError` for an `fft` of complex fields or of one axis, for a `mode` that the state does not keep,
     for an unknown `of`, and for `of="vorticity"` on a grid that does not have two axes; `TypeError` for an `amplitude`
@@ -96,7 +96,8 @@ class KolmogorovForcing(AbstractSpectral):
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
-        # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the one of a mode is at least one.
+        # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the multiplicity of a mode is at
+        # least one.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
         sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.

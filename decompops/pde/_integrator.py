@@ -112,11 +112,12 @@ class AbstractIntegrator(eqx.Module):
         - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
             number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
-            derivative recomputes blocks of steps; a block divides `every`, or `steps` without `observe` and `progress`.
-            With `keep`, forward-mode derivatives are only possible over reverse mode.
-        - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: states or
-            bytes. The derivative then stores states on the host. A GPU needs the memory of one step and of two states;
-            with `keep` the derivative may take more. The default `None` stores all states on the devices.
+            derivative recomputes blocks of steps. The length of a block divides `every` or, without `observe` and
+            `progress`, `steps`. With `keep`, forward-mode derivatives are only possible over reverse mode.
+        - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
+            states or of bytes, as for `keep`. The derivative then stores states on the host. A GPU needs the memory of
+            one step and of two states; with `keep` the derivative may take more. The default `None` stores all states
+            on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned

@@ -20,9 +20,10 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB
 
 
 class Budget(NamedTuple):
-    """The memory of a derivative on each device, and on the host for each device: states, or bytes as text.
+    """The memory of a derivative on each device, and on the host for each device.
 
-    With `keep_on_host` the derivative stores states in the host's memory.
+    Each is a number of states, or a number of bytes as text. With `keep_on_host`, the derivative stores states in the
+    host's memory.
     """
 
     keep: int | str | None

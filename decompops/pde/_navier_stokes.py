@@ -33,9 +33,9 @@ class NavierStokes(AbstractEquation):
     - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
-    - `forcing`: a function `(t, u, args)` of the state u that returns the spectrum of f, an array like u. Or a tuple of
-        such functions, whose results are added. The results are cast to the precision of the state. Examples are
-        `KolmogorovForcing` and `Smagorinsky`.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions, whose results are added. Each
+        function returns a spectrum, an array like u; the sum is the spectrum of f. The results are cast to the
+        precision of the state. Examples are `KolmogorovForcing` and `Smagorinsky`.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
 
     **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis, and for a

@@ -40,7 +40,7 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
 
 
 def _lines(t_end: float) -> Report:
-    """Return a function that prints lines. The first report comes after the first program, which is compiled."""
+    """Return a function that prints lines. The time of the first program also includes compilation."""
     last, rate = time.monotonic(), _rate()
     first: tuple[float, float] | None = None
 
@@ -62,7 +62,7 @@ def _lines(t_end: float) -> Report:
 def _rate() -> Callable[[int], str]:
     """Return a function of the number of steps that returns this number and the time of a step as text.
 
-    The time of a step does not include the first program, which is compiled.
+    The time of a step does not include the first program, because its time also includes compilation.
     """
     begun: list[tuple[float, int]] = []
 

@@ -26,10 +26,10 @@ class Pace:
         self.steps, self._last = 4, None
 
     def adapt(self, steps: int) -> int:
-        """Return the number of steps that this process proposes for the next program. The last one took `steps`."""
+        """Return the number of steps that this process proposes for the next program. The last program took `steps`."""
         now, last = time.monotonic(), self._last
         self._last = now
-        if last is None or not steps:  # The first program was compiled.
+        if last is None or not steps:  # The time of the first program includes compilation.
             return self.steps
         return max(1, min(4 * self.steps, round(steps * SECONDS_PER_PROGRAM / max(now - last, 1e-6)), 2**30))
 
@@ -62,7 +62,7 @@ class Saver:
         """Save the run, unless the newest checkpoint is already at this position."""
         if self._checkpoints is None or (self._saved is not None and self._saved[0] == position.steps):
             return
-        # A run that continues from this checkpoint does not write the earlier snapshots again.
+        # Earlier snapshots must be complete: a run that continues from this checkpoint does not write them again.
         self._writer.wait()
         # If a newer checkpoint was damaged, its number is not used again.
         number = max([position.steps, *(step + 1 for step in self._checkpoints.steps)])
@@ -98,7 +98,7 @@ class Saver:
         return f" The next start continues from t = {self._saved[1]:.6g}, the newest checkpoint in {folder}."
 
     def _end(self, stop: int, t: float) -> None:
-        """End the program if a process got a signal, when the last checkpoint is complete."""
+        """If a process got a signal, wait until the last checkpoint is complete, and end the program."""
         if self._checkpoints is None or not stop:
             return
         self._checkpoints.wait()

@@ -29,10 +29,10 @@ class SBDF(AbstractIntegrator):
     """Semi-implicit BDF of order 2 or 3 (Ascher, Ruuth & Wetton, SIAM J. Numer. Anal. 32, 1995).
 
     This multi-step method takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` once
-    each. A step of `IMEXRK` evaluates them four times each. The first `order - 1` steps are steps of `IMEXRK`. A mode
-    with an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the
-    method. If the resolvent enforces a constraint, every new state satisfies it. JAX can differentiate with respect to
-    the state, `dt` and the parameters of the equation.
+    each; a step of `IMEXRK` evaluates both four times. The first `order - 1` steps are steps of `IMEXRK`. A mode with
+    an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If
+    the resolvent enforces a constraint, every new state satisfies it. JAX can differentiate with respect to the state,
+    `dt` and the parameters of the equation.
 
     `step` takes and returns a `History`, which has `order` arrays of the size of the state.
 

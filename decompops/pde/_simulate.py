@@ -32,7 +32,7 @@ class NotFinite(_Stopped):
     """The error for a simulation that reached a state with infinities or NaNs.
 
     - `state`: the last finite state, or the `History` of a multi-step method.
-    - `t`: its time.
+    - `t`: the time of this state.
     """
 
 
@@ -40,7 +40,7 @@ class StepTooShort(_Stopped):
     """The error for a simulation whose `control` asks for a step that is as short as the rounding errors of times.
 
     - `state`: the last state, which is finite.
-    - `t`: its time.
+    - `t`: the time of this state.
     """
 
 
@@ -74,7 +74,7 @@ class Snapshots:
             )
 
     def write(self, writer: Writer, solver: AbstractIntegrator, number: int, t: float, u: Array) -> None:
-        """Write the state of interval `number`, if it is one of `every`."""
+        """Write the state of interval `number`, if `every` divides `number`."""
         if number % self.every == 0:
             equation: Any = solver.equation
             fields = {"u": equation.fields(u)} if self.fields is None else self.fields(u)
@@ -88,7 +88,7 @@ class Simulation:
 
     - `u`: the last state; the last `History` if the run started from a `History`.
     - `t`: the time of the last state.
-    - `steps`: the number of steps since the beginning, with all steps before interruptions.
+    - `steps`: the number of steps since the beginning, including all steps before interruptions.
     - `times`: the times of the observations, of shape `(intervals + 1,)`.
     - `observed`: the results of `observe` at these times: NumPy arrays, stacked along a new leading axis. `None`
         without `observe`.
@@ -162,7 +162,7 @@ def simulate(
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, and for arguments that do not fit the run in
     `checkpoint`; `NotFinite` for a state that is not finite, and `StepTooShort` for a `control` whose steps become too
-    short: both have the last finite state, which is not saved; the errors of `decompops.io`.
+    short (both errors hold the last finite state, which is not saved); the errors of `decompops.io`.
 
     **Warns:** if the newest checkpoint is damaged, and the run continues from an older one.
     """

@@ -3,7 +3,7 @@
 The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the velocity normal to
 the walls and the vorticity about that axis; they determine the velocity along the walls. The divergence of the velocity
 is then zero up to rounding. The normal velocity has two conditions at each wall. Solutions of the homogeneous equations
-are added to satisfy them (the influence matrix of Kleiser and Schumann, 1980).
+are added to satisfy all four conditions (the influence matrix of Kleiser and Schumann, 1980).
 """
 
 from typing import NamedTuple

@@ -32,7 +32,7 @@ class VorticityNavierStokes(AbstractEquation):
     - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a rate of at least zero.
-    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force. Or a tuple of such
+    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force; or a tuple of such
         functions, whose results are added. An example is `KolmogorovForcing(fft, of="vorticity")`.
     - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
 

@@ -40,7 +40,7 @@ def curves(
     **Arguments:**
 
     - `x`: the times, or other real numbers, of shape `(points,)`.
-    - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`. Or the
+    - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`; or the
         values of a single curve without a name.
     - `references`: a dictionary from the name of each reference to a pair of times and values, which may have another
         number of points. References are black and dashed.

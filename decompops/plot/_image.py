@@ -14,7 +14,7 @@ from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
-# The limits are symmetric about zero if the largest values of both signs differ by less than the inverse of this ratio.
+# The limits are symmetric about zero if the largest values of both signs differ by a factor below 1 / SIGNED.
 SIGNED = 0.1
 
 
@@ -85,7 +85,7 @@ def draw_cuts(
 
 
 def _draw(panel: Axes, plane: np.ndarray, across: np.ndarray, up: np.ndarray, colours: dict[str, str]) -> Any:
-    """Draw a plane: as an image if all its cells are equal, otherwise cell by cell.
+    """Draw a plane: as an image if all its cells have the same size, otherwise cell by cell.
 
     `across` and `up` are the bounds of the cells along the horizontal and the vertical axis.
     """

@@ -45,10 +45,10 @@ def projection(
 
     - `grid`, `field`, `box`: as for `slice`.
     - `axis`: the name or the number of the axis along which the field is reduced.
-    - `reduce`: "max", "min", "mean" or "sum". The mean has the quadrature weights of the basis of the axis; the sum is
-        over the points.
-    - `between`: two coordinates along `axis`. Only the points between them are used, and the points at the two
-        coordinates. The default is all points.
+    - `reduce`: "max", "min", "mean" or "sum". The mean uses the quadrature weights of the basis of the axis; the sum
+        counts each point once.
+    - `between`: two coordinates along `axis`. Only the points between these coordinates are used, including points at
+        the coordinates. The default is all points.
     - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: as for `slice`.
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.

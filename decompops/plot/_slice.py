@@ -45,8 +45,8 @@ def slice(
 
     **Arguments:**
 
-    - `grid`: the transform of the field, whose bases give the coordinates of the points. Or the `Decomposition` or the
-        `Layout` of the field, with equally spaced points.
+    - `grid`: the transform of the field, whose bases give the coordinates of the points; or the `Decomposition` or the
+        `Layout` of the field, for equally spaced points.
     - `field`: a real field, with or without padding, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`. On a grid
         of two axes, the shape is `(nx, ny)` or `(components, nx, ny)`.
     - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave it out on a

@@ -29,7 +29,7 @@ class AbstractAcross(abc.ABC):
     @property
     @abc.abstractmethod
     def adds_values(self) -> bool:
-        """How wall values enter the equation.
+        """Whether wall values enter the equation through the right-hand side.
 
         If true, the field of wall values (see `profile`) is added to the right-hand side. If false, `solve` takes the
         spectrum of this field.

@@ -71,7 +71,7 @@ class Lines:
         return times(self._along(np.where(k == 0, 0.5, 1.0) * (k < self.modes), pairs), slopes)
 
     def integral(self, pairs: Array) -> Array:
-        """Return an antiderivative with respect to ξ, with zeros for the coefficients of T_0 and T_1."""
+        """Return the coefficients of T_2 and higher of an antiderivative with respect to ξ. The first two are zero."""
         k = self._numbers
         even, odd = self.parts(pairs)
         below = self.joined(moved(odd, 1, self.axis), even)
@@ -81,7 +81,7 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The three diagonals of two integrations with respect to ξ: from T_{k-2}, T_k and T_{k+2} to T_k for k ≥ 2."""
+        """The factors from T_{k-2}, T_k and T_{k+2} to T_k, for k ≥ 2, in two integrations with respect to ξ."""
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))
@@ -99,7 +99,8 @@ class Lines:
     ) -> Array:
         """Return the solution u of `shift * u - diffusivity * d²u/dξ² = f`, in pairs.
 
-        Small coefficients of u have small errors, because slopes at the walls weight high coefficients most.
+        Small coefficients of u have small errors. The slopes at the walls need such small errors, because they weight
+        high coefficients most.
 
         - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
         - `integrated`: `double_integral(f)`; `None` for f = 0.
@@ -120,7 +121,7 @@ class Lines:
         if integrated is not None:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
-        if walls is not None:  # The linear function with these values, minus the error that it makes in the equation.
+        if walls is not None:  # Add the linear function with these values, minus its error in the equation.
             at_wall = self.parts(walls)[parity]
             amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))
@@ -130,7 +131,7 @@ class Lines:
     def wall_sums(self, pairs: Array) -> Array:
         """Return the even and the odd part of u at ξ = 1.
 
-        They are half the sum and half the difference of the values of u at the walls.
+        The two parts are half the sum and half the difference of the values of u at the walls.
         """
         return jnp.sum(pairs, axis=self.axis, keepdims=True)
 

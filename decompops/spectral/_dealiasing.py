@@ -37,7 +37,8 @@ class AbstractDealiasing(abc.ABC):
     ) -> Inexact[Array, "*spectrum"]:
         """Return `spectrum` without the modes that products do not use.
 
-        It is called before a spectrum is transformed to the grid of products, and after it is transformed back.
+        Equations call this method before a spectrum is transformed to the grid of products, and after products are
+        transformed back.
 
         - `transform`: the transform of states.
         """
@@ -47,8 +48,8 @@ class AbstractDealiasing(abc.ABC):
 class Truncate(AbstractDealiasing):
     """Keep only the modes below a fraction of the highest mode of the grid (Orszag, J. Atmos. Sci. 28, 1971).
 
-    With 2/3, products of two fields alias only onto modes that are not kept; with 1/2, products of three fields.
-    Modes that are not kept are neither computed nor communicated.
+    With 2/3, products of two fields alias only onto modes that are not kept. With 1/2, the same holds for products of
+    three fields. Modes that are not kept are neither computed nor communicated.
 
     **Arguments:**
 
@@ -80,8 +81,8 @@ class Pad(AbstractDealiasing):
     """Keep all modes, and multiply fields on a finer grid: the 3/2 rule.
 
     The finer grid has at least `factor` times as many points as modes along each axis. With 3/2, products of two fields
-    are free of aliasing; with 2, products of three fields. States are scaled with `norm="forward"`, so that their
-    values do not depend on the grid.
+    are free of aliasing. With 2, products of three fields are free of aliasing, too. States are scaled with
+    `norm="forward"`, so that their values do not depend on the grid.
 
     **Arguments:**
 

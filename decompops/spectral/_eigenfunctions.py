@@ -52,7 +52,7 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
 
     The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the tridiagonal matrix J integrates twice. The
     function computes the eigenvalues -1/λ of J. Rounding errors are as large as the last digit of the largest
-    eigenvalue, which belongs to the smallest λ, where such errors do no harm.
+    eigenvalue of J. This eigenvalue belongs to the smallest λ, where such errors do no harm.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
@@ -158,9 +158,9 @@ class ChebyshevAcross(AbstractAcross):
         # The left sides of the conditions at both walls, for both parts and for the even and the odd line.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
-        # All values are computed at ξ = 1. At the last wall, values of even functions and outward slopes of even
-        # functions are the same; those of odd functions have the other sign. For the lines, no left side is negative,
-        # so the determinant below is a sum in which no terms cancel.
+        # All values are computed at ξ = 1. An even function has the same value and the same outward slope at both
+        # walls. For an odd function, both change sign. For the lines, no left side is negative, so the determinant
+        # below is a sum in which no terms cancel.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)
@@ -183,7 +183,7 @@ class ChebyshevAcross(AbstractAcross):
 class _Parity:
     """The solver for the even or the odd part of `coefficient * u - d²u/dξ² = f`.
 
-    - `free`: the modes in which the equation is solved up to a constant in f, with any mean of u.
+    - `free`: the modes in which u may have any mean, and solves the equation up to a constant in f.
     """
 
     functions: Eigenfunctions
@@ -206,12 +206,12 @@ class _Parity:
         return multiply(self.points.amounts, f, -self.ndim)
 
     def at(self, wall: Wall, amounts: Array) -> Array:
-        """Return the value or slope, as `wall` says, of eigenfunctions at ξ = 1. Their values are zero."""
+        """Return the value (which is zero) or the slope of eigenfunctions at ξ = 1, as the condition `wall` needs."""
         slopes = self._along(self.points.slopes if wall == "neumann" else 0 * self.points.slopes)
         return jnp.sum(times(slopes, amounts), axis=-self.ndim, keepdims=True)
 
     def line_at(self, wall: Wall) -> Array:
-        """Return the value or slope, as `wall` says, of `field(0, 1)` at ξ = 1."""
+        """Return the value or the slope of `field(0, 1)` at ξ = 1, as the condition `wall` needs."""
         if wall == "dirichlet":
             return jnp.ones_like(self.coefficient)
         slope = self.parity - self.at(wall, self._of_line)

@@ -32,14 +32,14 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
     Some features of lineax do not work on sharded fields:
 
     - lineax checks the result with `throw=True`, and in gradients for any `throw`. The check gathers the result on one
-        device, unless the environment says `EQX_ON_ERROR=nan`. If the check fails, it stops one device while the other
-        devices wait for it.
+        device, unless the environment variable `EQX_ON_ERROR` is `nan`. If the check fails, it stops one device while
+        the other devices wait for it.
     - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`) they gather nothing.
-    - lineax does not support Explicit meshes. There, build the operator and solve in a function of `b`, and call
-        `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
+    - lineax does not support Explicit meshes. On such a mesh, build the operator and solve in a function of `b`, and
+        call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse
-        there. So `b` must be zero in the padding; `dec.shard(array)` is. Crop the solution before you differentiate a
-        loss that depends on it.
+        there. So `b` must be zero in the padding, as the result of `dec.shard(array)` is. Crop the solution before you
+        differentiate a loss that depends on it.
 
     **Arguments:**
 
@@ -74,5 +74,5 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
 
 def _has_equal_weights(fft: AbstractTransform) -> bool:
-    """Whether all points have the same weight: then a matrix that is symmetric for modes is symmetric for points."""
+    """Whether all points have equal weights. Then a matrix that is symmetric for modes is symmetric for points."""
     return all(np.ptp(basis.weights(n)) == 0 for basis, n in zip(fft.bases, check_fft(fft)))

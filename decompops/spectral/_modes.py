@@ -178,7 +178,7 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def check_components(components: Components, x: Any, ndim: int) -> None:
-    """Raise `ValueError` if `components` are those of a vector and `x` does not have as many."""
+    """Raise `ValueError` if `components` stands for a vector, and `x` has another number of components."""
     shape, wanted = jnp.shape(x), component_axes(components, ndim)
     if wanted and (len(shape) <= ndim or shape[-ndim - 1] != ndim):
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))

@@ -20,8 +20,9 @@ class Resample(AbstractPlanned):
     """Interpolate periodic fields to another grid in the same box, by the trigonometric polynomial through the points.
 
     Along each axis, the result equals that of `scipy.signal.resample`. An axis that becomes shorter loses the modes
-    that the new grid does not have. To communicate little, axes are cut as early and extended as late as possible.
-    `.inverse` resamples from the new grid to the old one; it undoes the interpolation if no axis became shorter.
+    that the new grid does not have. To communicate little, the operator cuts axes as early as possible and extends axes
+    as late as possible. `.inverse` resamples from the new grid to the old one; it undoes the interpolation if no axis
+    became shorter.
     """
 
     fft: FFT

@@ -130,8 +130,8 @@ class Helmholtz(AbstractSpectralOperator):
 class LerayProjection(AbstractSpectralOperator):
     """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
 
-    The mean is divergence-free and kept. The wavenumber of a Nyquist mode along its axis counts as zero, so the
-    projection keeps the component of the mode along this axis.
+    The mean is divergence-free, so the projection keeps it. Along the axis of a Nyquist mode, the wavenumber counts as
+    zero, so the projection keeps the component of the mode along this axis.
 
     **Arguments:**
 

@@ -231,7 +231,8 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
     """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
     The spectrum is not transformed. A half spectrum must be the spectrum of a real field: in the plane kz = 0, where z
-    is the axis with half of the modes, the modes k and -k must be complex conjugates.
+    is the axis with half of the modes, and in the plane of its Nyquist mode, the modes k and -k must be complex
+    conjugates.
 
     **Arguments:**
 

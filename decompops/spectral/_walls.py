@@ -45,8 +45,8 @@ def _check_walls(walls: Any) -> tuple[Wall, Wall]:
 class AbstractWallSolver(AbstractDerivable):
     """An equation with the Laplacian between two walls, one at each end of the first axis.
 
-    Fields are transformed along the walls. Then one equation along the first axis is solved for each mode, where each
-    device has the whole axis. Only the transforms communicate.
+    Fields are transformed along the walls. Then each device solves one equation along the whole first axis for each of
+    its modes. Only the transforms communicate.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
@@ -107,7 +107,7 @@ class AbstractWallSolver(AbstractDerivable):
 
         - `field`: the right-hand side, a field in real space.
         - `first`, `last`: the value of u at a "dirichlet" wall, or the slope `∂u/∂x` at a "neumann" wall; `first` is
-            for the wall at x = 0. One number, or an array for the axes after the first axis: `(ny, nz)` or
+            for the wall at x = 0. Each is one number, or an array for the axes after the first axis: `(ny, nz)` or
             `(*batch, ny, nz)`.
 
         **Returns:** a field of the shape and dtype of `field`.

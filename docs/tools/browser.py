@@ -2,9 +2,9 @@
 
     python docs/tools/browser.py site --screenshots build/screenshots
 
-A page must not scroll sideways, must print no error to the console, and must load nothing from elsewhere, except facts
-about the repository from its host. The search must find `HaloExchange`. Needs `playwright` and Chromium (`apt install
-chromium`).
+A page must not scroll sideways, must print no error to the console, and must load nothing from other sites, except
+facts about the repository from its host. The search must find `HaloExchange`. Needs `playwright` and Chromium (`apt
+install chromium`).
 """
 
 import argparse
@@ -70,7 +70,7 @@ def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> 
 
 
 def answer(route: Route, faults: list[str]) -> None:
-    """Answer a request that leaves the site. Only a request for facts about the repository is no fault."""
+    """Answer a request that leaves the site. Every such request is a fault, except for facts about the repository."""
     url = route.request.url
     if url == FACTS or url.startswith(f"{FACTS}/"):
         route.fulfill(status=200, json={})

@@ -27,7 +27,7 @@ def main() -> None:
     print("relative error of   value of paint   gradient of paint   value of read   gradient of read")
     for n in (16, 32, 64):
         for halo in (4, 8):
-            if n // 4 >= halo:  # a block along y must be as wide as its halo
+            if n // 4 >= halo:  # A block along y must be as wide as its halo.
                 errors = [error for function in (paint, read) for error in compare(function, n, halo, sharding)]
                 print(f"{n}³, halo {halo}".ljust(16) + "".join(f"{error:18.1e}" for error in errors), flush=True)
 

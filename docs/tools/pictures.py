@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[1] / "pictures"
 # One colour for each device: blue where x = 0 on the mesh, orange where x = 1.
 COLOURS = ("#08519c", "#2f7fc0", "#6aaed6", "#b5d4ea", "#a63603", "#e6550d", "#fd9243", "#fdc692")
 INK, FAINT, PADDING = "#222", "#999", "#e4e4e4"
-# Where the axes x, y, z of a cube point on the screen, for a reader who sees its faces at the end of each axis.
+# The axes x, y, z of a cube point in these directions on the screen. They show the faces at the end of each axis.
 DIRECTIONS = np.array([(-0.42, 0.36), (0.86, 0.3), (0.0, -1.0)])
 SIDE, GAP, CELL = 118, 0.06, 20
 

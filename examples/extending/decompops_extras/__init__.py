@@ -1,4 +1,4 @@
-"""One of each: a basis, operators, a stage, backends, a spectral operator and an equation for decompops."""
+"""Extensions of decompops: a basis, operators, a stage, backends, a spectral operator and an equation."""
 
 from .channel import ChannelPoisson as ChannelPoisson
 from .fisher import Fisher as Fisher

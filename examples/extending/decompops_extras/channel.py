@@ -1,4 +1,4 @@
-"""An operator that is no plan: Poisson's equation in a channel, periodic along x and y, between walls along z."""
+"""An operator without a plan: Poisson's equation in a channel, periodic along x and y, with walls at both ends of z."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""An equation: Fisher and Kolmogorov's, of a population that diffuses and grows."""
+"""An equation: the Fisher–Kolmogorov equation of a population that diffuses and grows."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""A new stage, a cyclic shift of an undivided axis, and an operator that uses it."""
+"""A new stage, a cyclic shift of an axis that is not sharded, and an operator that uses it."""
 
 from dataclasses import dataclass
 

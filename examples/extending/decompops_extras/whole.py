@@ -1,4 +1,4 @@
-"""A backend that takes whole transforms, as a library does that has one call for a distributed FFT."""
+"""A backend that takes whole transforms, like a library with one call for a distributed FFT."""
 
 import math
 from dataclasses import dataclass
