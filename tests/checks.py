@@ -1,4 +1,4 @@
-"""Checks of operators with a backend of compiled kernels, on every rank or on all devices of one process."""
+"""Checks of operators with compiled kernels. They run on every rank or on all devices of one process."""
 
 import itertools
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ def assert_block(field: jax.Array, expected: np.ndarray) -> None:
 
 
 def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
-    """Assert what `assert_block` does, to the last bit."""
+    """Assert that the blocks of this process equal those of `expected` to the last bit, and their padding is zero."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
     assert field.dtype == expected.dtype
     for shard in field.addressable_shards:
@@ -86,7 +86,7 @@ def operators(backend) -> None:
     for dtype in (np.int16, np.float16, jnp.bfloat16, np.float32, np.complex64):
         h = [dops.HaloExchange(meshes()[-1], 1, shape=EVEN, pad=True, backend=b) for b in (backend, XLA)]
         plan = h[0].plan(EVEN)
-        u = np.round(8 * random_field(plan.target.shape)).astype(dtype)  # sums are exact
+        u = np.round(8 * random_field(plan.target.shape)).astype(dtype)  # Sums of these numbers are exact.
         u = distributed(u, meshes()[-1], plan.target.spec, u.shape)
         assert_same(h[0].T(u), h[1].T(u))
 
@@ -130,7 +130,10 @@ def in_pieces(backend, overlap: int) -> Any:
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
-    """Test exchanges in pieces. A single field is cut along a grid axis. The pieces of a batch are single fields."""
+    """Test transforms whose exchanges run in pieces against NumPy.
+
+    A single field is cut along a grid axis. A batch is cut into single fields.
+    """
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=in_pieces(backend, 2))
     u = random_field((3, *UNEVEN))
     spectrum = fft(fft.decomposition.shard(u[0]))
@@ -142,7 +145,7 @@ def check_overlap(backend, mesh: Mesh) -> None:
 
 
 def check_wire(backend, mesh: Mesh) -> None:
-    """Test exchanges in 16 bits: they send a quarter of the bytes, with a bounded error."""
+    """Test that exchanges in float16 send a quarter of the bytes and have a bounded error."""
     u = random_field(EVEN, np.complex128)
 
     def sent(wire: str | None) -> tuple[jax.Array, int]:
@@ -188,11 +191,11 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 
 
 def matrix(backend, *, everything: bool) -> None:
-    """Run cuDecomp's own test cases with our operators, against NumPy, on every grid of the ranks.
+    """Run cuDecomp's own test cases with decompops, against NumPy, on every process grid of the ranks.
 
-    The cases are transposes of all cuDecomp's dtypes in both storage orders, and halos of 1, 3 and 2 layers. Unless
-    `everything` is compiled, each case has one dtype, and only one grid has halos in all pencils and transposes of
-    fields with halo layers.
+    Transposes run in both storage orders and in all dtypes of cuDecomp. Halos have 1, 3 and 2 layers along the axes.
+    Without `everything`, each transpose has only one dtype. Then only one process grid tests halos in all pencils and
+    transposes of fields with halo layers.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
@@ -218,12 +221,12 @@ def matrix(backend, *, everything: bool) -> None:
                 u = random_field(UNEVEN, dtype)
                 field = exchange.in_layout.shard(u)
                 program = jax.jit(exchange).lower(field).compile()
-                assert collectives(program.as_text()) == []  # The kernels move all data, and XLA none.
+                assert collectives(program.as_text()) == []  # XLA moves no data.
                 assert_exact(program(field), extended(u, blocks.parts, widths, (periodic,) * 3).transpose(order))
 
 
 def stress(backend, at_once: int = 60) -> None:
-    """Start `at_once` programs with several operators before waiting, in an order that is the same on all ranks."""
+    """Start `at_once` programs with several operators, then wait for all. All ranks start them in the same order."""
     mesh = meshes()[-1]
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, backend=backend)
     exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
@@ -246,7 +249,7 @@ def stress(backend, at_once: int = 60) -> None:
 
 
 def transformations(backend) -> None:
-    """Test derivatives, batches, groups of devices, and calls on one block."""
+    """Test derivatives, batches, groups of devices, and a mesh with the ranks in reversed order."""
     n = jax.device_count()
     for kind in (AxisType.Auto, AxisType.Explicit):
         check_derivatives(backend, make_mesh((n // 2, 2), kind))
@@ -257,7 +260,7 @@ def transformations(backend) -> None:
         spec = P("x" if axes == ("y",) else "y", *fft.in_spec)
         field = distributed(u, groups, spec, u.shape)
         assert_block(jax.jit(jax.vmap(fft))(field), np.fft.fftn(u, axes=(1, 2, 3)))
-    backwards = Mesh(np.array(jax.devices())[::-1], ("x",))  # ranks in another order than the mesh
+    backwards = Mesh(np.array(jax.devices())[::-1], ("x",))  # The ranks are in reverse order.
     fft = dops.FFT3D(backwards, shape=PRIMES, pad=True, backend=backend)
     u = random_field(PRIMES, np.complex128)
     assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))

@@ -1,4 +1,4 @@
-"""Eight virtual CPU devices, float64 available, strict dtype promotion, and annotations that beartype checks."""
+"""The setup of all tests: eight virtual CPU devices, float64, strict dtype promotion, and type checks by beartype."""
 
 import atexit
 import gc
@@ -14,13 +14,13 @@ from compiling import FLAGS
 # XLA reads its flags once, when JAX starts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
-# Most tests look at programs made by XLA. tests/native tests the kernels, which are the default on CPUs.
+# Most tests inspect programs of the XLA backend. tests/native tests the compiled kernels, the default on CPUs.
 os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
 import jax
 
 
-# Tests compile many programs twice: what one worker of a run has compiled, it or another one loads from here.
+# Tests compile many programs twice. All workers of a run share this cache of compiled programs.
 if "DECOMPOPS_TEST_PROGRAMS" not in os.environ:
     os.environ["DECOMPOPS_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="decompops-programs-")
     atexit.register(shutil.rmtree, os.environ["DECOMPOPS_TEST_PROGRAMS"], ignore_errors=True)
@@ -29,7 +29,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402
@@ -47,12 +47,15 @@ with install_import_hook("decompops", checker):
 
 @pytest.fixture
 def plain():
-    """Import decompops without type checking, as users do, so that its own errors for bad input are raised."""
+    """Return decompops without type checks, as users import it, so that bad input raises its own errors."""
     return unchecked
 
 
 def pytest_collection_finish():
-    """Collect garbage less often: what is imported by now stays, and JAX makes millions of short-lived objects."""
+    """Collect garbage less often, because JAX makes millions of short-lived objects.
+
+    The collector skips the objects of all modules imported so far, because these objects stay alive.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -120,7 +120,7 @@ def true_cells(blocks: Blocks, axis: int) -> np.ndarray:
 
 def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
     before, lead = stage.before, u.ndim - stage.before.ndim
-    g = [lead + axis for axis in range(before.ndim)]  # where each axis of the grid is now
+    g = [lead + axis for axis in range(before.ndim)]  # The position of each grid axis in the array.
     u = u.transpose(*range(lead), *(lead + before.order.index(axis) for axis in range(before.ndim)))
     match stage:
         case Move():
@@ -183,7 +183,10 @@ def units(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
 
 
 def as_matrix(results: np.ndarray) -> np.ndarray:
-    """Return the real matrix of a real-linear map from its results for `units`. Imaginary parts follow real parts."""
+    """Return the real matrix of a real-linear map, built from its results for `units`.
+
+    In each column, imaginary parts follow real parts.
+    """
     rows = np.asarray(results).reshape(len(results), -1)
     return (np.concatenate([rows.real, rows.imag], axis=1) if rows.dtype.kind == "c" else rows).T
 

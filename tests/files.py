@@ -1,4 +1,4 @@
-"""Checks of files that several processes write and read. multiprocess/worker.py runs them on every rank."""
+"""Checks of files that several processes write and read. multiprocess/worker.py runs these checks on every rank."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ UNEVEN = (5, 6, 7)
 
 
 def check_snapshots(folder: Path) -> None:
-    """Each process writes its blocks, and reads its blocks on another mesh."""
+    """Check that each process writes its blocks, and reads its blocks on another mesh."""
     mesh, other = make_mesh((2, 2)), make_mesh((1, 4))
     fft, target = (dops.FFT3D(m, shape=UNEVEN, pad=True, real=True) for m in (mesh, other))
     u = random_field((3, *UNEVEN))
     field = fft.decomposition.shard(u)
     for suffix in (".zarr", ".h5"):
         path = folder / f"u{suffix}"
-        for time_ in (1, 2):  # The second replaces the first.
+        for time_ in (1, 2):  # The second snapshot replaces the first.
             io.write(path, {"u": time_ * field, "v": field}, fft, time=time_)
         snapshot = io.read(path, target)
         assert snapshot.time == 2
@@ -42,7 +42,7 @@ def check_snapshots(folder: Path) -> None:
 
 
 def check_checkpoints(folder: Path) -> None:
-    """A checkpoint of four devices is restored on another mesh of the same devices, with other padding."""
+    """Check that a checkpoint of four devices can be restored on another mesh of these devices, with other padding."""
     fft, target = (dops.FFT3D(make_mesh(sizes), shape=UNEVEN, pad=True, real=True) for sizes in ((2, 2), (1, 4)))
     u = random_field((3, *UNEVEN))
     key, like = jax.random.key(3), target(target.decomposition.shard(0 * u))

@@ -1,7 +1,7 @@
-"""A slow sweep: gradients of long rollouts beside those of exponax and finite differences, in float64.
+"""A slow comparison of gradients of long rollouts with exponax and finite differences, in float64.
 
 `python tests/gradients.py --steps 10 100 1000 5000` prints relative errors and cosines. The flow decays, so that its
-gradients stay finite: those of a chaotic flow grow with every step, and so do the errors of all methods.
+gradients stay finite. Gradients of a chaotic flow grow with every step, and so do the errors of all methods.
 """
 
 import argparse
@@ -17,7 +17,7 @@ VISCOSITY, DT, SIZE = 0.02, 0.01, 12
 
 
 def compare(steps: int, keep: int) -> tuple[float, float, float]:
-    """The relative error and the cosine to the gradient of exponax, and the error of a derivative to differences."""
+    """Return the relative error and cosine of our gradient against exponax, and an error against finite differences."""
     fft = FFT3D(jax.make_mesh((1, 1), ("x", "y")), shape=(SIZE,) * 3, real=True)
     equation = pde.NavierStokes(fft, VISCOSITY, dealiasing=spectral.Mask(2 / 3))
     solver = pde.ETDRK(equation, DT)

@@ -38,7 +38,7 @@ def mixed_tree(groups: mpmd.MpmdMesh) -> tuple[dict, dict, dict]:
     last = groups.mpmd_dim - 1
     x, everyone = groups.mesh.axis_names[-1], range(groups.mpmd_dim)
     rng = np.random.default_rng(0)
-    # Arithmetic would change the bits of this NaN, but moving it must not.
+    # A move must keep the bits of this NaN, which arithmetic would change.
     nan = np.full((16, 8), 0x7FC12345, np.uint32).view(np.float32)
     cases = {
         "field": (random_field((16, 8, 3), np.float32), P(("g", x)), [0], P(None, x)),
@@ -77,7 +77,7 @@ def check_round_trip(groups: mpmd.MpmdMesh, threshold: int | None) -> None:
 
 
 def check_reshard(groups: mpmd.MpmdMesh) -> None:
-    """Move an array between groups, to other shardings, and to meshes of other shapes and sizes."""
+    """Check moves of an array between groups, to other shardings, and to meshes of other shapes and sizes."""
     first, last = groups.groups[0], groups.groups[-1]
     u = random_field((8, 16, 4), np.complex64)
     x = first.axis_names[-1]
@@ -108,7 +108,7 @@ def check_reshard(groups: mpmd.MpmdMesh) -> None:
 
 
 def check_operators(groups: mpmd.MpmdMesh) -> None:
-    """Run different programs at the same time: each group transforms its own field."""
+    """Check that groups run different programs at the same time. Each group transforms its own field."""
     for idx in groups.local_mpmd_idxs:
         u = random_field((5, 6, 7), seed=idx)
         dec = dops.Decomposition(groups.groups[idx], shape=u.shape, pad=True)

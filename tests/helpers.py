@@ -1,4 +1,4 @@
-"""Helpers of several tests: meshes, random fields, and checks that assert."""
+"""Helpers of several test files: meshes, random fields, and assertions."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,9 +13,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
 TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
-# jaxDecomp's meshes, a 1-D mesh, one device, and a mesh with an uneven process grid.
+# The meshes of jaxDecomp's tests, a 1-D mesh, one device, and an uneven process grid.
 MESHES = [(8, 1), (1, 8), (4, 2), (2, 4), (8,), (1, 1), (3, 2)]
-# jaxDecomp's shapes; primes (nothing divides); cuDecomp's own 9x10x11; fewer cells than devices along an axis.
+# The shapes of jaxDecomp's tests, primes that no mesh divides, cuDecomp's 9x10x11, and fewer cells than devices.
 SHAPES = [(8, 16, 32), (8, 8, 8), (13, 17, 19), (9, 10, 11), (3, 5, 2)]
 
 
@@ -74,7 +74,7 @@ def put(mesh: Mesh, array: np.ndarray, *spec) -> jax.Array:
 
 
 def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """Assert `<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), which has no conjugation."""
+    """Assert `<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), without conjugation."""
     left = np.sum(y * np.asarray(operator(x))).real
     right = np.sum(np.asarray(transposed(y)) * x).real
     scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
@@ -90,7 +90,7 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
 
 
 def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
-    """Extend an axis by the definition: cell g of a block's line is field cell g (mod n), or zero outside the field."""
+    """Add halo layers along an axis by definition: cell g is field cell g mod n, or zero outside the field."""
     n = u.shape[axis]
     cells = -(-n // parts)
     u = np.moveaxis(u, axis, 0)
@@ -105,7 +105,7 @@ def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int,
 
 
 def extended(u: np.ndarray, parts, halo, periodic) -> np.ndarray:
-    """Return the result of `HaloExchange`, computed from its definition."""
+    """Return the result of `HaloExchange`, computed by its definition."""
     for axis, p, (before, after), flag in zip((-3, -2, -1), parts, halo, periodic):
         u = extended_axis(u, axis, p, before, after, flag)
     return u
@@ -135,7 +135,7 @@ def spec_of(x) -> P:
 def expansion(
     u: np.ndarray, bases: Sequence, norm: str = "backward", modes=None, *, nyquist: bool = False
 ) -> np.ndarray:
-    """Return the result of `Transform` along the last axes of a field, computed by NumPy and SciPy."""
+    """Return what `Transform` along the last axes of a field should return, computed by NumPy and SciPy."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
     rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A real transform gives a half spectrum.
@@ -160,8 +160,8 @@ def expansion(
 def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndarray:
     """Truncate the coefficients of `n` points along the last axis to the coefficients of `kept` points.
 
-    If the number of modes is even, the last mode stands for two modes. The same holds for the last mode of `Cosine(1)`
-    and `Sine(2)`, which this function always drops.
+    If the number of Fourier modes is even, the last mode stands for two modes. The last mode of `Cosine(1)` and
+    `Sine(2)` also stands for two modes, and this function always drops it.
     """
     if not isinstance(basis, dops.Fourier):
         k = k[..., :kept].copy()

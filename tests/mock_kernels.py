@@ -1,4 +1,4 @@
-"""Builds the kernels of `CuDecomp()` over a mock of cuDecomp (tests/cudecomp/mock) that moves host memory over MPI."""
+"""The build of the `CuDecomp()` kernels over a mock of cuDecomp (tests/cudecomp/mock), which moves host memory."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Runs programs under `mpiexec`, for the tests of compiled kernels."""
+"""Helpers that run programs under `mpiexec`, for the tests of compiled kernels."""
 
 import fcntl
 import functools
@@ -17,11 +17,11 @@ from compiling import FLAGS
 
 TESTS = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
-# On a machine that is meant to have the kernels, their absence is a failure.
+# With `DECOMPOPS_REQUIRE_MPI`, missing kernels fail the tests. Otherwise, the tests are skipped.
 MARKS = [
     pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("mpiexec"),  # one after the other
+    pytest.mark.xdist_group("mpiexec"),  # These tests run one after the other.
 ]
 
 
@@ -29,7 +29,7 @@ MARKS = [
 def launcher() -> list[str]:
     """Return `mpiexec` with the options that this machine needs."""
     version = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout
-    named_so = "Open MPI" in version or "OpenRTE" in version  # since version 5, and before
+    named_so = "Open MPI" in version or "OpenRTE" in version  # Versions before 5 print the second name.
     return ["mpiexec", *(["--oversubscribe"] if named_so else [])]
 
 
@@ -37,9 +37,9 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
-    environment |= {"PYTHONUNBUFFERED": ""}  # whole lines: unbuffered Python writes the end of a line apart
+    environment |= {"PYTHONUNBUFFERED": ""}  # Unbuffered Python would write line ends separately.
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # One after the other, also without `--dist loadgroup`: ranks poll, and need their cores.
+    # Jobs run one after the other, even without `--dist loadgroup`, because ranks poll and need their cores.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return subprocess.run(

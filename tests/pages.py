@@ -1,4 +1,4 @@
-"""The Python code of the documentation, run as a reader would run it."""
+"""Helpers that run the Python code of the documentation as a reader would run it."""
 
 import re
 import subprocess
@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def blocks(page: str) -> list[str]:
-    """The Python code blocks of a page, such as `"docs/fft.md"`, in their order."""
+    """Return the Python code blocks of a page, such as `"docs/fft.md"`, in order."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def errors(page: str, calls: dict[str, str]) -> str:
-    """Code that checks that calls raise the errors that a page quotes: `{text in the page: call}`."""
+    """Return code which checks that calls raise the errors quoted on a page, given as `{text on the page: call}`."""
     text = (ROOT / page).read_text()
     assert not [quoted for quoted in calls if quoted not in text]
     return f"""
@@ -33,7 +33,7 @@ assert not different, different
 
 
 def check(script: str, *, folder: Path | None = None) -> None:
-    """Run a script in a process of its own, where a warning is an error. `folder` is where the script runs."""
+    """Run a script in its own process in `folder`. A warning is an error."""
     command = [sys.executable, "-W", "error", "-c", script + '\nprint("checked")\n']
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT)
     assert run.returncode == 0, run.stderr

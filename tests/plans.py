@@ -1,4 +1,4 @@
-"""Plans made by hand on grids of any number of axes: every block against NumPy and SciPy."""
+"""Checks of plans that are made by hand on grids of any number of axes. They compare blocks with NumPy and SciPy."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -28,8 +28,8 @@ Entry = str | tuple[str, ...]
 def check_plans(backend) -> None:
     """Run random sequences of transforms, moves and halo exchanges on grids of 1 to 5 axes.
 
-    One or several mesh axes shard a grid axis. Each exchange has one, two or three pieces. Half of the sequences have
-    cosine and sine transforms, too, which XLA computes between kernels.
+    One or several mesh axes shard a grid axis. Each exchange has one, two or three pieces. Half of the sequences also
+    have cosine and sine transforms, which XLA computes between kernels.
     """
     n, rng = jax.device_count(), np.random.default_rng(0)
     pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))
@@ -46,12 +46,15 @@ def check_plans(backend) -> None:
     if n == 4:
         check_partial_move(backend, pencils)
     check_kinds(backend, slab)
-    assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # too many axes
+    assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # These are too many axes.
 
 
 @dataclass
 class Steps:
-    """A plan under construction, and its result for `u`, a field without padding in the order of the grid axes."""
+    """A plan under construction, and its expected result for `u`.
+
+    `u` is a field without padding in the order of the grid axes.
+    """
 
     u: np.ndarray
     source: Blocks
@@ -109,13 +112,13 @@ def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: 
             return np.fft.irfftn(u, s=[*points[:-1], n], axes=axes, norm="forward")
 
 
-# The end cells of the input and of the output that have another weight, by type.
+# The end cells with a different weight, for each type: in the input, and in the output.
 DCT_ENDS = {1: ([0, -1], [0, -1]), 2: ([], [0]), 3: ([0], []), 4: ([], [])}
 DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
 
 
 def waves(u: np.ndarray, transform: RealToReal) -> np.ndarray:
-    """Transform the last axis of the real and of the imaginary part."""
+    """Transform the last axis of the real part and of the imaginary part."""
     if np.iscomplexobj(u):
         return waves(u.real, transform) + 1j * waves(u.imag, transform)
     before, after = (DCT_ENDS if transform.kind == "dct" else DST_ENDS)[transform.type]
@@ -178,7 +181,7 @@ def halved_in_the_middle(mesh: Mesh) -> Steps:
 
 
 def planes_of_vectors(mesh: Mesh) -> Steps:
-    """Return a plan for a field of vectors, whose components are the last axis: tiles take lines along several axes."""
+    """Return a plan for a vector field with components on its last axis. Tiles take lines along several axes."""
     steps = Steps(random_field((6, 40, 9, 3)), Blocks((6, 40, 9, 3), (1, 1, mesh.size, 1), (None, None, "x", None)))
     steps.transform(DFT("r2c", -1), (0, 1))
     steps.move(2, 0, (0, 1, 2, 3))
@@ -221,7 +224,7 @@ def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     assert backend.takes(plan.stages) == [*waves, True].index(True)
     backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
-    # One kernel runs all pieces, except that pieces with waves and pieces of a batch with halos have their own kernels.
+    # One kernel runs all pieces, unless pieces have waves, or a batch has halos. Then each piece has a kernel.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
     assert halos or any(waves) or not any(isinstance(part, Chunks) for part in parts)
     lead = tuple(range(steps.batch))
@@ -239,7 +242,7 @@ def placed(u: np.ndarray, mesh: Mesh, blocks: Blocks) -> jax.Array:
 
 
 def check_adjoint(backend, mesh: Mesh) -> None:
-    """Test halos on a grid of four axes, one of which is sharded over the whole mesh."""
+    """Test halos and their adjoint on a grid of four axes, one of which is sharded over the whole mesh."""
     blocks = Blocks((3, 9, 2, 4), (1, mesh.size, 1, 1), (None, ("x", "y"), None, None))
     wide = replace(blocks, halo=((0, 0), (2, 1), (0, 0), (0, 0)))
     wider = replace(wide, halo=((1, 0), (2, 1), (0, 0), (0, 0)))
@@ -248,7 +251,7 @@ def check_adjoint(backend, mesh: Mesh) -> None:
     x = placed(random_field((2, *blocks.lengths)), mesh, blocks)
     y = placed(random_field((2, *wider.shape), seed=1), mesh, wider)
     np.testing.assert_allclose(jnp.sum(y * apply(call, x)), jnp.sum(apply(call.transpose(), y) * x), rtol=1e-12)
-    cropped = Plan("Crop", wider, (Crop(wider, blocks), Clear(blocks)))  # a periodic image may lie in padding
+    cropped = Plan("Crop", wider, (Crop(wider, blocks), Clear(blocks)))  # Padding may hold a periodic image.
     assert_block(apply(Call(cropped, mesh, backend), apply(call, x)), random_field((2, *blocks.lengths)))
 
 
@@ -274,7 +277,7 @@ def check_partial_move(backend, mesh: Mesh) -> None:
     forward = lambda u: np.fft.ifft(np.fft.fft(u, axis=1), axis=0, norm="forward")
     matrix = forward(np.eye(u.size).reshape(-1, *u.shape).transpose(1, 2, 3, 0)).reshape(u.size, -1)
     flat = u.ravel()
-    curvature = 6 * flat * (matrix.conj().T @ (matrix @ flat**2)).real  # along `u` itself
+    curvature = 6 * flat * (matrix.conj().T @ (matrix @ flat**2)).real  # The direction is `u`.
     inverse = np.fft.ifft(np.fft.fft(y, axis=0, norm="forward"), axis=1)
     expected = forward(u), (matrix.T @ y.ravel()).reshape(u.shape), inverse, curvature.reshape(u.shape)
     for found, values in zip(programs(x, t), expected):

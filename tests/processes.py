@@ -1,4 +1,4 @@
-"""Starts several processes that form one run, and watches them."""
+"""Helpers that start several processes of one run, and watch these processes."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 class Rank:
-    """A process of the run, its output, and when it ended."""
+    """A process of the run, its output, and the time at which it ended."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path):
         self.log = log

@@ -23,7 +23,7 @@ SLOW, FAST = (2, 4), (4, 2)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Replace the measured times: every operator is called, and the mesh `FAST` is faster than all others."""
+    """Replace the timer: it still calls every operator, and returns the shortest time for the mesh `FAST`."""
     calls = []
 
     def seconds(compiled, field):
@@ -134,7 +134,7 @@ def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
 
 
 def test_open_options_are_tried_and_tuners_asked(clock, monkeypatch):
-    """Every variant of a backend is a candidate, and so is each candidate of a tuner. A backend may be a name."""
+    """All variants of a backend and all candidates of a tuner are tried. A backend may be given by name."""
 
     @dataclass(frozen=True)
     class Open(dops.XLA):
@@ -202,7 +202,10 @@ def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Count the operators that are timed instead of read from the cache. The times are not real."""
+    """Return a function that counts the operators which are timed instead of read from the cache.
+
+    The times are not real.
+    """
     timed = []
     monkeypatch.setattr(choose, "fastest", lambda *_: timed.append(None) or 1)
 
@@ -216,7 +219,7 @@ def counted(monkeypatch):
 
 
 def closures():
-    """Return different operators of the same name, whose printed text is equal or contains an address."""
+    """Return different operators with the same name. Their printed texts are equal or contain an address."""
 
     there_and_back = trial.there_and_back(real=True)
 
@@ -250,7 +253,11 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
 
 
 def test_another_process_finds_the_entry(counted, tmp_path):
-    """The key does not depend on addresses, the order of sets and earlier traces, which differ between processes."""
+    """Another process finds the cache entry.
+
+    The key of the entry does not depend on addresses, the order of sets or earlier traces, which differ between
+    processes.
+    """
     path = tmp_path / "choices.json"
     counted(closures(), path)
     before = path.read_text()

@@ -1,4 +1,4 @@
-"""`Box`: lengths, their number, and what operators do with them."""
+"""`Box`: its lengths, their number, and their use in operators."""
 
 import math
 

@@ -34,7 +34,7 @@ def test_slabs_communicate_once_and_pencils_twice(sizes, count, real, axis_conti
 
 
 def test_the_all_to_alls_move_the_fewest_bytes():
-    """Every device keeps 1/p of its block and sends the rest, once per exchange."""
+    """In each exchange, every device keeps 1/p of its block and sends the rest once."""
     fft = dops.FFT3D(make_mesh((2, 4)))
     block = 16 * 32 * 8 * 8 // 8
     sent = sorted(c.bytes for c in collectives(compiled(fft, (16, 32, 8)).as_text()))
@@ -68,7 +68,10 @@ def test_a_gradient_costs_one_more_transform(real):
 
 
 def test_forward_needs_two_blocks_of_scratch():
-    """The memory for the pieces that all-to-alls send and receive is bounded: see docs/performance.md."""
+    """A forward transform needs scratch memory for two blocks, for the pieces that all-to-alls send and receive.
+
+    See docs/performance.md.
+    """
     memory = compiled(dops.FFT3D(make_mesh((2, 4))), (64, 64, 64)).memory_analysis()
     block = 64**3 * 8 // 8
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == block

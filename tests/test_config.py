@@ -1,4 +1,4 @@
-"""The order of defaults: argument, context, process, environment. An operator reads them when it is built."""
+"""The order of defaults: argument, context, process, environment. An operator reads its defaults when it is built."""
 
 import threading
 
@@ -51,7 +51,10 @@ def test_environment_names_cudecomp_transports(monkeypatch):
 
 
 def test_a_later_change_does_not_alter_an_operator():
-    """jaxDecomp reads its global config while tracing; ours is read when an operator is built."""
+    """A later change of the config does not alter an operator, which has read the config when it was built.
+
+    jaxDecomp instead reads its global config while JAX traces.
+    """
     fft = dops.FFT3D(make_mesh((2, 4)))
     with dops.config.use(backend="mpi"):
         assert fft(np.ones((8, 8, 8))).shape == (8, 8, 8)

@@ -67,7 +67,10 @@ def test_auto_axes_without_jit(ambient):
 
 @pytest.mark.parametrize("types", [(AxisType.Auto, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)])
 def test_an_explicit_axis_of_one_device_beside_an_auto_axis(types):
-    """JAX's own eager operations drop such an axis from the types of results, so `jax.grad` needs `jit`."""
+    """Operators work on a mesh with an Explicit axis of one device and an Auto axis.
+
+    JAX's own eager operations drop such an Explicit axis from the types of results, so `jax.grad` needs `jit`.
+    """
     sizes = tuple(2 if kind == AxisType.Auto else 1 for kind in types)
     mesh = Mesh(np.array(jax.devices()[:2]).reshape(sizes), ("x", "y"), axis_types=types)
     fft = dops.FFT3D(mesh, shape=SHAPE, real=True)
@@ -129,7 +132,7 @@ def test_reduced_inputs_are_taken_and_unreduced_ones_refused(plain):
             assert_close(wrap(stencil)(x), np.roll(u, -1, 0) - u)
             assert_close(wrap(stencil.T)(x), np.roll(u, 1, 0) - u)
             gradient = wrap(jax.grad(lambda x: jnp.sum(jnp.abs(fft(x)) ** 2)))(x)
-            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # as for the gradient of any other function
+            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # as in JAX's own gradients
             assert_close(jax.sharding.reshard(gradient, P("x")), 2 * 64 * u)
         conv = plain.nn.HaloConv3D(mesh, 1, 1, 3, key=KEY)
         assert_close(conv(x[None]), conv(u[None]))
@@ -151,7 +154,10 @@ def test_64_bit_mode_is_part_of_what_is_remembered():
 
 @pytest.mark.parametrize("prepare", [lambda u: u, lambda u: 2 * u, lambda u: u.astype(np.float32)])
 def test_an_array_that_a_compiled_program_closes_over(prepare):
-    """JAX knows the mesh, but would compile a program without sharded inputs for a single device."""
+    """A compiled program may close over a sharded array.
+
+    JAX knows the mesh of the array, but would compile a program without sharded inputs for a single device.
+    """
     mesh = make_mesh((2, 4))
     c, r = dops.FFT3D(mesh, shape=(8, 8, 8)), dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
     u = c.decomposition.shard(random_field((8, 8, 8)))

@@ -1,4 +1,4 @@
-"""`Decomposition`: layouts by definition, host to device and back."""
+"""`Decomposition`: its layouts against their definition, and copies from host to devices and back."""
 
 import decompops as dops
 import jax

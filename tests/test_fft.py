@@ -46,7 +46,7 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
 )
 def test_forward_and_round_trip(sizes, shape):
     number = sum(sizes) + sum(shape)
-    real, axis_contiguous = number % 2 == 0, number // 2 % 2 == 0  # spread over the matrix
+    real, axis_contiguous = number % 2 == 0, number // 2 % 2 == 0  # These options vary from case to case.
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, axis_contiguous=axis_contiguous)
     u = field_for(real, shape)
     k = fft(u)
@@ -146,14 +146,14 @@ def test_batch_axes(real, axis_contiguous, kind):
 @pytest.mark.parametrize(("real", "norm"), [(False, "backward"), (True, "ortho")])
 @pytest.mark.parametrize(("sizes", "shape"), [((2, 4), (8, 16, 8)), ((2, 4), (5, 7, 6)), ((8,), (4, 3, 9))])
 def test_transposes_by_dot_products(sizes, shape, real, norm):
-    axis_contiguous = (len(sizes) + sum(shape) + len(norm)) % 2 == 0  # spread over the matrix
+    axis_contiguous = (len(sizes) + sum(shape) + len(norm)) % 2 == 0  # These options vary from case to case.
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm, axis_contiguous=axis_contiguous)
     x = fft.decomposition.shard(field_for(real, shape, seed=1))
     y = spectrum_for(fft, seed=2)
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
         assert_transposed(operator, operator.T, a, b)
         assert_adjoint(operator, operator.H, a, b)
-        # The same tests for the transposes: .T.T is the operator itself.
+        # These are the same tests for the transposes. `.T.T` is the operator itself.
         assert_transposed(operator.T, operator.T.T, b, a)
         assert_adjoint(operator.H, operator.H.H, b, a)
     assert fft.T.T is fft
@@ -173,7 +173,10 @@ def test_ortho_transform_is_unitary():
 )
 @pytest.mark.parametrize("real", [False, True])
 def test_gradient_of_power(real, sizes, axis_contiguous):
-    """The gradient of sum |F u|^2 is 2 N u (Parseval), also with the weights of a half spectrum, and sharded like u."""
+    """By Parseval's theorem, the gradient of sum |F u|^2 is 2 N u. It is sharded like u.
+
+    In a half spectrum, the sum has weights.
+    """
     kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Every mesh has both kinds of axes.
     mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
     with jax.set_mesh(mesh):
@@ -250,7 +253,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
         power = lambda lengths: sum(jnp.sum(k**2) for k in fft.wavenumbers(box=dops.Box(lengths)))
         lengths = np.array([1.0, 2.0, 3.0])
         g = jax.jit(jax.grad(power))(jnp.asarray(lengths))
-        # k is proportional to 1 / length, so that each axis contributes -2 / length times its part.
+        # Since k is proportional to 1 / length, each axis contributes -2 / length times its part.
         parts = [np.sum((2 * np.pi * np.fft.fftfreq(n, box / n)) ** 2) for n, box in zip((8, 6, 7), lengths)]
         assert_close(g, -2 * np.array(parts) / lengths)
         assert_close(jax.grad(lambda box: power((box, 1, box)))(2.0), -2 * (parts[0] / 4 + parts[2] * 9 / 4) / 2)
@@ -258,7 +261,10 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 
 @pytest.mark.parametrize("nz", [10, 11])
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
-    """Some FFT libraries for GPUs read imaginary parts that should be zero, at least for some lengths."""
+    """On GPUs, an inverse transform clears imaginary parts that should be zero before a library can read them.
+
+    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths.
+    """
     irfftn = jnp.fft.irfftn
 
     def reading(k, s, axes):

@@ -1,4 +1,4 @@
-"""`dops.fft` against `jnp.fft` and `scipy.fft`: every function, on sharded arrays, with the collectives counted."""
+"""All functions of `dops.fft` on sharded arrays: results against `jnp.fft` and `scipy.fft`, and collectives."""
 
 import functools
 import itertools
@@ -40,11 +40,12 @@ def assert_same(got: jax.Array, wanted: np.ndarray) -> None:
     assert_close(got, wanted)
 
 
-# Function, shape and sharding of the input, and options; then the sharding of the result and the number of all-to-alls.
+# Each case has a function, a shape and sharding of the input, options, the sharding of the result, and the number of
+# all-to-alls.
 CASES = [
     ("fft", GRID, XY, {}, P("x", "y", None), 0),
     ("fft", GRID, XY, {"axis": 0, "norm": "ortho"}, P(None, "y", "x"), 1),
-    ("fft", (8, 3), COMPOUND, {"axis": 0}, P(BOTH, None), 2),  # 8 devices do not divide 3 cells
+    ("fft", (8, 3), COMPOUND, {"axis": 0}, P(BOTH, None), 2),  # Eight devices do not divide three cells.
     ("ifft", FLAT, P(None, BOTH), {"n": 12}, P(BOTH, None), 1),
     ("rfft", FLAT, P(None, "y"), {"n": 10, "norm": "forward"}, P("y", None), 1),
     ("rfft", (8, 128), P("x", "y"), {}, P(("x", "y"), None), 1),
@@ -52,7 +53,7 @@ CASES = [
     ("irfft", GRID, P(None, "x", "y"), {"n": 15, "axis": 1}, P("x", None, "y"), 1),
     ("hfft", GRID, P("y", "x"), {"n": 9, "norm": "ortho"}, P("y", "x", None), 0),
     ("ihfft", GRID, P("y", None, "x"), {"n": 6, "norm": "forward"}, None, 1),
-    ("fft2", FLAT, XY, {}, P(("y", "x"), None), 2),  # no axis is whole at first
+    ("fft2", FLAT, XY, {}, P(("y", "x"), None), 2),  # No axis is whole at first.
     ("fft2", FLAT, COMPOUND, {"norm": "ortho"}, P(None, BOTH), 1),
     ("ifft2", GRID, XY, {}, None, 1),
     ("rfft2", GRID, P("x"), {"axes": (2, 1)}, P("x", None, None), 0),
@@ -89,7 +90,7 @@ def test_functions_of_sharded_arrays(case):
     assert [c.kind for c in collectives(program.as_text())] == ["all-to-all"] * count
     assert jax.eval_shape(function, sharded).sharding.spec == spec_of(result)
     assert out_spec is None or spec_of(result) == out_spec
-    assert sorted(flat_names(spec_of(result))) == sorted(flat_names(spec))  # as many devices as before
+    assert sorted(flat_names(spec_of(result))) == sorted(flat_names(spec))  # The spec has as many mesh axes as before.
 
 
 def test_every_function_is_tested():
@@ -120,10 +121,10 @@ def test_dtypes(dtype):
 
 
 def test_the_default_sharding_on_auto_axes():
-    """Under `jit` the sharding of an array on Auto axes is not known: the mesh axes shard its leading axes."""
+    """Under `jit`, the sharding of an array on Auto axes is unknown, so the mesh axes shard its leading axes."""
     x, k = random_field(GRID), put(AUTO, random_field(GRID, np.complex128), None, "x", "y")
     program = jax.jit(lambda x: dops.fft.irfftn(2 * dops.fft.rfftn(x))).lower(put(AUTO, x, "x", "y")).compile()
-    # A spectrum is assumed to be sharded as `rfftn` returns it, so that both directions cost the same.
+    # The functions assume that a spectrum is sharded as `rfftn` returns it, so both directions cost the same.
     forward = jax.jit(dops.fft.rfftn).lower(put(AUTO, x, "x", "y")).compile()
     assert [c.kind for c in collectives(program.as_text())] == 2 * [c.kind for c in collectives(forward.as_text())]
     assert_same(program(put(AUTO, x, "x", "y")), 2 * x)
@@ -145,7 +146,10 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
 
 
 def test_a_route_is_the_cheapest_one():
-    """For `rfft2` of 8 rows and 258 columns, exchanging the 130 modes costs more than exchanging the rows."""
+    """`rfft2` of 8 rows and 258 columns takes the cheapest route of exchanges.
+
+    An exchange of the 130 modes costs more than an exchange of the rows.
+    """
     x = put(PENCILS, random_field((8, 258)), None, "x")
     program = jax.jit(dops.fft.rfft2).lower(x).compile()
     first, second = (c.bytes for c in collectives(program.as_text()))
@@ -164,7 +168,7 @@ def test_out_sharding(out):
 
 
 def test_mesh_axes_of_one_device_stay():
-    """An Explicit mesh axis of one device is part of the type of an array, which must match other arrays."""
+    """A result keeps Explicit mesh axes of one device, so that its type matches the types of other arrays."""
     x = random_field(FLAT)
     for mesh, spec in ((make_mesh((1, 1), "explicit"), P("x", "y")), (make_mesh((1, 4), "explicit"), P("x", "y"))):
         k = dops.fft.fft(put(mesh, x, "x", "y"))
@@ -197,7 +201,7 @@ def test_derivatives(name):
 
 @pytest.mark.parametrize("mesh", [AUTO, None])
 def test_derivatives_of_eager_calls(mesh):
-    """Test the gradient of half the weighted sum of squares of an orthogonal transform."""
+    """Test an eager gradient: half the weighted sum of squares of an orthogonal transform, against SciPy."""
     x, weights = random_field(FLAT), random_field(FLAT, seed=1)
     loss = lambda x: jnp.sum(weights * dops.fft.dstn(x, norm="ortho") ** 2) / 2
     gradient = jax.grad(loss)(put(mesh, x, None, "y") if mesh else x)

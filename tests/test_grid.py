@@ -27,7 +27,7 @@ MIDDLE = np.arange(1, 5) / 5
     [
         (dops.Points(), EVEN - 0.1),
         (dops.Fourier(), EVEN - 0.1),
-        (extras.Hartley(), EVEN - 0.1),  # a periodic basis of another package
+        (extras.Hartley(), EVEN - 0.1),  # This periodic basis comes from another package.
         (dops.Cosine(1), np.array([0, 0.125, 0.375, 0.625, 0.875, 1])),
         (dops.Cosine(2), EVEN),
         (dops.Cosine(3), np.array([0, *(MIDDLE - 0.1), 0.9])),
@@ -137,7 +137,7 @@ def test_other_errors(plain):
 
 
 def test_files_and_figures_have_the_same_points(tmp_path):
-    """A snapshot stores the points at the centres of the cells that are drawn, here with Hartley's basis."""
+    """The points in a snapshot are the centres of the drawn cells, for Hartley's basis of another package."""
     transform = dops.Transform(make_mesh((2,)), shape=(8, 6), bases=(extras.Hartley(), dops.Cosine(2)), pad=True)
     box, u = dops.Box((4.0, 3.0)), random_field((8, 6))
     io.write(tmp_path / "u.h5", {"u": u}, transform, box=box)

@@ -1,4 +1,4 @@
-"""Grids of one to four axes: stencils, Nyquist modes that are kept, and a mesh that is taken from the array."""
+"""Grids of one to four axes: stencils, kept Nyquist modes, and a mesh that an operator takes from the array."""
 
 import functools
 
@@ -43,7 +43,7 @@ def test_stencils(sizes, shape, axes, pencil):
 
 @pytest.mark.parametrize(("shape", "modes", "real"), [((8, 9), (4, 6), True), ((6, 5, 8), (6, 4, 4), False)])
 def test_nyquist_modes_that_are_kept(shape, modes, real):
-    """With `nyquist=True`, the kept modes equal the modes of the field that SciPy resamples to the coarser grid."""
+    """With `nyquist=True`, kept modes equal the modes of the field that SciPy resamples to the coarser grid."""
     fft = dops.FFT(make_mesh((2, 2)), shape=shape, modes=modes, real=real, nyquist=True, pad=True)
     u = random_field(shape, np.float64 if real else np.complex128)
 
@@ -83,7 +83,7 @@ def test_a_mesh_from_the_array(kind):
 
 
 def test_each_mesh_axis_is_exchanged_once():
-    """A transform needs one all-to-all for each entry of mesh axes that moves between grid axes, and nothing else."""
+    """A transform has one all-to-all for each entry of mesh axes that moves between grid axes, and nothing else."""
     for sizes, shape, axes, count in [
         ((2, 4), (8, 8), "x", 1),
         ((2, 4), (8, 8), (("x", "y"),), 1),

@@ -23,10 +23,10 @@ from helpers import (
 
 
 WIDTHS = [
-    ((1, 1), (3, 3), (2, 2)),  # cuDecomp's widths
-    ((2, 0), (0, 3), (1, 2)),  # another width on each side
+    ((1, 1), (3, 3), (2, 2)),  # These are cuDecomp's widths.
+    ((2, 0), (0, 3), (1, 2)),  # The widths differ on each side.
     ((0, 0), (1, 1), (0, 0)),
-    ((5, 4), (9, 6), (0, 7)),  # wider than a block, wider than the grid
+    ((5, 4), (9, 6), (0, 7)),  # Some halos are wider than a block or the grid.
 ]
 PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
 
@@ -37,7 +37,7 @@ ORDERS = [None, (2, 0, 1), (1, 2, 0)]
 @pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (7, 3, 5)])
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2), (8, 1), (1, 8), (3, 2), (4,), (1, 1)])
 def test_every_cell_and_the_adjoint(sizes, shape):
-    # Widths, periodicities, pencils, orders and kinds of mesh change from test to test.
+    # Widths, periodicities, pencils, orders and kinds of mesh vary from test to test.
     turn = sum(sizes) + sum(shape)
     halo, periodic = WIDTHS[turn % 4], PERIODIC[turn % 3]
     exchange = dops.HaloExchange(
@@ -55,7 +55,7 @@ def test_every_cell_and_the_adjoint(sizes, shape):
     y = random_field(plan.target.shape, seed=1)
     operators = (exchange, exchange.crop, exchange.update)
 
-    @jax.jit  # One program for all, because compiling takes most of the time.
+    @jax.jit  # One program runs all, because compiling takes most of the time.
     def programs(x, y):
         h, inputs, outputs = exchange(x), (x, y, y), (y, x, y[::-1])
         forth = [operator(a) for operator, a in zip(operators, inputs)]
@@ -92,14 +92,17 @@ def test_update_refreshes_stale_halos():
     exchange = dops.HaloExchange(make_mesh((2, 4)), (2, 1, 0), periodic=(True, False, True))
     h = np.array(exchange(random_field((8, 8, 8))))
     cells = np.asarray(exchange.crop(h))
-    stale = np.asarray(exchange.crop.T(cells))  # the same cells, surrounded by zeros in every block
+    stale = np.asarray(exchange.crop.T(cells))  # The same cells have halos of zeros in every block.
     assert not np.array_equal(stale, h)
     np.testing.assert_array_equal(exchange.update(stale), h)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_gradient_adds_cotangents_back_to_their_owners(kind):
-    """The gradient of a cell is the sum over its copies. (jaxDecomp wrongly uses the exchange as its own adjoint.)"""
+    """The gradient of a cell is the sum over its copies.
+
+    jaxDecomp wrongly uses the exchange as its own adjoint.
+    """
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         exchange = dops.HaloExchange(mesh, 1)

@@ -1,4 +1,4 @@
-"""The reader of compiled programs."""
+"""The reader of HLO text: the collectives that it finds in compiled programs."""
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def test_replica_groups(groups, expected):
         ("%p = f64[8]{0} collective-permute(%x), source_target_pairs={}", "collective-permute", 0),
         ("%b = s4[9]{0} collective-broadcast(%x), replica_groups={{0,1}}", "collective-broadcast", 5),
         ("%g = f32[] all-gather(%p), replica_groups={{0},{1}}", "all-gather", 0),
-        # Asynchronous forms, as on GPUs.
+        # XLA uses these asynchronous forms on GPUs.
         ("%s = (f32[8]{0}, f32[32]{0}) all-gather-start(%p), replica_groups={{0,1,2,3}}", "all-gather", 96),
         (
             "%s = ((f32[4], f32[2]), (f32[8], f32[4])) all-gather-start(%p), replica_groups={{0,1}}",
@@ -97,7 +97,7 @@ def test_an_unknown_format_of_groups_is_refused():
         collectives("%a = f32[8] all-to-all(%p), replica_groups=<new>")
 
 
-BLOCK_BYTES = 8 * 4 * 16 * 4  # of float32 (16, 16, 16) on 2x4
+BLOCK_BYTES = 8 * 4 * 16 * 4  # One block of (16, 16, 16) float32 on 2x4 devices.
 
 
 @pytest.mark.parametrize(

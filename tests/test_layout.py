@@ -1,4 +1,4 @@
-"""`Layout`, and padding, which fields in real space have only with `pad=True`."""
+"""`Layout` and padding. Fields in real space have padding only with `pad=True`."""
 
 import itertools
 import re
@@ -124,7 +124,7 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
             call()
 
 
-# The grid axes that the rows and the columns of a mesh shard in each pencil.
+# The grid axes that the first and second mesh axis shard in each pencil.
 DIVIDED = {"z": (0, 1), "y": (0, 2), "x": (1, 2)}
 
 
@@ -188,7 +188,7 @@ def test_fields_are_padded_only_when_asked(plain):
         lambda: plain.spectral.Resample(some, u.shape),
         lambda: some.replace(shape=u.shape),
         lambda: plain.Decomposition(mesh, shape=(8, 8, 9)).shard(np.ones((8, 8, 9)), "x"),
-        # These operators know the shape only when they are called.
+        # These operators learn the shape only when they are called.
         lambda: plain.FFT3D(mesh)(u),
         lambda: plain.HaloExchange(mesh)(u),
         lambda: plain.Stencil(mesh, lambda h: h)(u),
@@ -217,7 +217,7 @@ def test_whether_to_pad_is_inherited_and_told_apart():
 
 
 def test_spectra_are_padded_without_asking():
-    """Test a field that the mesh divides together with a spectrum that it does not divide."""
+    """A spectrum that the mesh does not divide is padded without `pad=True`, although the mesh divides the field."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(4, 8, 6), real=True)
     u = random_field((4, 8, 6))
     k = fft(fft.decomposition.shard(u))

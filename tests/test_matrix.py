@@ -1,13 +1,15 @@
-"""Every public operator, equation and layer, in every kind of program: on each kind of mesh, inside and outside of a
-`jax.shard_map` over the batch axis, with and without an ambient mesh.
+"""Every public operator, equation and layer in every kind of program.
 
-A fault in such a program is found while JAX traces or lowers it: the types of two arrays, or of an array and its
-context, do not agree. So `test_lowers` lowers the value, the gradient and the transpose, and does not compile them.
-Each operator is tested on two kinds of mesh: on one kind inside the `shard_map`, on the other kind outside. Each kind
-of mesh is tested in each context with some operators. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all
+The programs run on each kind of mesh, inside and outside of a `jax.shard_map` over the batch axis, and with and without
+an ambient mesh. Faults in such programs are types that do not agree, of two arrays or of an array and its context. JAX
+finds these faults when it traces or lowers a program. So `test_lowers` lowers the value, the gradient and the
+transpose, and does not compile them.
+
+Each operator runs on two kinds of mesh: on one kind inside the `shard_map`, and on the other kind outside. Some
+operators run on each kind of mesh in each context. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all
 combinations, in about three minutes.
 
-`test_values` compiles and runs a few operators inside such a map on each kind of mesh, and compares with NumPy.
+`test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares with NumPy.
 """
 
 import contextlib
@@ -61,7 +63,7 @@ def rolled_out(solver, u):
 
 
 def other_functions(fft):
-    """Return equations and other functions that are no operators, and so have no transpose."""
+    """Return equations and other functions, which have no transpose because they are not operators."""
     field = spectral.GaussianRandomField(fft, lambda k: 1 / k)
     equations = {
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
@@ -122,7 +124,7 @@ AXIS_INDEX = {"HaloExchange padded", "Stencil padded", "GaussianRandomField", "p
 
 
 NAMES = list(everything("auto"))
-# Whether the program runs inside a `shard_map`, and whether there is an ambient mesh.
+# Each context says whether the program runs inside a `shard_map`, and whether there is an ambient mesh.
 CONTEXTS = [(True, True), (False, False), (True, False), (False, True)]
 
 
@@ -140,7 +142,7 @@ def loss(operator):
 
 
 def results(operator, *, gradient=True):
-    """Return one function that computes the value, the gradient and, if there is one, the transpose."""
+    """Return a function that computes the value, the gradient and, for an operator, the transpose."""
 
     def program(x):
         y = operator(x)
@@ -191,7 +193,7 @@ def add_back(y):
     return np.bincount(cell.ravel(), y.ravel()).reshape(2, *GRID)
 
 
-# Each operator and its transpose in NumPy.
+# The entries are operators and their transposes in NumPy.
 EXPECTED = {
     "FFT3D": (lambda u: np.fft.fftn(u, axes=(1, 2, 3)),) * 2,
     "HaloExchange": (extend, add_back),

@@ -1,4 +1,4 @@
-"""Operators on all kinds of meshes: ambient or passed meshes, some of the devices, and groups of devices."""
+"""Operators on all kinds of meshes: ambient or passed, with some of the devices, and with groups of devices."""
 
 import itertools
 
@@ -17,7 +17,10 @@ KINDS = [AxisType.Auto, AxisType.Explicit]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_make_mesh_and_no_context(kind):
-    """Most users start with `jax.make_mesh`, which gives Explicit axes by default, and without an ambient mesh."""
+    """Operators work with `jax.make_mesh`, whose axes are Explicit by default, and without an ambient mesh.
+
+    Most users start this way.
+    """
     mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
     fft = dops.FFT3D(mesh)
     u = random_field((8, 8, 8))
@@ -86,7 +89,7 @@ def test_auto_axes_inside_an_explicit_mesh():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_sub_mesh(kind):
-    """The mesh consists of the second half of the devices."""
+    """A transform and its gradient work on a mesh of the second half of the devices."""
     mesh = Mesh(np.array(jax.devices()[4:]).reshape(2, 2), ("x", "y"), axis_types=(AxisType[kind.title()],) * 2)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)
@@ -109,7 +112,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """Refuse arrays on more devices, on fewer devices, and on the same number of other devices."""
+    """Operators refuse arrays on more devices, on fewer devices, and on the same number of other devices."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))
@@ -197,7 +200,7 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
     fft = plain.FFT3D(make_mesh((2, 2)))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         jax.jit(fft)(np.ones((8, 8, 8)))
-    # A real field becomes complex first: JAX would refuse to do that on another mesh than the ambient one.
+    # A real field becomes complex first, which JAX would refuse on another mesh than the ambient mesh.
     x = jax.device_put(np.ones((8, 8, 8)), NamedSharding(make_mesh((2, 2), "explicit"), P("x", "y")))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         fft(x)
@@ -235,7 +238,10 @@ def test_groups_stay_among_themselves(kind, name):
 
 
 def test_vmap_with_a_spmd_axis_name():
-    """`spmd_axis_name` must say which batch axis the group axis shards, unless it is the first batch axis."""
+    """`jax.vmap` with `spmd_axis_name` works if the group axis does not shard the first batch axis.
+
+    `spmd_axis_name` must then say which batch axis the group axis shards.
+    """
     mesh = make_mesh((2, 2, 2))
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)

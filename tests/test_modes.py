@@ -64,7 +64,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         real, norm, contiguous = fft.real, fft.norm, fft.axis_contiguous
         dec, layout = fft.decomposition, fft.out_layout
         u = random_field((2, *shape), np.float64 if real else np.complex128)
-        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # also where zeros will be put
+        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # Dropped modes are random, too.
         x, k = dec.shard(u), layout.shard(spectrum)
 
         @jax.jit
@@ -98,7 +98,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         assert total == pytest.approx(np.sum(abs(np.asarray(back)) ** 2) * float(np.prod(shape)) ** power, rel=1e-12)
         for wave, j, length, axis in zip(waves, stored_modes(modes, real=real), (1.0, 2.0, 3.0), range(3)):
             position = (2, 0, 1)[axis] if contiguous else axis
-            # A Nyquist mode stands for both signs, so it is either dropped or the sum of both.
+            # A Nyquist mode stands for both signs, so it is either dropped or the sum of both modes.
             np.testing.assert_allclose(np.ravel(wave)[: len(j)], 2 * np.pi * j / length, rtol=1e-14)
             assert not np.ravel(wave)[len(j) :].any()
             assert wave.shape[position] == wave.size == there.shape[1 + position]
@@ -107,7 +107,10 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 
 
 def test_fewer_modes_are_fewer_bytes():
-    """On 2x4 devices, z is cut to 5 modes (padded to 8) before y becomes whole, and y to 8 modes before x does."""
+    """A transform that keeps fewer modes sends fewer bytes.
+
+    On 2x4 devices, z is cut to 5 modes (padded to 8) before y becomes whole, and y to 8 modes before x becomes whole.
+    """
     x = {}
     for modes in (None, 8):
         fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True, modes=modes)

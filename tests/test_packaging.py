@@ -1,4 +1,4 @@
-"""The files that describe the project agree with the package."""
+"""Checks that the files which describe the project agree with the package."""
 
 import tomllib
 from pathlib import Path
@@ -12,7 +12,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_version_is_the_same_everywhere():
-    assert "version" in PROJECT["dynamic"]  # It is read from decompops/__init__.py.
+    assert "version" in PROJECT["dynamic"]  # The build reads the version from decompops/__init__.py.
     citation = (ROOT / "CITATION.cff").read_text().splitlines()
     assert f"version: {dops.__version__}" in citation
     assert f"## [{dops.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
@@ -38,7 +38,7 @@ def test_extras_of_extras_exist():
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_forms_of_issues_are_complete(path):
-    """GitHub ignores a form without these keys, and says so nowhere."""
+    """Issue forms have all keys without which GitHub silently ignores a form."""
     yaml = pytest.importorskip("yaml")
     form = yaml.safe_load(path.read_text())
     if path.name == "config.yml":

@@ -1,4 +1,4 @@
-"""Every transformation of JAX on every operator, which tests the rules of the primitive."""
+"""The rules of the primitive: every transformation of JAX on every operator."""
 
 import contextlib
 
@@ -85,7 +85,7 @@ def test_first_and_second_derivatives(mesh, name):
     reverse_over_forward = jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])
     reverse_over_reverse = jax.grad(along)
 
-    @jax.jit  # one program: most of the time goes into compiling
+    @jax.jit  # One program runs all, because compiling takes most of the time.
     def derivatives(x):
         products = [product(x) for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse)]
         return (loss(x), along(x)), jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), products
@@ -125,12 +125,12 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
         fft = dops.FFT3D(mesh)
         u = put(mesh, random_field((8, 8, 8), np.complex128), "x", "y", None)
         ct = random_field((8, 8, 8), np.complex128, seed=1)
-        expected = np.fft.fftn(ct)  # the transform is its own transpose
+        expected = np.fft.fftn(ct)  # The transform is its own transpose.
         pull = lambda u, ct: jax.vjp(fft, u)[1](ct)[0]
         for result in (pull(u, ct), jax.jit(pull)(u, ct), pull(u, jax.device_put(ct, jax.devices()[0]))):
             assert_close(result, expected)
             assert result.sharding.is_equivalent_to(u.sharding, 3)
-        assert_close(pull(np.asarray(u), ct), expected)  # JAX keeps no sharding of a NumPy array.
+        assert_close(pull(np.asarray(u), ct), expected)  # A NumPy array has no sharding to keep.
 
 
 @ALTERNATING

@@ -81,7 +81,7 @@ SUBPACKAGES = {
         "simulate",
     },
 }
-# The names for packages of other authors. Types and constants have no docstring of their own.
+# These names are for other packages that extend decompops. Types and constants have no docstring of their own.
 EXTEND = {
     *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
@@ -104,7 +104,7 @@ EXTEND = {
     ),
 }
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
-# The imports that are forbidden for a folder or file, besides circular imports.
+# These imports are forbidden for a folder or file. Circular imports are always forbidden.
 OUTER = ("_bench", "_cli", "_report", "_selftest", "cli")
 APPLICATIONS = ("io", "nn", "pde", "mpmd", "plot")
 FORBIDDEN = {
@@ -175,7 +175,7 @@ def in_room(module: str, room: str) -> bool:
 
 
 def circle(graph: dict[str, set[str]]) -> str | None:
-    """Return a circle of imports as text, or `None` if there is none."""
+    """Return a circular import as text, or `None` if there is none."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -250,7 +250,7 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
             assert module_name(path) == "_primitive"
 
 
-# The names of JAX that only `_sharding.py` may use. All files may use the plain types `Mesh`, `AbstractMesh`,
+# Only `_sharding.py` may use these names of JAX. All files may use the plain types `Mesh`, `AbstractMesh`,
 # `NamedSharding` and `PartitionSpec`.
 SHARDING_NAMES = {
     *("AxisType", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "reshard", "set_mesh", "shard_map"),
@@ -261,7 +261,7 @@ VERSION_NAMES = {"__version__", "__version_info__"}
 
 def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
     """Yield the dotted names that a file imports or uses from JAX and jaxlib, each with its node."""
-    names, found = {}, []  # the names of the file, and the names of JAX that they mean
+    names, found = {}, []  # Maps names in the file to names of JAX.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

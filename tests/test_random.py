@@ -1,4 +1,4 @@
-"""Random shapes, meshes, dtypes, batches and options against NumPy."""
+"""Operators with random shapes, meshes, dtypes, batches and options, against NumPy."""
 
 import math
 
@@ -27,7 +27,7 @@ def decompositions(draw):
     unused = [name for name in names if name not in axes]
     if axes and unused and draw(st.booleans()):  # Two mesh axes together shard one grid axis.
         axes[0] = (axes[0], unused[0])
-    # The test builds the decomposition, because type checks draw random numbers, which strategies must not do.
+    # The test builds the decomposition, because type checks draw random numbers, and strategies must not.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
 
 
@@ -109,7 +109,10 @@ def test_transform(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), batch=batches, data=st.data())
 def test_transpose(make_dec, batch, data):
-    """Test all pencils and storage orders. Halo layers of the input are dropped; halo layers of the result are zero."""
+    """Test `Transpose` between all pencils and storage orders.
+
+    Halo layers of the input are dropped, and halo layers of the result are zero.
+    """
     dec = make_dec()
     (source, source_order), (target, target_order) = (data.draw(pencils_and_orders(dec.ndim)) for _ in range(2))
     halos = [data.draw(st.lists(st.integers(0, 2), min_size=dec.ndim, max_size=dec.ndim)) for _ in range(2)]
@@ -140,13 +143,13 @@ def test_transpose(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), data=st.data())
 def test_halo(make_dec, data):
-    """Test the definition cell by cell: block `b` has the cells `b*m - before ... b*m + m + after` of the field."""
+    """Compare `HaloExchange` with its definition: block `b` has the cells `b*m - before ... b*m + m + after`."""
     dec = make_dec()
     pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(dec.ndim)]
     periodic = tuple(data.draw(st.booleans()) for _ in range(dec.ndim))
     pencil, order = data.draw(pencils_and_orders(dec.ndim))
     halo = dops.HaloExchange(dec, pairs, periodic=periodic, pencil=pencil, order=order)
-    u = random_field(dec.shape) + 10  # no true value is zero
+    u = random_field(dec.shape) + 10  # No value in the field is zero.
     expected = u
     divided = iter((*dec.sizes, *[1] * dec.ndim))
     parts = [1 if axis == pencil else next(divided) for axis in range(dec.ndim)]
@@ -203,7 +206,7 @@ def test_reductions(make_dec, batch, data):
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8, 1)])
 def test_a_padded_field_multiplied_by_anything_still_transforms_right(sizes):
-    """User code may write any values into the padding of a field."""
+    """A transform of a padded field is right for any values that user code writes into the padding."""
     fft = dops.FFT3D(make_mesh(sizes), shape=(7, 9, 5), pad=True, real=True)
     u = fft.decomposition.shard(random_field((7, 9, 5)))
     k = fft(np.asarray(u) + 1)

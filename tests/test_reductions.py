@@ -1,4 +1,7 @@
-"""`dec.sum`, `mean`, `norm`, `vdot`: derivatives, spectra, groups, communication. (Random fields: test_random.py.)"""
+"""`sum`, `mean`, `norm` and `vdot` of a decomposition: derivatives, spectra, groups and communication.
+
+test_random.py tests them with random fields.
+"""
 
 import decompops as dops
 import jax
@@ -11,12 +14,15 @@ from jax.sharding import PartitionSpec as P
 from helpers import assert_close, make_mesh, put, random_field
 
 
-SHAPE = (9, 10, 7)  # padded to (10, 12, 7) on (2, 4) devices
+SHAPE = (9, 10, 7)  # On 2 x 4 devices, fields are padded to (10, 12, 7).
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_derivatives_are_those_of_the_cells(kind):
-    """Derivatives are right for any values in the padding, and are zero there. Calls are eager or in `jit`."""
+    """Derivatives of reductions are right for any values in the padding, and are zero in the padding.
+
+    Calls are eager or in `jit`.
+    """
     dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
     u, v = random_field((2, *SHAPE)), random_field((2, *SHAPE), seed=1)
     widths = [(0, have - want) for have, want in zip(dec.padded_shape(), SHAPE)]
@@ -39,7 +45,7 @@ def test_derivatives_are_those_of_the_cells(kind):
                 assert not np.asarray(gradient)[:, 9:].any()
                 if kind == "explicit":  # On Auto axes, JAX replicates a gradient that is independent of the field.
                     assert gradient.sharding.is_equivalent_to(x.sharding, 4)
-    assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # eager, without an ambient mesh
+    assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # This call is eager, without an ambient mesh.
     _, tangent = jax.jvp(dec.norm, (dec.shard(u),), (dec.shard(v),))
     assert_close(tangent, (u * v / norms).sum((1, 2, 3)))
 
@@ -50,7 +56,7 @@ def test_the_norm_of_zeros_has_a_derivative_of_zeros():
 
 
 def test_an_infinite_slope_in_the_padding_goes_no_further_than_that():
-    """The gradient of `log` is NaN in the padding only, which no operator reads. A safe argument avoids the NaN."""
+    """The gradient of `log` is NaN only in the padding, which no operator reads. A safe argument avoids the NaN."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)
     dec = fft.decomposition
     u = 2 + np.sin(random_field(SHAPE))

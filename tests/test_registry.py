@@ -1,4 +1,4 @@
-"""The registry of backends: backends of a program, backends of installed packages, and refused backends."""
+"""The registry of backends: backends that a program or an installed package adds, and refused backends."""
 
 import re
 import sys

@@ -33,7 +33,7 @@ def setting() -> Setting:
 
 @pytest.fixture(scope="module")
 def report(setting, tmp_path_factory) -> dict:
-    """A report of all sections, with few operators."""
+    """Return a report of all sections, with few operators."""
     patch = pytest.MonkeyPatch()
     patch.setattr(correctness, "OPERATORS", ("rfft",))
     patch.setattr(correctness, "_SOLVERS", ("gradient",))
@@ -82,7 +82,10 @@ def test_accuracy_and_selftest(report):
 
 @pytest.mark.parametrize(("count", "grid"), [(5, [8, 10, 6]), (7, [8, 14, 6])])
 def test_numbers_of_devices_that_do_not_divide_the_grid(count, grid, monkeypatch, tmp_path):
-    """Halo exchanges need equal blocks. They run on a larger grid, which the page names."""
+    """If the devices do not divide the grid, halo exchanges run on a larger grid, which the page names.
+
+    Halo exchanges need equal blocks.
+    """
     for module, name in ((correctness, "OPERATORS"), (speed, "_THEN"), (speed, "_MEMORY")):
         monkeypatch.setattr(module, name, ("transpose", "halo"))
     for module, name in ((correctness, "_SOLVERS"), (speed, "_FIRST"), (speed, "_MEMORY_OF_SOLVERS")):
@@ -119,13 +122,13 @@ def test_shares_of_the_limits(report):
     program, seconds = case["program"], case["contestants"][0]["median_s"]
     moved = sum(program["least_bytes_per_fft_pass"])
     assert share["memory"] == pytest.approx(moved / limit["copy_all"] / seconds)
-    network = max(limit["all_to_all"], limit["copy_all"] / 2)  # The devices share memory.
+    network = max(limit["all_to_all"], limit["copy_all"] / 2)  # The devices share one memory.
     assert share["network"] == pytest.approx(program["least_communicated_bytes"] / network / seconds)
     assert share["memory_block_bytes"] == share["network_block_bytes"] == limit["block_bytes"] == 4096
 
 
 def test_shares_use_the_bandwidth_of_memory_and_not_of_a_cache(setting, report, monkeypatch, tmp_path):
-    """Copies of blocks that stay in a cache are faster. The limit is the copy of the largest block."""
+    """Shares of the memory limit use the bandwidth of the largest block, because a cache may hold smaller blocks."""
     rates = {2**10: 100e9, 2**23: 112e9, 2**26: 32e9}
     measured = lambda size, _: {"block_bytes": size, "copy_one": rates[size], "copy_all": rates[size]}
     monkeypatch.setattr(limits, "_bandwidths", measured)
@@ -187,7 +190,7 @@ def test_page_of_a_shared_machine_has_no_times(report, tmp_path):
 
 
 def test_page_explains_its_columns(report, tmp_path):
-    """Every column of the benchmarks for which a reader cannot guess what ran there has a line."""
+    """The page explains each column of the benchmarks whose program a reader cannot guess."""
     changed = copy.deepcopy(report)
     (row,) = (row for row in data(changed, "benchmarks")["rows"] if row["operator"] == "rfft")
     ours = row["contestants"][0]
@@ -209,7 +212,7 @@ def test_page_explains_its_columns(report, tmp_path):
     [(True, 8, 1.0, True), (False, 8, 9.5, True), (False, None, 9.5, True), (False, 8, 7.5, False)],
 )
 def test_pages_of_busy_machines_warn_of_efficiencies(shared, cores, load, busy, report, tmp_path):
-    """The section on scaling of a report and of a study has the warning, and not only the head of the page."""
+    """Pages of busy machines warn of efficiencies in the head and in the section on scaling, in reports and studies."""
     changed = {**copy.deepcopy(report), "shared": shared}
     data(changed, "hardware").update({"cores": cores, "usable cores": 2, "load_average": load})
     write_page(changed, tmp_path)
@@ -229,7 +232,10 @@ def test_pages_need_no_matplotlib(report, tmp_path, monkeypatch):
 
 
 def test_merging(report, tmp_path):
-    """Three reports, each of twice the devices and twice as fast, give one study with perfect strong scaling."""
+    """Three reports merge into one study with perfect strong scaling.
+
+    Each report has twice the devices of the one before, and runs twice as fast.
+    """
     files = []
     for doublings in range(3):
         one = copy.deepcopy(report)

@@ -23,7 +23,10 @@ def test_they_run_in_a_process_of_their_own(tmp_path):
 
 
 def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypatch):
-    """A process that cannot import other packages collects tests/gpu, and skips all of them without a GPU."""
+    """tests/gpu needs only pytest and the packages of decompops.
+
+    A process that can import no other packages collects all tests, and skips them without a GPU.
+    """
     root = Path(__file__).parents[1]
     needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
     kept = {"decompops", *distributions([*needed, "pytest"])}

@@ -1,4 +1,4 @@
-"""The points of the section on scaling of a report, and how they are checked and collected."""
+"""The section on scaling of a report: its points, and how the points are checked and collected."""
 
 import json
 
@@ -13,13 +13,13 @@ from decompops._report.setting import Clock, Setting, near_square
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])
 def test_points_of_a_cluster_have_little_padding(nodes):
-    """The points of `cpu.sbatch`: no axis is cut into more blocks than it has cells, and pencils come before slabs."""
+    """No point of `cpu.sbatch` cuts an axis into more blocks than cells, and pencils come before slabs."""
     found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
     kept = [point for point in found if scaling.fits(point)]
     assert {point.kind for point in kept} == {"strong", "weak"}
     for point in kept:
         sizes = dict(zip("ab", point.mesh))
-        for parts in (("a", "b", ""), ("a", "", "b"), ("", "a", "b")):  # the z-, y- and x-pencils
+        for parts in (("a", "b", ""), ("a", "", "b"), ("", "a", "b")):  # These are the z-, y- and x-pencils.
             assert all(n >= sizes.get(part, 1) for n, part in zip(point.shape, parts))
     slabs = [point.mesh[1] == 1 for point in kept]
     assert slabs == sorted(slabs)

@@ -56,7 +56,7 @@ def test_laplacian(sizes, shape, periodic):
 
 @pytest.mark.parametrize("shape", [(8, 16, 8), (5, 7, 6)])
 def test_transposes(shape):
-    def advect(h):  # not symmetric
+    def advect(h):  # This stencil is not symmetric.
         return h[..., :-1, 1:, :] - 2 * h[..., 1:, :-1, :] + 3 * h[..., 1:, 1:, :]
 
     operator = dops.Stencil(make_mesh((2, 4)), advect, ((1, 0), (1, 0), (0, 0)), periodic=False, shape=shape, pad=True)
@@ -75,7 +75,7 @@ def test_transposes(shape):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_nonlinear_with_parameters(kind):
-    """Test values and gradients of an `fn` with a parameter, products of cells, and combined batch axes."""
+    """Test values and gradients for an `fn` with a parameter, products of cells, and combined batch axes."""
 
     class Flux(eqx.Module):
         strength: jax.Array
@@ -118,7 +118,10 @@ def test_nonlinear_with_parameters(kind):
     ],
 )
 def test_fn_never_sees_padding(sizes, shape, periodic, kind):
-    """A division by zero in padding would be masked in the result, but not in the gradient."""
+    """`fn` never reads padding: an `fn` that divides by cells has the right value and gradient.
+
+    A division by zero in padding would be masked in the result, but not in the gradient.
+    """
 
     def ratio(h):
         return jnp.sqrt(1 + h[..., :-3, 1:-1, :] / h[..., 2:-1, 1:-1, :]) + h[..., 3:, 2:, :] * h[..., 2:-1, :-2, :]

@@ -1,4 +1,4 @@
-"""Structures of operators and pipelines: their text, and errors for operators that do not fit."""
+"""Structures of operators and pipelines: their printed text, and errors for operators that do not fit."""
 
 import os
 import subprocess
@@ -176,7 +176,7 @@ def test_layers_are_typed_stages(dec):
     neural = dops.nn.FNO3D(fft, 2, 1, width=2, modes=2, depth=1, key=key)
     pipeline = spectral.Poisson(fft) @ neural @ convolution @ spectral.Gradient(fft)
     assert pipeline.out_structure.components == (1,)
-    assert (spectral.Poisson(fft) @ convolution).in_structure == convolution.in_structure  # a layer comes first
+    assert (spectral.Poisson(fft) @ convolution).in_structure == convolution.in_structure  # a layer is first
     assert repr(pipeline).splitlines()[1:3] == [
         "SpectralConv3D  f[*, 3, 8, 16, 32] z-pencils 2x4 -> f[*, 2, 8, 16, 32] z-pencils 2x4",
         "FNO3D  f[*, 2, 8, 16, 32] z-pencils 2x4 -> f[*, 1, 8, 16, 32] z-pencils 2x4",
@@ -215,7 +215,7 @@ def test_padding_is_not_taken_for_cells(mesh, make, text):
 
 
 def test_what_is_not_known_is_not_refused(mesh, dec):
-    """Pipelines accept functions that contain operators or add batch axes, and stencils, which may do both."""
+    """Pipelines accept functions and stencils, which may contain operators or add batch axes."""
     c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
     assert_close((c @ jax.jit(c.inverse) @ c)(u), np.fft.fftn(u))
     assert_close((c @ (lambda k: c.inverse(k) ** 2) @ c)(u), np.fft.fftn(u**2))
@@ -267,7 +267,7 @@ def test_arrays_are_checked_against_structures(dec):
     u = equation.transform(random_field((2, 3, *SHAPE)))
     state.check(u)
     elsewhere = jax.device_put(u, jax.devices()[0])
-    state.check(elsewhere)  # The array is on one device of the mesh, and not sharded yet.
+    state.check(elsewhere)  # The array is on one device of the mesh and is not sharded yet.
     one = dops.FFT3D(make_mesh((1, 1)), shape=SHAPE, real=True)
     for structure, x, text in (
         (state, u.real, "`u` must be a spectrum c.* x-pencils 2x4 stored as yzx; got float64"),

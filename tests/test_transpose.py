@@ -1,4 +1,4 @@
-"""`Transpose`: exact rearrangement between any two pencils."""
+"""`Transpose`: exact moves of cells between any two pencils."""
 
 import itertools
 
@@ -50,7 +50,7 @@ def test_all_pairs_exactly(sizes, source, target):
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
 def test_axis_contiguous_order(source, target):
-    """cuDecomp's axis-contiguous orders: the pencil's local axis is stored last."""
+    """With `axis_contiguous`, the local axis of a pencil is stored last, as in cuDecomp."""
     mesh, shape = make_mesh((2, 4)), (8, 16, 24)
     transpose = dops.Transpose(mesh, source, target, shape=shape, axis_contiguous=True)
     u = random_field(shape)
@@ -89,7 +89,10 @@ def test_devices_without_cells(sizes, shape, source, target):
 @pytest.mark.parametrize("shape", [(9, 10, 11), (8, 16, 24), (63, 64, 64)])
 @pytest.mark.parametrize("target", "xyz")
 def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
-    """In (63, 64, 64) a padded y-pencil, stored as (z, x, y), looks like a field in natural order."""
+    """Results in axis-contiguous order are gathered and cropped correctly.
+
+    For shape (63, 64, 64), a padded y-pencil, stored as (z, x, y), looks like a field in natural order.
+    """
     mesh = make_mesh((2, 4))
     u = random_field(shape)
     for dec in (dops.Decomposition(mesh, shape=shape, pad=True), *[dops.Decomposition(mesh)] * (shape == (8, 16, 24))):
@@ -103,7 +106,7 @@ def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
 
 
 def test_cudecomps_matrix():
-    """Test cuDecomp's grid between all its pencils on four devices, in both storage orders, with halos."""
+    """Test transposes of cuDecomp's grid between all pencils on four devices, in both storage orders, with halos."""
     dec = dops.Decomposition(make_mesh((2, 2)), shape=(9, 10, 11), pad=True)
     u, halo = random_field(dec.shape), ((1, 1), (3, 3), (2, 2))
     cases = [(*pair, flag) for pair in PAIRS for flag in (True, False)]

@@ -53,7 +53,7 @@ dops.Transform(mesh, bases=["cosine"])
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory) -> Path:
-    """A folder with both programs, in which type checkers find decompops."""
+    """Return a folder with both programs, in which type checkers find decompops."""
     folder = tmp_path_factory.mktemp("programs")
     (folder / "right.py").write_text(RIGHT)
     (folder / "mistakes.py").write_text(MISTAKES)

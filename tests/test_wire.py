@@ -1,4 +1,4 @@
-"""Exchanges in a narrower type: errors, derivatives, bytes, against the exact transform by NumPy."""
+"""Exchanges in a narrower dtype: errors against NumPy's exact transform, derivatives, and bytes."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from helpers import random_field
 
 
 SHAPE = (16, 8, 12)
-# The relative error of a transform in the 2-norm: half a unit in the last place, times sqrt(2) for two exchanges.
+# Relative errors of a transform in the 2-norm are half a unit in the last place, times sqrt(2) for two exchanges.
 ERRORS = {"float32": 6e-8, "bfloat16": 4e-3, "float16": 5e-4}
 BACKENDS = [dops.XLA(), dops.XLA(overlap=2), dops.Native(planning="estimate", threads=2)]
 
@@ -39,7 +39,10 @@ def test_error_of_a_transform(backend, wire, real):
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e30])
 def test_numbers_of_any_size(size):
-    """float16 ends at 65504, and its small numbers have fewer digits. So each field of a batch is scaled by itself."""
+    """Fields of any size keep their precision in float16, because each field of a batch has its own scale.
+
+    The largest float16 number is 65504, and small float16 numbers have fewer digits.
+    """
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, backend=dops.XLA(wire="float16"))
     u = random_field((3, *SHAPE), np.complex64) * np.array([1, size, 0], np.float32)[:, None, None, None]
     k = np.asarray(fft(jnp.asarray(u)))
@@ -58,7 +61,7 @@ def test_what_is_not_wider_stays_as_it_is(wire):
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_derivatives(backend):
-    """The transpose sends in the narrow type, too, so gradients are only as precise as this type."""
+    """Gradients are only as precise as the narrow dtype, because the transpose also sends in this dtype."""
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=replace(backend, wire="float16"))
     exact = dops.FFT3D(mesh, shape=SHAPE, real=True, backend=dops.XLA())

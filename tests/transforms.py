@@ -2,7 +2,8 @@
 
 mpiexec -n N python tests/transforms.py [mpi] [xla]
 
-`MPI()` takes about three minutes on 2 ranks. `XLA()` takes many, because every case is a program. CI runs few cases.
+`MPI()` takes about three minutes on 2 ranks. `XLA()` takes many minutes, because it compiles every case. CI runs few
+cases.
 """
 
 import importlib
@@ -46,7 +47,7 @@ class Case:
 
 
 def cases(ranks: int) -> Iterator[Case]:
-    """Yield every choice of bases on every kind of process grid. All other options vary from case to case."""
+    """Yield all choices of bases on all kinds of process grids. Other options vary from case to case."""
     turn = itertools.count()
     for ndim in (1, 2, 3, 4):
         for bases, (sizes, axes) in itertools.product(choices_of_bases(ndim), grids(ndim, ranks)):
@@ -86,7 +87,10 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 
 
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
-    """Return sizes of meshes, and the mesh axes that shard the grid: 0 to 3 axes, two as one, or not the first axis."""
+    """Return sizes of meshes, and the mesh axes that shard the grid.
+
+    0 to 3 mesh axes shard the grid. Some cases combine two mesh axes, or leave out the first axis.
+    """
     square = square_of(ranks)
     found = {
         1: [((ranks,), ())],
@@ -129,7 +133,7 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """Check one of `every` cases, two cases with consecutive exchanges in pieces, and one case of polynomials."""
+    """Check each `every`-th case, two cases with consecutive exchanges in pieces, and one case of polynomials."""
     square = square_of(jax.device_count())
     bases = (POINTS, POINTS, HALF, FULL)
     others = [
@@ -142,7 +146,7 @@ def check_some(backend, every: int) -> None:
 
 
 def by_mpi4py_fft(library: Any, case: Case) -> np.ndarray | None:
-    """Return the whole result of mpi4py-fft on every rank; `None` if it has no such transform."""
+    """Return the whole result of mpi4py-fft on every rank, or `None` if mpi4py-fft has no such transform."""
     from mpi4py import MPI
 
     waves = [axis for axis, basis in enumerate(case.bases) if basis in WAVES]
@@ -184,7 +188,7 @@ def main() -> None:
 
     dops.MPI.initialize()
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # of LLVM: most of the time goes into compiling
+    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
     say = print if MPI.COMM_WORLD.rank == 0 else lambda *_, **__: None
     try:
         library: Any = importlib.import_module("mpi4py_fft")

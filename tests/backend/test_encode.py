@@ -1,4 +1,4 @@
-"""Plans encoded as numbers, read by a decoder in Python that does the same as ffi/common/plan.cc."""
+"""Plans encoded as numbers, read by a decoder in Python that mirrors ffi/common/plan.cc."""
 
 import itertools
 from dataclasses import replace
@@ -28,7 +28,7 @@ KINDS = [
 
 
 def decoded(numbers):
-    """Decode the format, the source blocks, and each stage: its number, its parameters, and the blocks after it."""
+    """Decode the format, the source blocks and all stages: the number, parameters and target blocks of each stage."""
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
     version, ndim = take(2)

@@ -1,4 +1,4 @@
-"""XLA's local transforms of blocks that are too large for one FFT."""
+"""Local transforms of the XLA backend, for blocks that are too large for one FFT."""
 
 import math
 import re
@@ -35,7 +35,10 @@ STAGES = [
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(("lead", "most"), [((3,), 30), ((3,), 125)])
 def test_transforms_of_limited_size(stage, lead, most):
-    """The block is a batch of three fields. A plane has up to 30 elements, a field up to 125."""
+    """Split transforms equal the stage's dense matrix, and no FFT has more than `most` elements.
+
+    The block is a batch of three fields. A plane has up to 30 elements, and a field up to 125.
+    """
     u = random_field((*lead, *stage.before.shape), np.float64 if stage.transform.kind == "r2c" else np.complex128)
 
     def run(u):

@@ -36,7 +36,7 @@ def test_coefficients_equal_those_of_numpy(basis, n):
     scale = basis.forward.inverse_scale((n,))
     assert scale == 1 / (2 * factor(basis, n))
     assert_close(real_to_real(basis.forward.inverse(), n) @ (factor(basis, n) * wanted) * scale, u, rtol=1e-14)
-    # Parseval's theorem for the mean over the angle, in which a point on a wall counts half.
+    # Parseval's theorem holds for the mean over the angle. A point on a wall counts half in this mean.
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
     stored = matrix @ u * scale
     assert np.sum(basis.multiplicity(n, n) * stored**2) == pytest.approx(np.sum(half * u**2) / factor(basis, n))
@@ -61,7 +61,7 @@ def test_truncation_keeps_polynomials(basis, nyquist):
 @of_bases
 @pytest.mark.parametrize("n", [3, 6, 7, 16])
 def test_modes_that_stay_free_of_aliasing(basis, n):
-    """Products of two kept polynomials do not alias onto kept polynomials."""
+    """Coefficients of a product on the grid equal `chebmul` for all polynomials that `points_below` keeps."""
     kept = basis.points_below(n, 2 / 3)
     pair = random_field((2, kept))
     exact = chebyshev.chebmul(*pair)[:kept]
@@ -94,7 +94,11 @@ SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3
 
 @pytest.mark.parametrize("basis", SERIES, ids=repr)
 def test_weights_of_series(basis):
-    """Weights are exact for cosines, and of second order for others. Walls where the field is zero have the rest."""
+    """Test the quadrature weights of cosine, sine and Fourier series and of points.
+
+    Weights of `Cosine(1)` and `Cosine(2)` are exact for a cosine. Weights of the other types have second-order errors.
+    Walls where the field is zero have the rest of the weights, so the weights of the points do not sum to one.
+    """
     assert basis.is_diagonal
     assert dops.Fourier().is_diagonal
     assert dops.Points().is_diagonal
@@ -124,7 +128,7 @@ BOTH = (dops.Chebyshev(1), dops.Fourier(), dops.Chebyshev(2))
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_means_over_the_volume(kind):
-    """Values, derivatives and the all-reduce are right on a padded grid with garbage in the padding."""
+    """`Transform.mean` and its gradient equal NumPy's sums despite NaN in the padding, and need only all-reduces."""
     transform = dops.Transform(make_mesh((2, 4), kind), shape=SHAPE, bases=BOTH, pad=True)
     u = random_field((2, *SHAPE), np.complex128)
     weights = [basis.weights(n) for basis, n in zip(BOTH, SHAPE)]

@@ -28,7 +28,7 @@ of_bases = pytest.mark.parametrize("basis", BASES, ids=repr)
 
 
 def by_fft(transform: RealToReal, x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """Apply the transform as `apply` does for long lines."""
+    """Apply the transform by FFT, as `transform.apply` does for long lines."""
     weights = [transform.weights(x.shape[axis]) for axis in axes]
     return lines_by_fft.apply(transform.kind, transform.type, weights, x, axes)
 
@@ -38,7 +38,7 @@ def applied(transform: RealToReal, x: np.ndarray) -> np.ndarray:
 
 
 def check_matrix(transform: RealToReal, n: int) -> None:
-    """Return the matrices of the transform, its transpose, its inverse and its adjoint."""
+    """Compare the transform, its matrix, its transpose and its inverse with the matrix of its definition."""
     matrix = real_to_real(transform, n)
     assert_close(applied(transform, np.eye(n)).T, matrix, rtol=1e-14)
     assert_close(jax.jit(lambda x: by_fft(transform, x, (-1,)))(np.eye(n)).T, matrix, rtol=1e-14)
@@ -76,7 +76,10 @@ CASES = [
 
 @named
 def test_values(transform):
-    """All transforms are compiled in one program."""
+    """`apply` and the FFT method equal SciPy for each case.
+
+    One compiled program runs all cases.
+    """
     inputs = [random_field(shape, dtype) for shape, dtype, _ in CASES]
 
     @jax.jit
@@ -121,7 +124,7 @@ def test_dtypes(transform):
 
 @named
 def test_jax_transforms_it(transform):
-    """JAX can differentiate and batch the code itself, as users need inside their own functions."""
+    """`jax.grad` and `jax.vmap` of `apply` equal products with the transform's matrix."""
     u, v = random_field((3, 6)), random_field((3, 6), seed=1)
     line = lambda x: transform.apply(x, (-1,), (6,))
     matrix = real_to_real(transform, 6)
@@ -146,7 +149,10 @@ def modes_of(basis, n: int, s: np.ndarray) -> np.ndarray:
 
 
 def series(basis, n: int, coefficients: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Return the function with these unnormalised coefficients. `multiplicity` exponentials share each coefficient."""
+    """Evaluate the series with these unnormalised coefficients at positions `s`.
+
+    A coefficient counts `multiplicity` times, once for each exponential that shares it.
+    """
     return modes_of(basis, n, s) @ (basis.multiplicity(n, n) * coefficients) * basis.forward.inverse_scale((n,))
 
 
@@ -163,7 +169,7 @@ def test_points_modes_and_parseval(basis):
     cells = 0.5 / basis.forward.inverse_scale((n,))
     energy = np.sum(basis.multiplicity(n, n) * (coefficients * basis.forward.inverse_scale((n,))) ** 2)
     assert energy == pytest.approx(np.sum(weights * u**2) / cells)
-    # With orthogonal matrices, every coefficient and every point counts alike.
+    # With orthogonal matrices, every coefficient and every point has the same weight.
     orthogonal = basis.orthogonalized()
     coefficients = SCIPY[basis.kind](u, basis.type, orthogonalize=True)
     energy = np.sum(orthogonal.multiplicity(n, n) * (coefficients * basis.forward.inverse_scale((n,))) ** 2)
@@ -172,7 +178,7 @@ def test_points_modes_and_parseval(basis):
 
 @of_bases
 def test_nyquist_modes(basis):
-    """A mode whose derivative is zero at all points represents two modes of opposite sign."""
+    """`nyquist=False` sets a wavenumber to zero exactly where the mode's derivative is zero at all points."""
     n = 5
     slopes = {"dct": np.sin, "dst": np.cos}[basis.kind](np.outer(basis.points(n), basis.wavenumbers(n)))
     vanishing = np.all(np.isclose(slopes, 0), axis=0) & (basis.wavenumbers(n) > 0)
@@ -194,7 +200,7 @@ def test_truncation(basis, orthogonal, kept):
     runs = basis.truncation(n, kept, nyquist=True)
     short = run_matrix(runs, n, kept) @ coefficients * basis.forward.inverse_scale((n,))
     inverse = {"dct": scipy.fft.idct, "dst": scipy.fft.idst}[basis.kind]
-    if not (orthogonal and basis.type in (1, 3)):  # These types weight the field's values at walls.
+    if not (orthogonal and basis.type in (1, 3)):  # Orthogonal types 1 and 3 weight the field's values at walls.
         back = inverse(short / basis.forward.inverse_scale((kept,)), basis.type, **norm)
         assert_close(back, function(basis.points(kept)))
     # With `nyquist=False`, only the Nyquist mode is missing.

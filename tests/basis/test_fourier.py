@@ -109,7 +109,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: f"{t.kind}{t.sign:+d}{t.weighted:d}{t.normalised:d}")
 @pytest.mark.parametrize("n", [4, 5])
 def test_transforms(transform, n):
-    """Results equal NumPy's. tests/plan/test_stages.py tests several axes and devices."""
+    """Transforms along one axis equal NumPy's. tests/plan/test_stages.py tests several axes and devices."""
     axes, points = (-3, -1), (3, n)
     half = (3, 2, n // 2 + 1)
     x = random_field(half if transform.kind == "c2r" else (3, 2, n), np.float64 if transform.kind == "r2c" else complex)
@@ -138,7 +138,11 @@ def test_transforms(transform, n):
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 def test_transforms_that_xla_computes(platform):
-    """XLA's inverse transforms divide by the number of points. Only on GPUs, one axis alone needs a clean spectrum."""
+    """`computed` returns the transform that XLA runs, and the factor that undoes XLA's normalisation.
+
+    XLA's inverse transforms divide by the number of points. A real inverse transform of a single axis needs a clean
+    spectrum, but only on GPUs.
+    """
     one, two = (8,), (4, 8)
     for points in (one, two):
         clean = platform == "gpu" and points == one

@@ -44,7 +44,7 @@ def kinds(program: dict) -> dict[str, int]:
 
 
 def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
-    """Return the bytes that one device sends: in each exchange, its padded block without its own part."""
+    """Return the bytes that one device sends. Each exchange sends the padded block except the part that stays."""
     (nx, ny, nz), (rows, columns) = shape, (*mesh, 1)[:2]
     modes = nz // 2 + 1 if real else nz
     modes = -(-modes // columns) * columns
@@ -55,7 +55,7 @@ def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
 
 
 def test_default_of_the_commands():
-    """Users who name no backend get the compiled kernels of one process here."""
+    """Without `--backend`, one process uses the compiled kernels and compares them with the XLA backend."""
     environment = {"DECOMPOPS_BACKEND": ""}
     done = run("bench", "--shape", "8", "--operator", "fft", "--mesh", "2x1", "--repeats", "1", "--json", **environment)
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def test_contestants_are_right_and_timed(measured):
         for name, package in (("jaxDecomp", "jaxdecomp"), ("FFTW", "pyfftw"), ("MKL", "mkl")):
             if importlib.util.find_spec(package) is None:
                 assert rows.pop(name)["failure"] == "not installed"
-            elif (name, one["mesh"]) == ("jaxDecomp", [1, 1]):  # it does not run on one device
+            elif (name, one["mesh"]) == ("jaxDecomp", [1, 1]):  # jaxDecomp does not run on one device.
                 rows.pop(name)
         for row in rows.values():
             assert row["failure"] is None
@@ -103,7 +103,7 @@ def test_contestants_are_right_and_timed(measured):
 
 def test_every_operator_in_tables():
     options = ("--shape", "8", "--dtype", "float64", "--repeats", "1", "--axis-contiguous", "both")
-    operators = (*bench.OPERATORS, "gradient", "reshard")  # the other solvers have their own test
+    operators = (*bench.OPERATORS, "gradient", "reshard")  # test_bench_solvers.py tests the other solvers.
     done = run("bench", *options, "--operator", *operators)
     assert done.returncode == 0, done.stderr
     assert "wrong" not in done.stdout
@@ -126,7 +126,10 @@ def test_every_operator_in_tables():
 
 
 def test_reasons_are_printed_below_the_table(monkeypatch, capsys):
-    """A word in the table marks a failed peer, and lines below give the reason. If decompops fails, it exits with 1."""
+    """The table marks a failed library with "failed", and a line below the table gives the reason.
+
+    The command exits with 1 if decompops itself fails.
+    """
     monkeypatch.setenv("COLUMNS", "80")
     reason = "ValueError: a grid of 8 cells along every axis is too small for this library; choose a larger grid"
     nothing = dict.fromkeys(("note", "relative_error", "median_s", "min_s", "ratio"))
@@ -153,7 +156,7 @@ def test_grids_of_one_two_and_four_axes():
 
 def test_on_paper():
     results = run_json("--on-paper", "--shape", "256", "--mesh", "4x4", "--operator", "fft", "rfft")
-    assert len(results["cases"]) == 4  # both storage orders
+    assert len(results["cases"]) == 4  # Both operators run in both storage orders.
     for one in results["cases"]:
         assert one["compile_s"] > 0
         real = one["operator"] == "rfft"
@@ -162,7 +165,7 @@ def test_on_paper():
         assert one["program"]["communicated_bytes"] == sent_by_fft((256,) * 3, (4, 4), real=real)
 
 
-# Each command ends before it configures devices, or asks for the devices that the tests have.
+# A command either fails before it configures devices, or asks for the devices that the tests already have.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

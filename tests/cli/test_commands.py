@@ -1,4 +1,4 @@
-"""What all commands share: help, mistyped words, closed pipes, missing packages."""
+"""The common behaviour of all commands: help, mistyped words, closed pipes and missing packages."""
 
 import importlib.util
 import os
@@ -24,7 +24,7 @@ def test_help_fits_80_columns(arguments):
 
 
 def test_help_breaks_no_name_that_must_be_typed():
-    """Names such as `fft-gradient` have hyphens, at which argparse itself would break them."""
+    """`bench --help` prints names such as `fft-gradient` on one line, although argparse breaks lines at hyphens."""
     words = run("bench", "--help").stdout.replace(",", " ").replace(";", " ").split()
     assert {*bench.OPERATORS, *bench.SOLVERS, bench.RESHARD} <= set(words)
 
@@ -68,20 +68,23 @@ def test_mistakes_are_answered_in_one_line(arguments, message, capsys):
     ids=["info", "info-json", "selftest", "tables", "json"],
 )
 def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
-    """A command ends quietly if its reader ends first, such as `head` in `decompops selftest | head`."""
+    """A command prints no error if its reader ends first, such as `head` in `decompops selftest | head`."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
         assert cli.main(arguments) == 141
-        stdout.flush()  # as Python does at its exit
+        stdout.flush()  # Python also flushes stdout at its exit.
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("arguments", "codes"), [(["info"], {141}), (["--help"], {0, 141})])
 def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(arguments, codes, monkeypatch):
-    """The exit code of `--help` may be 0: without a buffer (`PYTHONUNBUFFERED`), argparse ignores a closed pipe."""
+    """A command prints nothing on stderr if stdout is closed.
+
+    The exit code of `--help` may be 0, because argparse ignores a closed pipe if `PYTHONUNBUFFERED` is set.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "decompops", *arguments]
@@ -89,7 +92,7 @@ def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(arguments, codes, mon
     os.close(writing)
     assert done.returncode in codes
     assert done.stderr == b""
-    monkeypatch.setattr(sys, "stdout", None)  # Python's value if stdout is closed from the beginning
+    monkeypatch.setattr(sys, "stdout", None)  # Python sets None if stdout is closed at the start.
     assert cli.main(["info"]) == 0
 
 

@@ -11,7 +11,7 @@ from commands import assert_fits, run
 
 
 def entries(text: str) -> dict[str, str]:
-    """The lines that `info` prints, by their labels. Wrapped lines are joined."""
+    """Return the lines that `info` prints as `{label: text}`, with wrapped lines joined."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(" "):
@@ -101,6 +101,6 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
 
 def test_advice_works_without_a_package_index():
-    """A clone has no extras on a package index, so the advice names packages instead of extras."""
+    """`info` advises to install packages by name, because extras of a clone are not on a package index."""
     for backend in json.loads(run("info", "--json").stdout)["backends"]:
         assert "decompops[" not in str(backend["problem"])

@@ -1,4 +1,4 @@
-"""Progress on stderr: plain lines now and then, one line on a terminal, nothing if it is unwanted."""
+"""Progress on stderr: occasional lines in a log, one changing line on a terminal, or nothing if it is disabled."""
 
 import io
 import os
@@ -14,7 +14,7 @@ from decompops._cli.progress import Progress
 
 
 class Stream(io.StringIO):
-    """Replaces stderr, and sets the event `came` when something has been printed."""
+    """A replacement for stderr, which sets the event `came` when something has been printed."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Stream(io.StringIO):
 
 
 def replaced(monkeypatch) -> Stream:
-    """Replace stderr. A fixture could not do so, because pytest replaces stderr again before each test."""
+    """Replace stderr by a `Stream`. Pytest would undo the same replacement in a fixture."""
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
@@ -62,14 +62,14 @@ def test_nothing_where_it_is_unwanted(monkeypatch):
     with Progress("bench", 1, quiet=True) as shown:
         shown.part("fft")
         assert not stderr.came.wait(0.1)
-    monkeypatch.setattr(sys, "stderr", None)  # Python's value if stderr is closed from the beginning
+    monkeypatch.setattr(sys, "stderr", None)  # Python sets None if stderr is closed at the start.
     with Progress("bench", 1) as shown:
         shown.part("fft")
         shown.clear()
 
 
 def test_nobody_reads_stderr(monkeypatch):
-    """If nobody reads stderr any more, the command continues without lines of progress."""
+    """A command continues without progress if the reader of stderr has ended."""
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
     tried = threading.Event()
 
@@ -102,7 +102,7 @@ def test_a_terminal_has_one_line(term):
     done = subprocess.run([sys.executable, "-c", PROGRAM], stdout=theirs, stderr=theirs, env=environment, timeout=240)
     os.close(theirs)
     with open(ours, "rb", buffering=0) as stream:
-        text = re.sub(r"\x1b\[[\d;]*m", "", stream.read(65536).decode())  # without colours
+        text = re.sub(r"\x1b\[[\d;]*m", "", stream.read(65536).decode())  # Remove colours.
     assert done.returncode == 0, text
     assert "a table" in text
     if term == "dumb":
@@ -110,4 +110,4 @@ def test_a_terminal_has_one_line(term):
     else:
         assert "0/2 fft [8]" in text
         assert "1/2 rfft: compiling" in text
-        assert "\x1b[2K" in text  # the line is erased
+        assert "\x1b[2K" in text  # This code erases the line.

@@ -1,4 +1,4 @@
-"""`CuDecomp()` on CPUs: the kernels run over a mock of cuDecomp (`mock`) that moves host memory. See worker.py.
+"""`CuDecomp()` on CPUs. Each rank runs worker.py with kernels over a mock of cuDecomp that moves host memory.
 
 These tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime.
 """
@@ -34,9 +34,10 @@ def kernels(tmp_path_factory) -> Path:
     ],
 )
 def test_results(tasks, ranks, handles, kernels):
-    """`handles` are the numbers of ranks of cuDecomp's handles, which the mock prints when it finalizes a handle.
+    """Every task passes on every rank, and cuDecomp handles of all sizes in `handles` are finalized.
 
-    The mock refuses to finalize a handle that still has descriptors.
+    The size of a handle is its number of ranks. The mock prints the size when it finalizes a handle, and refuses to
+    finalize a handle that still has descriptors.
     """
     done = mpiexec.run(WORKER, tasks, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout
@@ -47,7 +48,10 @@ def test_results(tasks, ranks, handles, kernels):
 
 
 def test_autotuning(kernels):
-    """The mock chooses the first process grid in cuDecomp's order that fits, and the last backend that is allowed."""
+    """`CuDecompTuner` passes the right options to cuDecomp's autotuner, which the mock prints.
+
+    The mock chooses the first process grid in cuDecomp's order that fits, and the last backend that is allowed.
+    """
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("tuned passed") == 4, done.stdout

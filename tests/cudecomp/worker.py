@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`, with the installed kernels over cuDecomp, or with kernels over the mock in FOLDER.
+"""One rank of a run under `mpiexec`. It uses the installed kernels, or kernels over the mock of cuDecomp in FOLDER.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
@@ -23,7 +23,7 @@ def matrix() -> None:
 
 
 def grid() -> None:
-    """A grid of ranks that does not divide the shape evenly."""
+    """Test transforms, halos and exchanges in pieces on a process grid that does not divide the shape evenly."""
     backend, (*_, mesh) = dops.CuDecomp(), checks.meshes()
     checks.check_fft(backend, mesh, checks.UNEVEN, True)
     checks.check_halos(backend, mesh, checks.UNEVEN)
@@ -31,7 +31,10 @@ def grid() -> None:
 
 
 def axes() -> None:
-    """cuDecomp runs grids of two axes as grids of three. XLA runs compound mesh axes and grids of more axes."""
+    """Compare grids of two and four axes with the XLA backend and NumPy, and count the kernels' grid descriptors.
+
+    The kernels run a grid of two axes as a grid of three. XLA runs compound mesh axes and grids of four axes.
+    """
     *_, mesh = checks.meshes()
     first, second = mesh.axis_names
     for shape, axes, kernels in (((9, 10), second, 2), ((9, 10), ((first, second),), 0), ((4, 3, 5, 7), None, 0)):
@@ -62,12 +65,12 @@ def spectral() -> None:
 
 
 def slabs() -> None:
-    """Layers that move over several ranks, on three ranks in a row."""
+    """Test halos whose layers move over several ranks, on three ranks in a row."""
     checks.check_halos(dops.CuDecomp(), checks.meshes()[0], checks.TINY)
 
 
 def chosen() -> None:
-    """The decomposition that `autotune` chooses works."""
+    """Test a transform on the decomposition that `autotune` chooses against NumPy."""
     dec = dops.autotune(checks.PRIMES, pad=True, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
@@ -75,7 +78,7 @@ def chosen() -> None:
 
 
 def small() -> None:
-    """The number of grid descriptors, and operators that use them."""
+    """Test how many grid descriptors operators make, and the results and errors of operators that share them."""
     mesh = make_mesh((jax.device_count(),))
     backend = dops.CuDecomp()
     for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # XLA exchanges the dtypes that cuDecomp lacks.
@@ -119,7 +122,7 @@ def small() -> None:
 
 
 def tuned() -> None:
-    """Process grids and backends that the mock chooses (see test_cudecomp.py), or that `autotune` times one by one."""
+    """Test the choices of `CuDecompTuner`, by the mock (see test_cudecomp.py) or by timing one candidate at a time."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
         """Return the choice of a tuner with these options, and the sizes and backends of all trials."""
@@ -162,7 +165,7 @@ def tuned() -> None:
 
 
 def part() -> None:
-    """The ranks of a smaller communicator tune without waiting for the other ranks."""
+    """Test that the ranks of a smaller communicator tune without the other ranks."""
     from mpi4py import MPI
 
     first = MPI.COMM_WORLD.rank < 2
@@ -170,7 +173,7 @@ def part() -> None:
     dops.CuDecomp.initialize(half, key="half")
     devices = [device for device in jax.devices() if (device.process_index < 2) == first]
     if first:
-        for aware in (True, False):  # first with cuDecomp's autotuner, then with trials
+        for aware in (True, False):  # Use cuDecomp's autotuner first, then trials.
             tuner = dops.CuDecompTuner(communicator="half", libraries=["nccl"], cuda_aware_mpi=aware)
             dec = dops.autotune(checks.EVEN, devices=devices, backends=[tuner, dops.XLA()], repeats=1)
             assert set(dec.mesh.devices.flat) == set(devices)
@@ -182,7 +185,7 @@ def part() -> None:
 
 
 def raises() -> None:
-    """A rank that raises an exception ends the job, although another rank waits for it."""
+    """Raise an exception on one rank. The job must end, although another rank waits for this rank."""
     fft = dops.FFT3D(make_mesh((jax.device_count(),)), backend=dops.CuDecomp())
     u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
     fft(u)

@@ -14,7 +14,7 @@ from pages import ROOT
 
 
 MODULES = ("decompops", *(f"decompops.{n}" for n in ("extend", "fft", "io", "mpmd", "nn", "pde", "plot", "spectral")))
-# Pages show an instance by the class that documents it.
+# A page documents an instance under the name of its class.
 SHOWN_AS = {"decompops.config": "decompops._config.Config"}
 
 
@@ -25,7 +25,7 @@ def public_names(module: str) -> set[str]:
 
 
 def names_on(page: Path) -> list[str]:
-    """The names that a page lists one by one, and all names of a module that it lists with `members: true`."""
+    """Return the names that a page lists. A module with `members: true` stands for all its public names."""
     names = []
     for name, options in re.findall(r"^::: (\S+)\n((?: +\S.*\n)*)", page.read_text(), re.MULTILINE):
         if name not in MODULES:

@@ -46,7 +46,7 @@ def test_a_table_is_read():
 
 
 def test_a_changed_number_is_noticed(tmp_path):
-    """The check fails for a copy of the pages in which one number of a table differs."""
+    """The check of the charts fails for a copy of the pages in which one number of a table differs."""
     copy = tmp_path / "docs"
     shutil.copytree(ROOT / "docs", copy)
     page = copy / "benchmarks.md"

@@ -31,7 +31,7 @@ def parsed(monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_job_scripts_start_a_report(script, parsed, tmp_path):
-    """Bash runs the script with an `srun` that writes down its arguments."""
+    """Run a job script in Bash, with a fake `srun` that records its arguments, and parse the recorded command."""
     subprocess.run(["bash", "-n", script], check=True)
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
@@ -41,7 +41,7 @@ def test_job_scripts_start_a_report(script, parsed, tmp_path):
     options = parsed(done.stdout.splitlines())
     assert (options.strong, options.minutes) == (1024, 10)
     assert re.fullmatch(r"(cpu-128-ranks|gpu-128-gpus)", options.name)
-    # The job must outlast the report.
+    # The time limit of the job must be longer than the time limit of the report.
     hours, minutes, _ = re.search(r"#SBATCH --time=(\d+):(\d+):(\d+)", script.read_text()).groups()
     assert 60 * int(hours) + int(minutes) > options.minutes
     study = parsed(commands(script.read_text())[0])
@@ -64,6 +64,6 @@ def test_commands_of_the_page(parsed):
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the words of all lines of shell that start a report, after their launcher."""
+    """Return the words of each shell line that starts a report, without the launcher."""
     lines = re.findall(r"^(?:#  +)?(?:[a-z]+ -\S+ \S* ?)?(python -m decompops report\b.*)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]

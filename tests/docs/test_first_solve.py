@@ -45,7 +45,7 @@ def test_the_code():
 
 
 def test_each_way_to_solve_by_itself():
-    """Check the result of the line of `jnp` alone, because the page overwrites it with the result of the operator."""
+    """Check the result of the solution by hand in `jnp`, which later code on the page overwrites."""
     code = blocks("docs/first_solve.md")
     (by_hand,) = (i for i, block in enumerate(code) if "fft.wavenumbers()" in block)
     check("".join(code[: by_hand + 1]) + "np.testing.assert_allclose(dec.gather(u), exact, atol=1e-12)")

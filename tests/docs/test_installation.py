@@ -1,4 +1,4 @@
-"""What docs/installation.md says about extras, outputs and messages."""
+"""The extras, outputs and messages in docs/installation.md."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ FOREIGN = {"no such option: -C", "There are not enough slots available in the sy
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of each row of the table under a heading."""
+    """Return the cells of each row of the table under a heading."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -26,13 +26,13 @@ def test_every_extra_is_listed():
 
 
 def shown(first: str) -> str:
-    """The output on the page that starts with a word."""
+    """Return the output on the page that starts with the given word."""
     (found,) = re.findall(rf"^```text\n({first}.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     return found
 
 
 def labelled(output: str) -> dict[str, str]:
-    """The lines of `info`: `{label: text}`."""
+    """Return the lines of `info` as `{label: text}`."""
     lines = re.sub(r"\n +", " ", output).splitlines()
     return dict(re.split(r"  +", line, maxsplit=1) for line in lines)
 
@@ -40,7 +40,7 @@ def labelled(output: str) -> dict[str, str]:
 def test_every_message_is_in_the_sources():
     sources = [*(ROOT / "decompops").rglob("*.py"), *(ROOT / "ffi").rglob("CMakeLists.txt")]
     text = "\n".join(path.read_text() for path in sources)
-    # Join neighbouring strings of Python to one message, and fill in the names of the MPI libraries.
+    # Join adjacent Python strings into one message, and insert the names of the MPI libraries.
     text = re.sub(r'"\s*\n\s*f?"', "", text)
     text = text.replace("{build()['mpi']}", "Open MPI").replace("{loaded}", "MPICH")
     messages = {found for cells in rows("Troubles and their cures") for found in re.findall(r"`([^`]*)`", cells[0])}
@@ -50,7 +50,7 @@ def test_every_message_is_in_the_sources():
 
 
 def test_info_prints_the_same_lines():
-    """The texts of some lines depend on the machine."""
+    """`info` prints the same labels as the page, and the same texts in lines that do not depend on the machine."""
     on_page, printed = labelled(shown("decompops ")), labelled(run("info", DECOMPOPS_BACKEND="").stdout)
     assert list(on_page) == list(printed)
     for label in ("decompops", "platform", "backend xla", "defaults"):

@@ -14,7 +14,7 @@ from pages import ROOT
 DOCS = ROOT / "docs"
 SITE = "https://decompops.github.io/decompops/"
 REPOSITORY = r"https://github\.com/decompops/decompops/(?:blob|tree|raw)/main/"
-# `docs/tools/gallery.py` makes a page for each of these examples, which the repository does not hold.
+# `docs/tools/gallery.py` generates a page for each of these examples. The pages are not in the repository.
 GALLERY = DOCS / "gallery"
 PAGES = sorted(
     path
@@ -25,7 +25,7 @@ PAGES = sorted(
 
 
 def prose(path: Path) -> str:
-    """The text of a page without its code."""
+    """Return the text of a page without its code."""
     text = re.sub(r"^( *)```.*?^\1```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"`[^`\n]*`", lambda code: code[0].replace("](", "] ("), text)
 
@@ -36,7 +36,7 @@ def links(path: Path) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page: its headings as the site or, outside `docs`, the host of the repository names them."""
+    """Return the anchors of a page, as the site makes them for pages in `docs`, and GitHub for all others."""
     text = prose(path)
     found = set(re.findall(r'\bid="([^"]+)"', text)) | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
     slug, joint = (on_site, "_") if DOCS in path.parents else (on_host, "-")
@@ -50,18 +50,18 @@ def anchors(path: Path) -> set[str]:
 
 
 def on_site(heading: str) -> str:
-    """The anchor of Python-Markdown."""
+    """Return the anchor that Python-Markdown makes for a heading."""
     text = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip().lower())
 
 
 def on_host(heading: str) -> str:
-    """The anchor of GitHub."""
+    """Return the anchor that GitHub makes for a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def fault(page: Path, link: str) -> str | None:
-    """Why a link leads nowhere. Links to other sites are not looked at."""
+    """Return why a link is broken, or `None` if it is not. Links to other sites are not checked."""
     target, _, anchor = link.partition("#")
     if target.startswith(SITE):
         file = page_of_site(target.removeprefix(SITE))
@@ -84,7 +84,7 @@ def fault(page: Path, link: str) -> str | None:
 
 
 def page_of_site(path: str) -> Path:
-    """The source of a page of the site, or a file that the site copies."""
+    """Return the source of a page of the site, or a file that the site copies."""
     file = DOCS / path
     if not path.endswith("/") and path:
         return file

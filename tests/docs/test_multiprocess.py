@@ -34,7 +34,10 @@ for i in range(3):
 
 
 def test_an_uncaught_exception_ends_all_processes(tmp_path):
-    """Without the hook, both processes would wait for each other for 300 s at their exit."""
+    """The hook on the page ends both processes after an exception in one of them.
+
+    Without the hook, both processes would wait for each other for 300 s at their exit.
+    """
     path = tmp_path / "script.py"
     path.write_text(BEFORE + INITIALIZE.replace("...", "address, processes, rank") + HOOK + LOOP)
     address = f"127.0.0.1:{free_port()}"

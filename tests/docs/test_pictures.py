@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures show the shards of today's arrays."""
+"""The pictures in docs/pictures show the shards of the arrays that decompops makes now."""
 
 import re
 import subprocess

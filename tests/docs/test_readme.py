@@ -35,7 +35,7 @@ def test_the_code(tmp_path):
 
 
 def test_links_are_absolute():
-    """A package index shows the README, too."""
+    """All links of the README are absolute, because a package index also shows the README."""
     links = re.findall(r"\]\((.*?)\)", (ROOT / "README.md").read_text())
     assert len(links) > 20
     assert not [link for link in links if not link.startswith("https://")]

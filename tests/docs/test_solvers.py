@@ -1,9 +1,9 @@
-"""The code of docs/solvers.md. Its blocks are one program, which runs in three parts."""
+"""The code of docs/solvers.md. The code blocks form one program, which the tests run in three parts."""
 
 from pages import blocks, check
 
 
-# Checks of Poisson's equation, a projection, and the curl in two dimensions.
+# This code checks Poisson's equation, a projection, and the curl in two dimensions.
 OPERATORS = """
 def modes(n, lengths):
     return np.meshgrid(*(2 * np.pi * np.fft.fftfreq(m, l / m) for m, l in zip(n, lengths)), indexing="ij")
@@ -23,7 +23,7 @@ np.testing.assert_allclose(vorticity, np.fft.ifft2(1j * kx * hat[1] - 1j * ky * 
 known = (kx != 0) | (ky != 0)
 np.testing.assert_allclose(same_flow, np.fft.ifft2(hat * known).real, atol=1e-4)
 """
-# The enstrophy of the Taylor-Green vortex is 3/8 and grows slowly at first, so that its energy falls by 3/4 nu t.
+# The enstrophy of the Taylor-Green vortex is 3/8 and grows slowly at first. So its energy falls by 3/4 nu t.
 FLOW = """
 assert energy.shape == (4,)
 np.testing.assert_allclose(0.125 - np.asarray(energy), 0.75 / 1600 * 0.1 * np.arange(1, 5), rtol=0.1)
@@ -34,7 +34,7 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# Along minus the gradient, the loss decreases at a rate equal to the square of the norm of the gradient.
+# In the direction of minus the gradient, the loss falls at the rate of the squared norm of the gradient.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)
@@ -47,7 +47,7 @@ rest = equation.state(0 * velocity)
 wave = forced.fields(forced.nonlinear(0.0, rest, None))
 np.testing.assert_allclose(wave, np.stack([np.sin(4 * y), 0 * x, 0 * x]), atol=1e-5)
 """
-# The exact solutions along x. On 32 cells the error is of second order.
+# This code computes exact solutions along x. The solver on 32 cells has a second-order error.
 WALLS = """
 def helmholtz(x):  # (10 - d²/dx²) u = cos(pi x / 2), and its derivative
     particular = 1 / (10 + np.pi**2 / 4)

@@ -1,4 +1,4 @@
-"""The tools that check the built site: they must see faults."""
+"""The tools that check the built site. The tools must detect faults."""
 
 import importlib.util
 import subprocess
@@ -68,7 +68,7 @@ def test_the_navigation_lists_each_page_once():
     listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     docs = ROOT / "docs"
     written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.parent != docs / "gallery"}
-    # The page of evidence lists the reports.
+    # The evidence page lists the reports.
     written = {page for page in written if not page.startswith("evidence/")} | {"evidence/index.md"}
     made = {"gallery/index.md", *(f"gallery/{entry.name}.md" for entry in gallery.ENTRIES)}
     assert sorted(listed) == sorted(written | made)

@@ -1,4 +1,4 @@
-"""The example of controlled convection, run as a user runs it, and its gradient compared with a central difference."""
+"""The example of controlled convection: a command-line run, and its gradient against a central difference."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The package in examples/extending: no private import, and each addition against an independent result."""
+"""The package in examples/extending: it imports nothing private, and its additions agree with independent results."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def test_nothing_private_is_imported():
 def test_the_guide_shows_what_is_tested():
     guide = (example.EXAMPLES.parent / "docs" / "extending.md").read_text()
     shown = re.findall(r"```python\n# decompops_extras/(\w+\.py)\n(.*?)\n```", guide, re.DOTALL)
-    assert len(shown) == 8 == len(blocks("docs/extending.md")) - 1  # The tuner below is the other block.
+    assert len(shown) == 8 == len(blocks("docs/extending.md")) - 1  # One block shows the tuner, which is tested below.
     for name, code in shown:
         assert code in (FOLDER / "decompops_extras" / name).read_text(), name
     (tuner,) = re.findall(
@@ -57,7 +57,10 @@ def test_the_guide_shows_what_is_tested():
 
 
 def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
-    """Write the two files that pip would write if it installed the package."""
+    """The command line lists the backends of the package, as if pip had installed the package.
+
+    The test writes the two files that pip would write.
+    """
     with (FOLDER / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     entries = project["entry-points"]["decompops.backends"]
@@ -108,7 +111,7 @@ def test_derivatives_of_hartley(order):
 
 
 def test_coefficients_of_hartley_that_are_kept():
-    """Test Parseval's theorem, and that truncation gives a field of few modes at fewer points."""
+    """Test Parseval's theorem for Hartley's basis. Truncation must give a field of few modes at fewer points."""
     hartley, n, kept = extras.Hartley(), 8, 6
     u = lambda s: 1 + np.sin(4 * np.pi * s) + 0.2 * np.cos(4 * np.pi * s)
     assert hartley.stored(n) == n
@@ -183,7 +186,7 @@ def test_potential():
         -2 * np.sin(x)[:, None, None] * np.sin(2 * x)[:, None] * np.cos(x),
         -np.sin(x)[:, None, None] * np.cos(2 * x)[:, None] * np.sin(x),
     ]
-    rotation = np.stack([np.cos(x) * np.ones(SHAPE), np.zeros(SHAPE), np.ones(SHAPE)])  # without divergence
+    rotation = np.stack([np.cos(x) * np.ones(SHAPE), np.zeros(SHAPE), np.ones(SHAPE)])  # This field has no divergence.
     potential = extras.Potential(fft)
     assert_close(potential(curl_free + rotation), p)
     assert_transforms(potential, random_field((3, *SHAPE)))
@@ -192,7 +195,7 @@ def test_potential():
 
 
 def test_fisher():
-    """Uniform populations grow like the logistic function. Waves grow, and decay by diffusion at the same time."""
+    """A uniform population follows the logistic function. The rate of a wave is its growth minus its diffusion."""
     fft = dops.FFT3D(SLAB, real=True)
     fisher = extras.Fisher(fft, diffusivity=0.1, growth=2.0)
     forward, back = fisher.transform, fisher.transform.inverse
@@ -204,7 +207,7 @@ def test_fisher():
     x = np.arange(8) * 2 * np.pi / 8
     wave = np.cos(x)[:, None, None] * np.cos(2 * x) * np.ones(SHAPE)
     u = 0.5 + 0.1 * wave
-    waves = (1 + np.cos(2 * x)[:, None, None]) / 4  # of `wave**2`, without the modes above a third of the grid
+    waves = (1 + np.cos(2 * x)[:, None, None]) / 4  # `wave**2` without modes above n / 3.
     growth = 2 * (u - 0.25 - 0.1 * wave - 0.01 * waves)
     assert_close(back(fisher(0.0, forward(u))), -0.1 * 5 * 0.1 * wave + growth)
     with pytest.raises(ValueError, match="`growth` must be a finite number of at least 0; got -1"):

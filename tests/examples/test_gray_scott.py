@@ -1,4 +1,4 @@
-"""The example of reaction and diffusion, run as a user runs it, and its fields compared with finite differences."""
+"""The example of reaction and diffusion: a run from the command line, and its fields against finite differences."""
 
 import re
 

@@ -23,7 +23,7 @@ def make_mesh(*sizes: int) -> Mesh:
 
 
 def density_and_gradient(displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the density of displaced particles and the gradient of its variance, summed over the corners of clouds."""
+    """Return the density of displaced particles and the gradient of its variance, computed with NumPy."""
     n = displacement.shape[-1]
     whole = np.floor(displacement).astype(int)
     part = displacement - whole
@@ -56,8 +56,10 @@ def test_decompops_beside_numpy(sizes):
 
 
 def test_the_recipe_of_jaxpm_is_right_with_a_right_exchange(monkeypatch):
-    """The example calls `jaxdecomp.halo_exchange` correctly: if another exchange with the right derivative replaces it,
-    the gradient is right."""
+    """The example's gradient is right if `HaloExchange`, which has the right derivative, replaces jaxDecomp's exchange.
+
+    So the example calls `jaxdecomp.halo_exchange` correctly.
+    """
     mesh = make_mesh(2, 4)
 
     def exchange(x, halo_extents, halo_periods):

@@ -1,4 +1,4 @@
-"""The particle-mesh example: its parts compared with NumPy and exact solutions, and a run as a user runs it."""
+"""The particle-mesh example: its parts against NumPy and exact solutions, and a run from the command line."""
 
 import re
 
@@ -20,7 +20,7 @@ MESHES = [(1, 1), (2, 2), (2, 4)]
 
 @pytest.fixture(autouse=True)
 def standard_promotion():
-    """Use JAX's default promotion of dtypes, as users do and most tests do not."""
+    """Use JAX's default dtype promotion, as users do. Most tests use strict promotion."""
     with jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -43,7 +43,10 @@ def clouds(displacement: np.ndarray):
 
 @pytest.mark.parametrize("sizes", MESHES)
 def test_deposit_and_read_agree_with_numpy_on_the_whole_grid(sizes):
-    """Test blocks of 8x8, 4x4 and 4x2 cells with a halo of 3. Some particles are in end cells, or move far along z."""
+    """`deposit` and `read` equal NumPy's results on the whole grid.
+
+    Blocks have 8x8, 4x4 and 4x2 cells, and a halo of 3. Some particles are in end cells, or move far along z.
+    """
     n, mesh = 8, make_mesh(sizes, "explicit")
     displacement = np.random.default_rng(0).uniform(-2.999, 2.999, (3, n, n, n))
     displacement[2] *= 7
@@ -80,7 +83,7 @@ def waves(n: int, *modes: tuple[int, int, int]) -> list[tuple[np.ndarray, np.nda
 
 
 def test_displacements_of_waves_are_the_analytic_ones():
-    """First order is exact for a plane wave (Zel'dovich), and second order for two crossed waves."""
+    """Displacements equal analytic ones: first order for a plane wave (Zel'dovich), second order for crossed waves."""
     n, mesh = 16, make_mesh((2, 4), "explicit")
     (k, phase), (kx, x), (ky, y) = waves(n, (2, 1, -3), (2, 0, 0), (0, 1, 0))
     lpt = jax.jit(particle_mesh(mesh, n).lpt)
@@ -100,10 +103,10 @@ def test_displacements_of_waves_are_the_analytic_ones():
 
 
 def test_a_plane_wave_grows_as_in_the_exact_solution():
-    """A plane wave follows Zel'dovich's solution until it breaks.
+    """A simulated plane wave follows Zel'dovich's solution until the wave breaks.
 
-    Two errors remain: the clouds weaken the force by 2.5%, and near the crest, where the density peak is as wide as a
-    cell, errors are of first order.
+    Two errors remain. The clouds weaken the force by 2.5%. Near the crest, the density peak is as wide as a cell, and
+    errors are of first order.
     """
     n, mesh, amplitude = 16, make_mesh((2, 2), "explicit"), 0.5
     ((k, phase),) = waves(n, (1, 0, 0))
@@ -179,7 +182,7 @@ def test_leaving_the_halo_is_said_in_one_line(tmp_path):
     ("option", "value"),
     [
         ("--n", "4"),
-        ("--n", "18"),  # not a multiple of the mesh's 4
+        ("--n", "18"),  # This is not a multiple of the mesh size 4.
         ("--box", "nan"),
         ("--box", "inf"),
         ("--steps", "0"),

@@ -1,4 +1,4 @@
-"""The example of nested parallelism: its statements about communication, and its exact solution, checked again."""
+"""The example of nested parallelism: its claims about communication, and its exact solution."""
 
 import decompops as dops
 import jax
@@ -33,7 +33,7 @@ def test_run_of_a_user(tmp_path):
 
 
 def test_groups_of_an_ensemble_do_not_communicate():
-    """Test the example's ensemble on an Auto mesh. The example itself makes an Explicit mesh."""
+    """The groups of an ensemble do not communicate on an Auto mesh. The example itself makes an Explicit mesh."""
     n, viscosities = 8, np.array([0.05, 0.1])
     mesh = make_mesh((2, 2, 2), "auto")
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
@@ -53,7 +53,7 @@ def test_groups_of_an_ensemble_do_not_communicate():
 
 
 def test_exact_solution_is_one():
-    """NumPy finds that u is divergence-free, (u·∇)u is a gradient but not zero, and ∇²u = -3u."""
+    """The exact solution u satisfies by NumPy: u is divergence-free, (u·∇)u is a nonzero gradient, and ∇²u = -3u."""
     n = 12
     u, later = nested_parallelism.exact(n, np.array([0.2, 0.2 / 3]), 1.0)
     modes = np.fft.fftfreq(n, 1 / n)

@@ -1,4 +1,4 @@
-"""The notebooks of the gallery: their cells run in one process, as a reader runs them in Jupyter."""
+"""The notebooks of the gallery. Their cells run in one process, as in Jupyter."""
 
 import importlib.util
 import json
@@ -11,8 +11,8 @@ import example
 
 ROOT = example.EXAMPLES.parent
 
-# Runs the cells of a notebook inside a running event loop, without `__file__` and arguments, and the last one twice.
-# IPython's `Image` is replaced by a function that checks the picture.
+# This script runs the cells of a notebook inside a running event loop, without `__file__` and arguments. The last cell
+# runs twice. A function that checks the picture replaces IPython's `Image`.
 RUN = """
 import asyncio, json, sys
 from pathlib import Path
@@ -54,7 +54,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def gallery() -> ModuleType:
-    """The script that makes the gallery."""
+    """Return the script that makes the gallery."""
     spec = importlib.util.spec_from_file_location("gallery", ROOT / "docs" / "tools" / "gallery.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -70,7 +70,10 @@ def entry(gallery: ModuleType, name: str) -> tuple:
     ("name", "started"), [("poisson", True), ("taylor_green", False), ("gray_scott", True)], ids=str
 )
 def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
-    """With `started`, JAX already runs with its default devices when the notebook starts."""
+    """The cells of a notebook run without errors and show their figure. The last cell runs twice.
+
+    With `started`, JAX already runs with its default devices when the notebook starts.
+    """
     notebook = gallery.notebook(entry(gallery, name), SMALL[name])
     (tmp_path / "notebook.ipynb").write_text(json.dumps(notebook))
     result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path)
@@ -78,7 +81,7 @@ def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
     assert result.stdout.endswith("The notebook ran.\n")
     assert result.stdout.count(f"Figure: {name}.png") == 2
     if name == "taylor_green":
-        assert result.stdout.count("(reference 0.12") == 2  # the notebook has the published solution
+        assert result.stdout.count("(reference 0.12") == 2  # The notebook contains the published solution.
 
 
 def test_no_notebook_needs_a_file_or_a_command_line(gallery):

@@ -1,4 +1,4 @@
-"""What the examples share: progress on stderr, and the end of an unstable simulation."""
+"""The common behaviour of the examples: progress on stderr, and the end of an unstable simulation."""
 
 import io
 import re
@@ -16,7 +16,7 @@ options = example.load("options")
 
 
 def wait_for(text: str, capsys) -> str:
-    """Return what was printed on stderr, as soon as it contains `text`; fail after a minute."""
+    """Wait until stderr contains `text`, and return its contents. Fail after a minute."""
     printed, end = "", time.monotonic() + 60
     while text not in printed:
         assert time.monotonic() < end, printed
@@ -36,7 +36,7 @@ def test_a_long_task_prints_lines(monkeypatch, capsys):
     assert re.fullmatch(r"(training: \d+ of 40 done after \d+ s\n)+", printed)
     capsys.readouterr()
     time.sleep(0.1)
-    assert capsys.readouterr() == ("", "")  # The lines end with the task.
+    assert capsys.readouterr() == ("", "")  # Progress ends with the task.
 
 
 def test_lines_end_when_a_task_fails(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""The example of Poisson's equation, run as a user runs it, and its solution compared with finite differences."""
+"""The example of Poisson's equation: a run from the command line, and its solution against finite differences."""
 
 import re
 

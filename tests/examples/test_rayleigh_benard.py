@@ -47,7 +47,7 @@ def test_five_formulas_against_numpy():
     heat = 1 - x + (x - x**3) * (0.3 + np.cos(q * y))
     found = rayleigh_benard.nusselt(equation, equation.state(transform.decomposition.shard(np.stack([u, v, heat]))))
 
-    # Sums over a finer grid. The derivatives come from NumPy.
+    # These sums run over a finer grid, with derivatives by NumPy.
     nodes, weights = np.polynomial.legendre.leggauss(40)
 
     def mean(values):

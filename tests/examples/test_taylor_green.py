@@ -1,4 +1,4 @@
-"""The Taylor–Green vortex, run in a fresh process as a user runs it, against the published solution and NumPy."""
+"""The example of the Taylor–Green vortex, run in a fresh process, against the published solution and NumPy."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from decompops import io
 import example
 
 
-# Runs the example's `main` and prints the result of `main` in the last line.
+# This script runs the example's `main` and prints the result in the last line.
 _MAIN = """
 import json, sys
 import taylor_green
@@ -44,7 +44,8 @@ def test_early_energy_agrees_with_the_published_solution(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# First slabs; then pencils with padding, because 3x2 devices divide neither the 20 cells nor the modes.
+# The first mesh has slabs. The second one has pencils with padding, because 3x2 devices divide neither the 20 cells nor
+# the modes.
 @pytest.mark.parametrize("options", [(), ("--n", "20", "--mesh", "3x2")], ids=" ".join)
 def test_history_agrees_with_the_published_solution(options, tmp_path):
     basic = ("--n", "32", "--dt", "0.02", "--dtype", "float64", "--t-end", "1")
@@ -69,7 +70,7 @@ def test_it_continues_in_its_folder(tmp_path):
 
 
 def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
-    """The energy budget is exact at any resolution, here for an under-resolved flow at another Reynolds number."""
+    """The energy loss of an under-resolved flow equals its viscous dissipation, because the budget is always exact."""
     options = ("--n", "16", "--dt", "0.02", "--dtype", "float64", "--t-end", "8", "--re", "200", "--mesh", "1x1")
     time, energy, _, enstrophy = history(*options, cwd=tmp_path)
     assert (np.diff(energy) < 0).all()
@@ -84,7 +85,10 @@ def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
 
 
 def test_flow_agrees_with_an_independent_solver(tmp_path):
-    """NumPy solves the divergence form of the equations with complex FFTs. Both forms are free of aliasing errors."""
+    """A run agrees with a solver in NumPy, which solves the divergence form of the equations with complex FFTs.
+
+    Both forms of the equations are free of aliasing errors.
+    """
     n, dt, viscosity = 16, 0.05, 1 / 400
     modes = np.fft.fftfreq(n, 1 / n)
     k = np.stack(np.meshgrid(modes, modes, modes, indexing="ij"))
@@ -115,7 +119,7 @@ def test_flow_agrees_with_an_independent_solver(tmp_path):
 
     options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "2.5", "--re", "400", "--mesh", "2x1")
     _, energy, _, enstrophy = history(*options, cwd=tmp_path)
-    # The tolerance also allows for the other time-stepping method of fourth order.
+    # The solvers use different time-stepping methods of fourth order, which the tolerance allows for.
     np.testing.assert_allclose(energy, energies, rtol=1e-8)
     np.testing.assert_allclose(enstrophy, enstrophies, rtol=1e-7)
 
@@ -133,8 +137,9 @@ def test_default_precision_and_figures(tmp_path):
 
 
 def test_gradients_fulfil_an_identity(tmp_path):
-    """A flow with amplitude a, viscosity ν and time T is a times a flow with amplitude 1, viscosity ν/a and time aT.
+    """The gradients with respect to amplitude and viscosity fulfil an identity of the energy.
 
+    The flow with amplitude a, viscosity ν and time T is a times the flow with amplitude 1, viscosity ν/a and time aT.
     So E = a² E₁(ν/a, aT), where dE/dT = -2ν·enstrophy.
     """
     output = taylor_green("--gradient", "--mesh", "2x1", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The example of groups that run different programs, started as one process, as two and as four."""
+"""The example of groups that run different programs, run in one, two and four processes."""
 
 import re
 
@@ -14,7 +14,7 @@ SMALL = ("--n", "16", "--snapshots", "8", "--width", "4")
 
 
 def numbers(output: str) -> tuple[list[float], dict[str, list[float]]]:
-    """Return the first and the last energy, and the first and the last relative error of each learner."""
+    """Return the first and last energy, and the first and last relative error of each learner, from the output."""
     energy = re.search(r"energy falls from (\S+) to (\S+);", output).groups()
     learners = re.findall(r"Learner (\d), .* (\S+) at first and (\S+) in the last quarter", output)
     return [*map(float, energy)], {group: [float(first), float(last)] for group, first, last in learners}
@@ -34,7 +34,7 @@ def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory):
-    """Return the output with the default 8 devices."""
+    """Return the output of the example in one process with the default 8 devices."""
     folder = tmp_path_factory.mktemp("one")
     result = example.run("two_groups.py", *SMALL, cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -55,7 +55,10 @@ def test_one_process(in_one_process):
 
 @pytest.mark.parametrize(("processes", "mesh"), [(2, "2x2x2"), (4, "4x1x1")])
 def test_several_processes_compute_the_same(processes, mesh, in_one_process, tmp_path, monkeypatch):
-    """A learner of the same width learns the same on every mesh, with or without other learners."""
+    """Several processes find the same energy and the same errors of the first learner as one process.
+
+    A learner of the same width learns the same on every mesh, with or without other learners.
+    """
     output = in_processes(tmp_path, monkeypatch, "--mesh", mesh, processes=processes)
     energy, learners = numbers(output)
     expected_energy, expected = numbers(in_one_process)
@@ -96,7 +99,11 @@ def test_a_process_has_devices_of_one_group(mesh, capsys):
 
 
 def test_spectra_that_miss_the_energy_are_noticed():
-    """The checks also notice a useless learner, a learner that differs when both run, and growing energy."""
+    """The checks of the example detect four faults in the results.
+
+    The faults are a spectrum that does not sum to the energy, growing energy, a learner that learns nothing, and a
+    learner that learns differently while the solver runs.
+    """
     two_groups = example.load("two_groups")
 
     def result(spectrum=1.0, last=1.0, corrected=0.5, other=0.5):

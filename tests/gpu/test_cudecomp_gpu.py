@@ -1,4 +1,4 @@
-"""`CuDecomp()` on GPUs, with one GPU for each rank or one for all. Each rank runs tests/cudecomp/worker.py.
+"""`CuDecomp()` on GPUs. Each rank has its own GPU, or all ranks share one. Each rank runs tests/cudecomp/worker.py.
 
 The tests are skipped without a GPU or without cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
 """

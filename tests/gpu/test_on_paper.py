@@ -1,4 +1,4 @@
-"""Programs for GPUs, compiled on machines without one: their communication, and their passes over memory.
+"""Programs compiled for GPUs on machines without a GPU: their communication, and their passes over memory.
 
 The tests need JAX's CUDA plugin, but neither a GPU nor CUDA. They are skipped without the plugin, which CI installs.
 """
@@ -22,7 +22,7 @@ PROBLEM = targets.problem()
 pytestmark = pytest.mark.skipif(
     PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
 )
-# Instructions that write no arrays, or are counted elsewhere.
+# These instructions write no arrays, or another instruction counts for them.
 FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
 
 
@@ -32,7 +32,7 @@ def four() -> list:
 
 
 def passes(program: str, least: int) -> Counter:
-    """Count the instructions of a program that write arrays of `least` elements or more, by kind."""
+    """Count the passes of a program by kind: its instructions that write arrays of at least `least` elements."""
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
@@ -49,12 +49,12 @@ def compiled(operator: str, sizes: tuple, devices: list, order: bool | None = No
     return problem_of(case, devices, dops.XLA()).ours.compile().as_text()
 
 
-HALF = 32 * 32 * 17  # modes of a real field
+HALF = 32 * 32 * 17  # The number of modes of a real field.
 
 
 @pytest.fixture(scope="module")
 def alone(four) -> dict[str, Counter]:
-    """The passes of JAX's own transforms. The passes of a transform to real space depend on the version of JAX."""
+    """Return the passes of JAX's own transforms. Passes of `irfftn` depend on the version of JAX."""
     place = jax.sharding.SingleDeviceSharding(four[0])
 
     def of(function, shape, dtype) -> Counter:
@@ -74,9 +74,9 @@ def alone(four) -> dict[str, Counter]:
         ("fft", ["fft"], 0),
         ("rfft", ["rfft"], 0),
         ("fft+inverse", ["fft", "fft"], 0),
-        ("fft-gradient", ["fft", "fft"], 1),  # one pass to multiply
+        ("fft-gradient", ["fft", "fft"], 1),  # One more pass multiplies.
         ("rfft+inverse", ["rfft", "irfft"], 0),
-        ("rfft-gradient", ["rfft", "irfft"], 0),  # JAX's own first pass to real space also multiplies
+        ("rfft-gradient", ["rfft", "irfft"], 0),  # The first pass of `irfftn` also multiplies.
         ("gradient", ["rfft", "irfft"], 0),
     ],
 )
@@ -91,7 +91,10 @@ def test_passes_on_one_gpu_are_those_of_jax_and_a_product(four, alone, operator,
 
 
 def test_right_hand_side_on_one_gpu(four, alone):
-    """One pass multiplies and pads spectra before their transform. Another pass multiplies fields."""
+    """The Navier–Stokes right-hand side on one GPU has at most one pass more than its two transforms alone.
+
+    One pass multiplies and pads spectra before their transform. Another pass multiplies fields.
+    """
     found, expected = passes(compiled("navier-stokes", (1, 1), four), 3 * HALF), alone["irfft"] + alone["rfft"]
     assert found["fft"] == expected["fft"]
     assert found.total() <= expected.total() + 1
@@ -99,12 +102,15 @@ def test_right_hand_side_on_one_gpu(four, alone):
 
 @pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 4), ((4,), 2), ((1, 4), 2)])
 def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
-    """Each exchange has one pass that orders the sent data, and one that orders and pads the received data."""
+    """The Navier–Stokes right-hand side on four GPUs has at most two more passes for each exchange.
+
+    One pass orders the sent data. The other pass orders and pads the received data.
+    """
     program = compiled("navier-stokes", sizes, four)
     found = passes(program, HALF // 8)
     assert "all-gather" not in program
     assert found["all-to-all"] == exchanges
-    # The other passes are the curl, the product, the truncation, and JAX's own passes before fields become real.
+    # Three passes compute the curl, the product and the truncation. The last term counts the passes of `irfftn`.
     assert found["fusion"] <= 2 * exchanges + 3 + alone["irfft"]["fusion"]
 
 
@@ -133,7 +139,7 @@ def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
 
 
 def test_memory_of_a_large_simulation(four):
-    """A time step of four stages at 512³ in double precision must fit into one H200."""
+    """The temporary memory of an ETDRK4 step at 512³ in double precision must fit into one H200."""
     result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
     field = 8 * 512**3
     assert result["temporary_bytes"] / field < 17
@@ -142,7 +148,7 @@ def test_memory_of_a_large_simulation(four):
 @pytest.mark.parametrize(
     ("sizes", "shape", "real", "lead"),
     [
-        ((1, 1), (2048, 2048, 1024), False, ()),  # twice the elements that one FFT may have
+        ((1, 1), (2048, 2048, 1024), False, ()),  # The grid has twice as many elements as one FFT may have.
         ((1, 1), (2048, 1024, 1026), True, ()),
         ((2, 2), (4096, 2048, 2048), False, ()),
         ((1, 1), (900, 900, 900), True, (3,)),  # Each field is small enough, but the batch is not.
@@ -166,7 +172,7 @@ def test_no_fft_has_more_elements_than_cuda_libraries_count(four, sizes, shape, 
 
 @pytest.mark.parametrize("real", [False, True])
 def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
-    """XLA's scheduler places transforms between the start and the end of exchanges, without any flags."""
+    """With `overlap`, XLA's scheduler places transforms between the start and end of exchanges without any flags."""
     shape, mesh = (512, 512, 512), Mesh(np.array(four).reshape(2, 2), ("x", "y"))
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=dops.XLA(overlap=4))
     blocks, dtype = fft.plan(shape).source, np.float32 if real else np.complex64
@@ -188,7 +194,7 @@ def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
     ("sizes", "axis_type"), [((1, 1), jax.sharding.AxisType.Auto), ((2, 2), jax.sharding.AxisType.Explicit)]
 )
 def test_a_gradient_stores_states_on_the_host(four, sizes, axis_type):
-    """The derivative takes the memory of a step on each GPU, and the given number of states on its host."""
+    """With `keep_on_host=30`, a gradient stores 30 states on the host, and fewer on each GPU than with `keep=60`."""
     mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y"), axis_types=(axis_type, axis_type))
     fft = dops.FFT3D(mesh, shape=(32, 32, 32), real=True)
     solver = dops.pde.ETDRK(dops.pde.NavierStokes(fft, 1e-2), 1e-2)

@@ -1,4 +1,4 @@
-"""A process of a run of two. test_processes.py starts it and reads what it prints.
+"""One process of a run with two processes. test_processes.py starts both processes and reads their output.
 
 python rank.py TASK --rank R --processes N --devices D --port P --folder FOLDER
 """
@@ -20,7 +20,7 @@ U = np.random.default_rng(0).integers(2**32, size=SHAPE, dtype=np.uint32)  # Ran
 
 
 def elsewhere(folder: Path) -> None:
-    """Write a NumPy array on a mesh without the first process. The first process has no part in it."""
+    """Write a NumPy array on a mesh without devices of the first process."""
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
     dec = dops.Decomposition(mesh, shape=SHAPE)
     for suffix in (".zarr", ".h5"):
@@ -33,7 +33,7 @@ def elsewhere(folder: Path) -> None:
 
 
 def unwritable(folder: Path) -> None:
-    """Write below a file, and to a folder that is no snapshot."""
+    """Try to write to a path inside a file, and over a folder that is not a snapshot."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
     foreign = folder / "foreign.zarr"
     for path in (folder / "file" / "u.h5", foreign):
@@ -47,7 +47,7 @@ def unwritable(folder: Path) -> None:
 
 
 def failing(folder: Path) -> None:
-    """Fail in one process while the snapshot is written: first in process 0, then in process 1."""
+    """Let one process fail while both write a snapshot: first process 0, then process 1."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
     for process in range(jax.process_count()):
         for suffix in (".zarr", ".h5"):

@@ -1,4 +1,4 @@
-"""Tests of attributes: every format stores and returns the same ones, and refuses the same ones."""
+"""Tests of attributes: all formats store, return and refuse the same attributes."""
 
 import decompops as dops
 import jax.numpy as jnp

@@ -38,7 +38,7 @@ def gathered(solver, history):
 
 @pytest.fixture(scope="module")
 def run():
-    """A multi-step solver, its history after 4 steps, and its history after 8 steps."""
+    """Return a multi-step solver, its history after 4 steps, and its history after 8 steps."""
     solver = make_solver((2, 4))
     middle, _ = solver.rollout(start(solver), 4)
     last, _ = solver.rollout(middle, 4, t=0.04)
@@ -47,7 +47,7 @@ def run():
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 5), (1, 1)])
 def test_a_run_continues_from_its_checkpoint(tmp_path, run, sizes):
-    """The result is bitwise equal on the same mesh, and equal up to rounding on a mesh with other padding."""
+    """A continued run equals a run without interruption: bitwise on the same mesh, up to rounding on other meshes."""
     solver, middle, last = run
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(4, {"u": middle, "t": 0.04}, {"u": solver.in_structure})
@@ -192,7 +192,10 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, how):
 
 
 def test_flipped_bits_are_found(tmp_path):
-    """Bits flip in the files of the blocks and of the description. A flip in unused bytes or in padding is harmless."""
+    """`restore` raises `ValueError` if a bit has flipped in a file of the blocks or of the description.
+
+    A flip in unused bytes or in padding is harmless.
+    """
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
     u = random_field((3, *SHAPE))
     like, structures = {"u": dec.shard(0 * u), "t": 0.0}, {"u": dops.FFT3D(dec).in_structure}

@@ -104,7 +104,7 @@ def test_a_file_that_another_program_changed_is_refused(tmp_path, small, how):
 
 @pytest.mark.parametrize("version", [1, 3])
 def test_the_version_is_read_first(tmp_path, small, version):
-    """The rest of a file of another version may be different."""
+    """A file of another format version is refused by its version, because the rest of the file may be different."""
     copy = tmp_path / small.name
     if small.is_dir():
         copy.mkdir()

@@ -1,6 +1,6 @@
 """Tests of snapshots when programs are killed while they write, and when the disk is full.
 
-python tests/io/test_interrupted.py 200     # Kills 200 programs at random moments. The tests kill a few.
+python tests/io/test_interrupted.py 200     # This kills 200 programs at random moments. The tests kill a few.
 """
 
 import random
@@ -27,12 +27,12 @@ def commands(folder: Path, suffix: str, processes: int, *options: object) -> lis
 
 
 def numbers(rank: Rank) -> list[int]:
-    """Return the numbers that the first process has printed: one for each snapshot that it began to write."""
+    """Return the numbers of the snapshots that the first process began to write, from its output."""
     return [int(line) for line in re.findall(r"^(\d+)\n", rank.output, flags=re.MULTILINE)]
 
 
 def check(folder: Path, suffix: str, begun: list[int]) -> None:
-    """Assert that every snapshot is complete, and that only the last one that was begun may be missing."""
+    """Assert that all snapshots are complete, and that at most the last begun snapshot is missing."""
     if suffix == "checkpoints":
         check_checkpoints(folder, begun)
         return
@@ -49,7 +49,7 @@ def check(folder: Path, suffix: str, begun: list[int]) -> None:
 def check_checkpoints(folder: Path, begun: list[int]) -> None:
     like = jnp.zeros((3, 64, 16, 16), jnp.float32)
     with io.Checkpoints(folder) as checkpoints:
-        latest = checkpoints.latest or 0  # The first one has number 1.
+        latest = checkpoints.latest or 0  # The first checkpoint has number 1.
         assert latest >= max(begun) - 1
         if latest:
             found = checkpoints.restore({"u": like, "v": like})
@@ -72,7 +72,7 @@ def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("suffix", [".zarr", ".h5", "checkpoints"])
 def test_killed_while_writing(tmp_path, suffix, processes):
-    """The second run writes to the folder in which the first run was killed."""
+    """Killed programs leave only complete snapshots. A second program writes to the folder of the first one."""
     folder = tmp_path / "run"
     folder.mkdir()
     for after in (0.3, 0.2):
@@ -83,7 +83,7 @@ def test_killed_while_writing(tmp_path, suffix, processes):
     ("suffix", "limit", "processes"), [(".zarr", 30_000, 1), (".h5", 300_000, 1), (".zarr", 30_000, 2)]
 )
 def test_full_disk(tmp_path, suffix, limit, processes):
-    """Every process raises an error that names the cause, and the older snapshot stays."""
+    """If the disk is full, every process raises an error that names the cause, and the older snapshot stays."""
     folder = tmp_path / "run"
     folder.mkdir()
     kill_while_writing(folder, suffix, processes, 0.3)

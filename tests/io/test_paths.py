@@ -47,7 +47,7 @@ def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
 
 
 def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path):
-    """A name may have characters that stand for others in a pattern."""
+    """A write removes leftovers of its own snapshot only, even if the name contains wildcards such as `[1]`."""
     other = tmp_path / ".1.zarr.0123.partial"
     own = tmp_path / ".[1].zarr.0123.partial"
     other.mkdir()

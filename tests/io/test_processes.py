@@ -1,4 +1,4 @@
-"""Tests of files and checkpoints of two processes, of which one fails or has no part in them."""
+"""Tests of files and checkpoints of two processes, where one process fails or holds no data."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ RANK = Path(__file__).with_name("rank.py")
 
 
 def run(tmp_path: Path, task: str) -> list[Rank]:
-    """Run a task in two processes. No task waits for a process longer than a test may take."""
+    """Run a task in two processes. No process waits for the other one longer than a test may take."""
     logs, folder = tmp_path / "logs", tmp_path / "folder"
     logs.mkdir()
     folder.mkdir()
@@ -32,7 +32,10 @@ def test_a_mesh_without_the_first_process(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
-    """Without an agreement on this, the second process would wait until its patience ends."""
+    """If process 0 cannot write to the folder, both processes raise an error at once.
+
+    Without an exchange of errors, the second process would wait until its timeout.
+    """
     ranks = run(tmp_path, "unwritable")
     assert lines(ranks[0], "^NotADirectoryError after short"), report(ranks)
     assert lines(ranks[0], "^FileExistsError after short: .*`path` must be new or a snapshot"), report(ranks)

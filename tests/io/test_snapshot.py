@@ -47,7 +47,7 @@ def pressure():
 
 @pytest.fixture(scope="module", params=SUFFIXES)
 def saved(request, tmp_path_factory, fft, velocity, pressure):
-    """A snapshot of a vector and a scalar."""
+    """Return a snapshot of a vector and a scalar."""
     path = tmp_path_factory.mktemp("saved") / f"000100{request.param}"
     shard = fft.decomposition.shard
     options = {
@@ -137,7 +137,7 @@ def test_with_an_ambient_mesh(tmp_path, suffix, kind, velocity):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_spectra_keep_their_modes_and_wavenumbers(tmp_path, fft, velocity, suffix):
-    """The spectrum is written in one storage order, and read in another one on another mesh."""
+    """A spectrum keeps its modes and wavenumbers when it is read on another mesh in another storage order."""
     path = tmp_path / f"spectrum{suffix}"
     k = fft(fft.decomposition.shard(velocity))
     io.write(path, {"velocity": k}, fft, space="spectrum", box=BOX)
@@ -202,7 +202,7 @@ def test_narrow_types_that_hdf5_lacks(tmp_path, fft, pressure):
 
 
 def test_equal_blocks_are_written_once(tmp_path, pressure):
-    """The field is replicated over a mesh axis, lies on one device, or is a NumPy array."""
+    """A field is written correctly if it is replicated over a mesh axis, on one device, or a NumPy array."""
     dec = dops.Decomposition(make_mesh((2, 2, 2)), shape=SHAPE, pad=True)
     for i, u in enumerate((dec.shard(pressure), jnp.asarray(pressure), pressure)):
         io.write(tmp_path / f"{i}.zarr", {"u": u}, dec)
@@ -211,7 +211,7 @@ def test_equal_blocks_are_written_once(tmp_path, pressure):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
-    """The snapshot has the field at the time of the call, although the field is donated right after the call."""
+    """`Writer` writes the field as it was at the call, although the field is donated right after the call."""
     double = jax.jit(lambda u: 2 * u, donate_argnums=0)
     u = fft.decomposition.shard(pressure)
     with io.Writer() as writer:
@@ -274,7 +274,10 @@ print((peak() - before) / u.nbytes)
 @pytest.mark.parametrize("how", ["foreground", "background"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
-    """Writing also needs some chunks: a chunk that is being written is copied for its checksum or its padding."""
+    """Writing needs at most the memory of one more block and some chunks.
+
+    Each chunk that is being written is copied for its checksum or its padding.
+    """
     command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,9 @@
-"""Writes snapshots until it is killed. test_interrupted.py starts it and checks the remaining files.
+"""A program that writes snapshots until it is killed. test_interrupted.py starts it and checks the remaining files.
 
     python writer.py FOLDER .zarr|.h5|checkpoints [--rank R --processes N --devices D --port P] [--limit BYTES]
 
 Every cell of snapshot i has the value i, so a mixture of two snapshots is detected. Every third snapshot is named after
-its number; the others replace the snapshot `last`.
+its number. All other snapshots replace the snapshot `last`.
 """
 
 import argparse

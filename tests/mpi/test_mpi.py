@@ -26,7 +26,8 @@ def test_kernels_work():
     assert mpiexec.PROBLEM is None
 
 
-# One job runs several tasks, because every rank takes seconds to start. Half of the jobs share no memory, like nodes.
+# One job runs several tasks, because every rank takes seconds to start. In half of the jobs, ranks share no memory, as
+# on different nodes.
 @pytest.mark.parametrize(
     ("tasks", "ranks", "share"),
     [

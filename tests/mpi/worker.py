@@ -45,7 +45,7 @@ def spectral() -> None:
 
 
 def threads() -> None:
-    """Some of the same checks, with THREADS threads in each rank."""
+    """Test transforms, transposes and halos with THREADS threads in each rank."""
     grid = meshes()[-1]
     checks.check_fft(MPI, grid, UNEVEN, True)
     checks.check_transposes(MPI, grid, UNEVEN, True, ["zx", "yz"])
@@ -53,7 +53,7 @@ def threads() -> None:
 
 
 def tuned() -> None:
-    """`autotune` tries all meshes and working backends, and returns the same decomposition on every rank."""
+    """Test that `autotune` tries all meshes and working backends, and returns the same decomposition on every rank."""
     trials = []
     dec = dops.autotune((8, 6, 4), pad=True, repeats=1, on_trial=trials.append)
     assert {type(trial.decomposition.backend) for trial in trials} == {dops.XLA, dops.MPI}
@@ -64,7 +64,10 @@ def tuned() -> None:
 
 
 def order() -> None:
-    """Run many independent operators in one program, many times. Each starts after a random delay on each rank."""
+    """Run many independent operators in one program, many times, and compare with NumPy.
+
+    Each operator starts after a random delay on each rank.
+    """
     n, rounds = jax.device_count(), int(os.environ.get("ROUNDS", "100"))
     mesh, rng = make_mesh((n // 2, 2)), np.random.default_rng(jax.process_index())
     sizes = [(8, 8, 8), (16, 8, 24), (9, 10, 11), (24, 12, 7)]
@@ -107,7 +110,7 @@ def order() -> None:
         for found, (_, _, expected) in zip(results, made):
             assert_block(found, expected)
 
-    # Modes are multiplied between the transforms. Otherwise, the errors of a forward and an inverse could cancel.
+    # Modes are multiplied between the transforms. Otherwise, the errors of two wrong transforms could cancel.
     fft, u = made[0][0], made[0][1]
     turned = np.exp(1j * np.arange(u.shape[0]))[:, None, None]
     forth_and_back = np.fft.ifftn(turned * np.fft.fftn(u))
@@ -127,7 +130,7 @@ def order() -> None:
 
 
 def tree() -> None:
-    """Each rank announces every call to as many ranks as the model of `decompops scaling` predicts."""
+    """Test that each rank announces every call to as many ranks as the model of `decompops scaling` predicts."""
 
     def announcements() -> int:
         count = ctypes.c_int64()

@@ -1,4 +1,4 @@
-"""MpmdArray in one process that has several groups."""
+"""`MpmdArray` in one process with several groups."""
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +79,10 @@ def test_jax_uses_the_local_array(mpmd, groups):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("idxs", [[], [1], [0, 1]])
 def test_abstract_value(mpmd, kind, idxs, monkeypatch):
-    """JAX traces an array of no local group, of one and of two. Its type has the sharding on Explicit axes."""
+    """JAX traces arrays that lie in none, one or two of the local groups.
+
+    On Explicit axes, the traced type has the sharding.
+    """
     groups = mpmd.MpmdMesh(make_mesh((2, 2, 2), kind, names=("g", "x", "y")), "g")
     if not idxs:  # Simulate another process.
         monkeypatch.setitem(vars(groups), "local_mpmd_idxs", ())

@@ -34,7 +34,7 @@ def run(model, x):
 
 
 def test_whole_modules_move():
-    """Moving into a group, between groups and back changes only the arrays, and the module computes the same."""
+    """Moves into a group, between groups and back change only the arrays. The module still computes the same."""
     groups = make_groups((2, 2, 2))
     place, last = mpmd.MpmdSharding(groups, [0], P()), NamedSharding(groups.groups[1], P())
     linear, dropout = eqx.nn.Linear(2, 3, key=jax.random.key(0)), eqx.nn.Dropout(0.5, inference=True)
@@ -64,7 +64,7 @@ def test_whole_modules_move():
 
 
 def test_only_the_arrays_of_a_module_may_move():
-    """`eqx.combine(static, moved)` puts the moved arrays back into the module, in this order of arguments."""
+    """`eqx.combine(static, moved)` puts the moved arrays back into the module. `static` must come first."""
     groups = make_groups((2, 4))
     model = eqx.nn.MLP(2, 2, 3, 1, activation=jax.nn.gelu, key=jax.random.key(0))
     expected = model(np.ones(2))

@@ -49,7 +49,7 @@ def test_an_ambient_mesh_does_not_matter(kind):
 
 @st.composite
 def routes(draw):
-    """A shape, and two ways to divide it over any of the devices."""
+    """Draw a shape, and two shardings of it over any of the devices."""
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 6, 12, 24]), min_size=1, max_size=3)))
     shardings = []
     for _ in range(2):
@@ -77,7 +77,7 @@ def test_any_route(route, donate):
 
 
 def test_every_cell_is_sent_once():
-    """Cells that stay on their device are not sent, and the nearest of several copies is used."""
+    """A transfer sends each cell once, from the nearest copy, and sends no cell that stays on its device."""
     mesh, f32 = make_mesh((2, 4)), np.dtype(np.float32)
     pencils, slabs, whole = (NamedSharding(mesh, spec) for spec in (P("x", "y"), P(("x", "y")), P()))
     line = NamedSharding(Mesh(mesh.devices[1], ("s",)), P("s"))
@@ -90,7 +90,10 @@ def test_every_cell_is_sent_once():
 
 
 def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
-    """The test counts live arrays within each batch, after regions are cut, after they arrive, and when they join."""
+    """No device holds more bytes than `reshard` promises for its threshold.
+
+    The test counts the bytes of live arrays within each batch: after regions are cut, arrive and are joined.
+    """
     groups = make_groups((2, 2, 2))
     values, specs, places = mixed_tree(groups)
     tree = {name: placed(values[name], specs[name]) for name in values}
@@ -124,7 +127,7 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
     assert all(peak <= total for peak, total in zip(most, allowed))
     assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The bound is tight.
     del tree
-    # Only the arrays of the groups are left.
+    # Only the arrays on the groups are left.
     after = bytes_by_device()
     wanted = dict.fromkeys(after, 0)
     for part in parts.values():
@@ -134,7 +137,7 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
 
 
 def test_joining_takes_no_more_memory_than_its_result():
-    """`working_bytes` assumes this."""
+    """The program that joins regions needs no temporary memory, as `working_bytes` assumes."""
     ends = tuple(itertools.product((0, 8), repeat=3))
     boxes = (jax.ShapeDtypeStruct((8, 8, 8), np.float32),) * 8
     memory = _transfer._joined.lower((16, 16, 16), ends, boxes).compile().memory_analysis()
@@ -165,7 +168,7 @@ def test_batches():
 
 
 def test_uncommitted_arrays_move():
-    """NumPy arrays, and JAX arrays that are not committed to a device."""
+    """`reshard` moves NumPy arrays, and JAX arrays that are not committed to a device."""
     groups = make_groups((2, 2, 2))
     tree = {"lr": np.float32(0.5), "w": np.arange(4.0), "b": [jnp.ones(2), None]}
     parts = mpmd.spmd_to_mpmd_reshard(groups, tree, mpmd.MpmdSharding(groups, [1], P()))
@@ -199,7 +202,10 @@ def test_an_array_that_comes_twice(threshold):
 
 @pytest.mark.parametrize("donate", [False, True])
 def test_reshard_of_a_tree(donate):
-    """One array of the tree keeps its sharding, one occurs twice, and arrays that are not donated stay valid."""
+    """`reshard` moves a tree in which one array keeps its sharding and one occurs twice.
+
+    Arrays that are not donated stay valid.
+    """
     groups = make_groups((2, 4))
     u, v = random_field((8, 4)), random_field((16,), np.complex64)
     first = NamedSharding(groups.groups[0], P("x"))
@@ -250,7 +256,7 @@ def test_reshard_inside_a_loss_or_without_jit():
 
 
 def test_blocks_that_stay_are_not_copied():
-    """A consumed block that stays on its device keeps its memory."""
+    """A donated block that stays on its device keeps its memory."""
     groups = make_groups((2, 4))
     # The array is computed, because JAX may not donate memory that NumPy owns.
     array = jax.jit(jnp.negative)(placed(random_field((8, 4)), NamedSharding(groups.mesh, P("x"))))

@@ -39,7 +39,11 @@ def test_groups(tmp_path, processes, devices):
 @pytest.mark.parametrize("victim", [0, 1], ids=["coordinator", "other"])
 @pytest.mark.parametrize("death", ["exit", "stop"])
 def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
-    """`exit` closes the connections of the dead rank. After `stop` they stay open, and only heartbeats are missing."""
+    """If one rank dies, JAX aborts the other rank within a limited time.
+
+    After `exit`, the connections of the dead rank are closed. After `stop`, its connections stay open, and only its
+    heartbeats are missing.
+    """
     with start(
         tmp_path, worker(WORKER, "loop", 2, 1, "--timeout", TIMEOUT, "--death", death, "--victim", victim)
     ) as ranks:
@@ -53,7 +57,7 @@ def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
 
 
 def test_rank_that_is_alive_but_stuck(tmp_path):
-    """The heartbeats of the stuck rank go on, so that only the time limit of the collectives ends the wait."""
+    """The time limit of collectives ends the wait for a stuck rank that still sends heartbeats."""
     limit = 2 * TIMEOUT
     commands = worker(WORKER, "loop", 2, 1, "--death", "stuck", "--victim", 1)
     with start(tmp_path, commands, f"--xla_cpu_collective_timeout_seconds={limit}") as ranks:

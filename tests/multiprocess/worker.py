@@ -2,7 +2,7 @@
 
     python worker.py TASK --rank R --processes N --devices D --port P [--death HOW --victim V --timeout SECONDS]
 
-All ranks run the same program; TASK is the name of one of the functions in `TASKS`.
+All ranks run the same program. TASK is the name of a function in `TASKS`.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def check_shard_and_gather(mesh: Mesh) -> None:
 
 
 def check_other_shape_on_one_rank(mesh: Mesh) -> None:
-    """All ranks raise an error if one rank has another shape, and can continue afterwards."""
+    """Check that all ranks raise an error if one rank has another shape, and that all can continue afterwards."""
     n = 8 * (1 + jax.process_index())
     for dec in (dops.Decomposition(mesh), dops.Decomposition(mesh, shape=(n, 8, 8))):
         with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
@@ -74,7 +74,7 @@ def check_fft(mesh: Mesh) -> None:
 
 
 def check_gradient(mesh: Mesh) -> None:
-    """The loss sum (du/dx)^2 / 2 has the gradient -d^2u/dx^2, here 4 u."""
+    """Check the gradient of the loss sum (du/dx)^2 / 2, which is -d^2u/dx^2 and here equals 4 u."""
     shape = (10, 14, 9)
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in shape), indexing="ij")
     u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
@@ -146,7 +146,7 @@ def check_stencil(mesh: Mesh) -> None:
 
 
 def check_plot(mesh: Mesh) -> None:
-    """Test that every rank can plot the whole plane."""
+    """Check that every rank can plot the whole plane."""
     dec = dops.Decomposition(mesh, shape=UNEVEN, pad=True)
     u = random_field(UNEVEN)
     field = dec.shard(u)
@@ -162,7 +162,10 @@ def check_plot(mesh: Mesh) -> None:
 
 
 def check_groups(mesh: Mesh) -> None:
-    """`vmap` over a mesh axis of its own: one transform per group of devices, and no communication between groups."""
+    """Check `vmap` over a batch axis that its own mesh axis shards.
+
+    Each group of devices computes one transform, and groups do not communicate with each other.
+    """
     fft = dops.FFT3D(mesh)
     u = random_field((4, *EVEN), np.complex128)
     field = fft.decomposition.shard(u)
@@ -177,7 +180,7 @@ def check_groups(mesh: Mesh) -> None:
 
 
 def check_sub_mesh(mesh: Mesh) -> None:
-    """A process without a device of the mesh takes no part, and other processes do not wait for it."""
+    """Check that a process without devices of the mesh takes no part, and that other processes do not wait for it."""
     if jax.process_index() in {device.process_index for device in mesh.devices.flat}:
         fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True)
         u = random_field(UNEVEN, np.complex128)
@@ -187,14 +190,14 @@ def check_sub_mesh(mesh: Mesh) -> None:
 
 
 def check_autotune() -> None:
-    """Process 0 reads and writes the cache for all processes. A failure on one process is a failure on all of them."""
+    """Check `autotune`: process 0 reads and writes the cache for all, and a failure on one process fails on all."""
 
     def operator(dec: dops.Decomposition):
         if dec.sizes[0] == 1 and jax.process_index() == 1:
             raise MemoryError("too much")
         return dops.Transpose(dec, "z", "y")
 
-    with tempfile.TemporaryDirectory() as folder:  # Each process has another folder.
+    with tempfile.TemporaryDirectory() as folder:  # Each process has its own folder.
         path = Path(folder) / "choices.json"
         if jax.process_index() == 0:
             path.write_text("[]")
@@ -241,13 +244,13 @@ def timed(check, mesh: Mesh) -> None:
 
 
 def abort(*error: object) -> None:
-    """End at once after an uncaught exception. Python's own exit would wait for ranks that wait for this one."""
+    """End at once after an uncaught exception. At its own exit, Python would wait for ranks that wait for this rank."""
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)
 
 
-# --- A rank that dies, in the middle of an endless loop of transforms. ---
+# --- A rank dies in the middle of an endless loop of transforms. ---
 
 
 def loop(arguments: argparse.Namespace) -> None:
@@ -275,7 +278,7 @@ DEATHS = {
 
 
 def groups(arguments: argparse.Namespace) -> None:
-    """Each process is a group."""
+    """Check reshards and operators with one group for each process."""
     sys.excepthook = abort
     sizes = (arguments.processes, arguments.devices)
     for kind in ("auto", "explicit"):
@@ -296,7 +299,7 @@ def groups(arguments: argparse.Namespace) -> None:
 
 
 def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """All processes raise the error without waiting, and no array is consumed."""
+    """Check that all processes raise an error without waiting if they disagree, and that no array is consumed."""
     rank = jax.process_index()
     u = jax.make_array_from_callback((8, 8), NamedSharding(mpmd_mesh.mesh, P()), lambda index: np.ones((8, 8))[index])
     with pytest.raises(ValueError, match="All processes must move arrays of the same shapes"):
@@ -307,7 +310,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     place = mpmd.MpmdSharding(mpmd_mesh, [0], P())
     with pytest.raises(ValueError, match="NumPy arrays: the same values"):
         mpmd.spmd_to_mpmd_reshard(mpmd_mesh, {"a": np.full(4, rank)}, place)
-    # An array with NaN counts as the same in all processes, although NaN differs from itself.
+    # An array with NaN must count as equal in all processes, although NaN is not equal to itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
     # Processes without data must mark the array as deleted, too. Otherwise, their next call would wait for other ranks.
@@ -318,7 +321,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
 
 
 def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """An array in the group of another process has all properties, but no data."""
+    """Check that an array in the group of another process has all properties, but no data."""
     rank = jax.process_index()
     place = mpmd.MpmdSharding(mpmd_mesh, [1], P())
     mine = [jax.device_put(np.arange(3.0), place.group_sharding(1))] if rank == 1 else []

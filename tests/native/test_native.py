@@ -97,7 +97,7 @@ class TestDefault:
 
 
 def test_groups_exchange_inside_only():
-    """In a batched transform, each group exchanges only within itself, so that fewer bytes move."""
+    """In a batched transform, devices exchange data only within their group, so fewer bytes move."""
     mesh = make_mesh((2, 2, 2))
     u = random_field((2, 8, 8, 8), np.complex128)
     fft = dops.FFT3D(mesh, axes=("x", "y"), backend=NATIVE)
@@ -112,7 +112,10 @@ def test_groups_exchange_inside_only():
 
 
 def test_independent_operators_in_any_order():
-    """XLA may run many operators of one program at the same time, and in a different order on each device."""
+    """Many independent operators in one program give NumPy's results.
+
+    XLA may run them at the same time, and in a different order on each device.
+    """
     mesh = make_mesh((2, 4))
     ffts = [dops.FFT3D(mesh, shape=shape, pad=True, backend=NATIVE) for shape in ((8, 8, 8), (9, 10, 11), (4, 6, 30))]
     fields = [random_field(ffts[i % 3].decomposition.shape, np.complex128, seed=i) for i in range(24)]
@@ -132,7 +135,7 @@ def test_loops_of_many_steps():
 
     @jax.jit
     def program(v):
-        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # A norm is a collective of XLA.
+        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # The norm is one of XLA's collectives.
         return lax.scan(step, v, length=2000)
 
     result, norms = program(fft.decomposition.shard(u))
@@ -141,7 +144,7 @@ def test_loops_of_many_steps():
 
 
 def test_threads_of_python():
-    """Two Python threads run programs on the same devices at the same time."""
+    """Two Python threads can run programs on the same devices at the same time."""
     mesh = make_mesh((2, 4))
     fft = dops.FFT3D(mesh, shape=(9, 10, 11), pad=True, backend=NATIVE)
     failures = []
@@ -194,7 +197,10 @@ except Exception as error:
 
 
 def test_a_device_that_never_comes():
-    """The other devices print a message, and later raise an error that names the operator and the device."""
+    """If a device never calls an operator, the other devices print a message and later raise an error.
+
+    The error names the operator and the device.
+    """
     done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=120, check=False)
     assert "has waited 1 s for device 1" in done.stderr, done.stderr
     (error,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
@@ -219,7 +225,7 @@ class TestBadInput:
 
 
 class TestLibraries:
-    """The FFT libraries: FFTW or MKL if they are installed, and DUCC, which is compiled in."""
+    """Tests of the FFT libraries: FFTW or MKL if they are installed, and DUCC, which is compiled in."""
 
     @pytest.mark.parametrize("wanted", ["fftw", "mkl", "ducc"])
     def test_each_one(self, wanted):

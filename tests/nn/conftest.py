@@ -1,4 +1,4 @@
-"""Common fixtures of the tests of layers."""
+"""Common fixtures for the tests of layers."""
 
 import jax
 import numpy as np

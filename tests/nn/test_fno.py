@@ -1,4 +1,4 @@
-"""`FNO3D`: its formula on one device, equal results on every mesh, and its use in models."""
+"""`FNO3D`: its results on every mesh against its formula on one device, and its use in models."""
 
 import contextlib
 
@@ -50,7 +50,7 @@ def call(model, u):
 
 @pytest.fixture(scope="module")
 def expected():
-    """Return the model and its input, and the result and gradients of the formula."""
+    """Return the model, its input, and the result and gradients of the formula."""
     model = FNO3D(transform((1, 1)), 1, 2, **OPTIONS, key=jax.random.key(0))
     x = random_field((1, *SHAPE))
     return x, *run(formula, model, jnp.asarray(x))
@@ -63,7 +63,7 @@ def test_the_model_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, 
     model, dec = FNO3D(fft, 1, 2, **OPTIONS, checkpoint=checkpoint, key=jax.random.key(0)), fft.decomposition
     with jax.set_mesh(dec.mesh) if kind == "explicit" else contextlib.nullcontext():
         got, for_model, for_input = run(call, model, spoilt(dec, x))
-    assert_close(got, dec.shard(np.asarray(v)))  # Padding is zero.
+    assert_close(got, dec.shard(np.asarray(v)))  # The padding must be zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     back = for_model.on(transform((1, 1)))
     for mine, theirs in zip(*[jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (back, for_weights)], strict=True):
@@ -106,7 +106,10 @@ def test_the_model_learns():
 
 
 def test_training_continues_on_another_mesh():
-    """A model and the optimizer's state move between meshes with different shardings of the weights."""
+    """Training gives the same losses after the model and the optimizer's state have moved to another mesh.
+
+    The two meshes shard the weights differently.
+    """
     here, there = transform((2, 2, 2), shape=(8, 8, 8)), transform((1, 4), shape=(8, 8, 8))
     u = random_field((1, 8, 8, 8))
     weights, rest = eqx.partition(FNO3D(here, 1, 1, **OPTIONS, key=jax.random.key(0)), eqx.is_inexact_array)

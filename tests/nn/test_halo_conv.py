@@ -52,7 +52,7 @@ def test_values_and_gradients_equal_equinox(sizes, kind, shape, kernel, options,
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
         got, (for_layer, for_input) = run(layer, spoilt(dec, x))
     expected, (for_whole, for_x) = run(whole, jnp.asarray(x))
-    assert_close(got, dec.shard(np.asarray(expected)))  # Padding is zero.
+    assert_close(got, dec.shard(np.asarray(expected)))  # The padding must be zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     for mine, theirs in zip(jax.tree.leaves(for_layer), jax.tree.leaves(for_whole), strict=True):
         assert_close(mine, theirs)
@@ -71,7 +71,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
     batch = jax.ShapeDtypeStruct((5, 2, 8, 8, 8), np.float64, sharding=NamedSharding(mesh, P(None, None, "x", "y")))
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        # Along x, both neighbors are the same device, which sends both layers in one message.
+        # Along x, both neighbours are the same device, which sends both layers in one message.
         forward, found = communicated(lambda layer, u: jax.vmap(layer)(u), layer, batch)
         assert forward == {"collective-permute": 3}
         along_x, along_y = 5 * 2 * 2 * 2 * 8 * 8, 5 * 2 * 6 * 1 * 8 * 8
@@ -100,7 +100,7 @@ def test_groups_of_devices_convolve_batches_independently(kind):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
-    """With a `shard_map` over the batch axis and `check_vma`, JAX sums the gradients of replicated weights."""
+    """In a `shard_map` over the batch axis with `check_vma`, JAX sums the gradients of replicated weights."""
     mesh = make_mesh((2, 2, 2), kind)
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
     x = random_field((4, 2, 4, 6, 3))

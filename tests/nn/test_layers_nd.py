@@ -41,7 +41,7 @@ def test_a_convolution_with_a_small_kernel(shape, sizes):
 
 
 def test_the_fourier_neural_operator_in_two_dimensions():
-    """Results and gradients are equal on a compound mesh axis and on one device."""
+    """A two-dimensional Fourier neural operator gives equal results and gradients on a compound axis and one device."""
     results = []
     for sizes, axes in (((1,), "x"), ((2, 4), (("x", "y"),))):
         fft = dops.FFT2D(make_mesh(sizes), shape=(9, 10), axes=axes, pad=True, real=True)

@@ -51,12 +51,12 @@ def call(layer, u):
 @pytest.mark.parametrize(
     ("sizes", "kind", "shape", "modes", "channels", "stored"),
     [
-        ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # 4 devices divide no other axis.
+        ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # Four devices divide no other axis.
         ((2, 4), "explicit", (8, 8, 8), 3, (2, 4), ["y", "x", None, None]),
         ((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"]),
         ((2, 4), "explicit", SHAPE, MODES, (1, 8), [("y", "x"), None, None, None]),
-        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # the sharding of the spectrum
-        ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # all modes
+        ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # Weights are sharded like spectra.
+        ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # The layer keeps all modes.
         ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
         ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is whole in the spectrum.
         ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
@@ -70,7 +70,7 @@ def test_values_and_gradients_equal_the_dense_convolution(sizes, kind, shape, mo
         got, (for_layer, for_input) = run(call, layer, spoilt(dec, x))
 
     expected, (for_weight, for_x) = run(dense, jnp.asarray(np.asarray(layer.weight)), jnp.asarray(x))
-    assert_close(got, dec.shard(np.asarray(expected)))  # Padding is zero.
+    assert_close(got, dec.shard(np.asarray(expected)))  # The padding must be zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
     assert_close(for_layer.weight, for_weight)
     assert spec_of(for_layer.weight) == spec_of(layer.weight) == P(None, *stored, None)
@@ -104,7 +104,7 @@ def test_each_device_draws_its_own_weights():
 
 
 def test_the_convolution_is_the_same_on_another_grid():
-    """A field of few modes gives the same result on a grid that is twice as fine, on another mesh."""
+    """A field of few modes gives the same result on a grid that is twice as fine and on another mesh."""
     coarse, fine = transform(make_mesh((2, 4)), (6, 8, 7)), transform(make_mesh((4, 2)), (12, 16, 14), modes=5)
     layer = SpectralConv3D(coarse, 1, 2, (3, 2, 2), key=jax.random.key(2))
     there = layer.on(fine)
@@ -122,7 +122,7 @@ def test_the_convolution_is_the_same_on_another_grid():
 
 
 def communicated(sizes, kind, channels, modes):
-    """Return the communication of the layer, of its derivatives and of its transforms alone, and its weights' bytes."""
+    """Return the collectives of the layer, of its gradient and of its transforms alone, and the size of its weights."""
     fft = transform(make_mesh(sizes, kind), (24, 24, 24), backend=dops.XLA())
     layer = SpectralConv3D(fft, channels, channels, modes, key=jax.random.key(0))
     kept, mesh = layer.transform, fft.decomposition.mesh
@@ -158,7 +158,10 @@ def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kin
 
 @pytest.mark.parametrize(("channels", "exchanges"), [(3, 0), (2, 1)])
 def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
-    """Weights are replicated over both mesh axes, or over one while the other axis shards the channels."""
+    """Only the gradient of a layer with replicated weights has all-gathers.
+
+    The weights are replicated over both mesh axes, or over one axis while the other axis shards the channels.
+    """
     forward, backward, transforms, size = communicated((2, 4), "auto", channels, 3)
     extra = Counter(c.bytes for c in forward) - Counter(c.bytes for c in transforms)
     padded = 6 / 5 * 4 / 3

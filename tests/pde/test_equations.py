@@ -56,7 +56,7 @@ def test_diffusion_and_advection_are_solved_exactly_in_one_step():
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 4), "auto"), ((2, 4), "explicit"), ((1, 1), "explicit")])
 def test_vortices_whose_nonlinear_terms_are_gradients(sizes, kind):
-    """The 2D Taylor–Green vortex decays as exp(-2νt), and an ABC flow decays as exp(-νt)."""
+    """The 2D Taylor–Green vortex decays as exp(-2νt), and an ABC flow as exp(-νt)."""
     x, y, z = grid((9, 10, 11))
     taylor_green = np.stack([np.sin(x) * np.cos(y), -np.cos(x) * np.sin(y), 0 * z])
     abc = np.stack([np.sin(z) + 0.4 * np.cos(y), 0.7 * np.sin(x) + np.cos(z), 0.4 * np.sin(y) + 0.7 * np.cos(x)])
@@ -102,7 +102,7 @@ def test_kuramoto_sivashinsky_term_by_term():
     u = np.cos(x) + np.sin(y / 3) * np.cos(z / 2)
     k = 1 / 9 + 1 / 4
     slope = [-np.sin(x), np.cos(y / 3) * np.cos(z / 2) / 3, -np.sin(y / 3) * np.sin(z / 2) / 2]
-    linear = (k - k**2) * np.sin(y / 3) * np.cos(z / 2)  # For cos x it is zero.
+    linear = (k - k**2) * np.sin(y / 3) * np.cos(z / 2)  # The linear part of cos x is zero.
     assert_close(
         rate(pde.KuramotoSivashinsky(transform(x.shape), dops.Box(lengths)), u), linear - sum(s**2 for s in slope) / 2
     )
@@ -110,10 +110,13 @@ def test_kuramoto_sivashinsky_term_by_term():
 
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_steps():
-    """The Kuramoto–Sivashinsky equation of exponax has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and keeps the mean."""
+    """Steps of the equations equal exponax's steps.
+
+    The Kuramoto–Sivashinsky equation of exponax has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and keeps the mean.
+    """
     n, dt = 12, 0.05
     fft = transform((n, n, n))
-    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops does not.
+    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops drops it.
     u = np.asarray(kept.inverse(kept(random_field((3, n, n, n)))))
     solenoidal = np.asarray(spectral.LerayProjection(fft)(u))
     front = np.broadcast_to(u[0].mean((0, 1)), u[0].shape)  # The front varies only along z.

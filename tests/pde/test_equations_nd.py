@@ -27,7 +27,7 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
     [((15,), (1,), ()), ((9, 10), (2, 2), (("x", "y"),)), ((4, 6, 5, 7), (1,), None)],
 )
 def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
-    """Return the exact product of the fields, cut to the modes below a third of the grid."""
+    """Right-hand sides equal NumPy's exact products of the fields, cut to the modes below a third of the grid."""
     ndim, nu = len(shape), 0.3
     fft = transform(shape, sizes, axes=axes)
     k = [
@@ -96,10 +96,10 @@ def test_burgers_in_two_dimensions_has_the_solution_of_cole_and_hopf():
 
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_step_in_two_dimensions():
-    """The state of exponax is minus the vorticity, so the mean velocity is zero."""
+    """A step equals exponax's step. The state of exponax is minus the vorticity, so the mean velocity is zero."""
     n, dt = 12, 0.05
     fft = transform((n, n))
-    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops does not.
+    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops drops it.
     vorticity = random_field((n, n))
     vorticity = kept.inverse(kept(vorticity - vorticity.mean()))
     flow = np.asarray(spectral.InverseCurl(fft)(vorticity))

@@ -48,7 +48,7 @@ def test_error_falls_with_the_order(order):
 
 
 def test_numbers_of_other_types_and_forcings_of_other_precisions():
-    """Numbers may be NumPy integers, and a forcing may have another precision than the state."""
+    """Parameters may be NumPy integers, and a forcing may have another precision than the state."""
     fft = FFT3D(make_mesh((2, 1)), shape=(4, 4, 4), real=True)
     u = pde.NavierStokes(fft, 0.1).transform(random_field((3, 4, 4, 4), np.float32))
     push = random_field(u.shape, np.complex128)
@@ -62,7 +62,7 @@ def test_numbers_of_other_types_and_forcings_of_other_precisions():
 
 
 def test_derivatives_of_a_rollout_are_those_of_finite_differences():
-    """The derivatives are with respect to viscosity, time step and initial state."""
+    """Derivatives with respect to viscosity, time step and initial state equal finite differences."""
     equation, u = flow((2, 1))
 
     @jax.jit

@@ -1,4 +1,4 @@
-"""Tests of one step of each equation against the stepper of exponax for it, with the same order, in all modes."""
+"""Tests of one step of each equation in all modes, against exponax's stepper of the same order."""
 
 import decompops as dops
 import exponax
@@ -17,13 +17,13 @@ LENGTH, DT = 5.0, 0.02
 BOX = dops.Box(LENGTH)
 QUADRATIC, CUBIC = {"dealiasing": Mask(2 / 3)}, {"dealiasing": Mask(1 / 2)}
 steppers = exponax.stepper
-# A diffusivity matrix, and a number for each axis.
+# `MATRIX` is a diffusivity, and `NUMBERS` are parameters for each axis.
 MATRIX = np.array([[0.3, 0.1, 0.0], [0.1, 0.2, 0.05], [0.0, 0.05, 0.4]])
 NUMBERS = np.array([0.3, -0.2, 0.5])
 
 
 def cases(fft: dops.FFT) -> dict:
-    """Return an equation, its order, exponax's stepper and its options, and the number of components of a state."""
+    """Return test cases: an equation, an order, exponax's stepper, its options, and the components of a state."""
     shape = fft.decomposition.shape
     ndim = len(shape)
     matrix, numbers = MATRIX[:ndim, :ndim], NUMBERS[:ndim]

@@ -19,7 +19,7 @@ from helpers import assert_close, make_mesh, random_field
 
 @functools.cache
 def fewest_moves(length: int, checkpoints: int) -> float:
-    """Return the fewest moves of any schedule, by trying all places for the next checkpoint."""
+    """Return the fewest moves of any schedule, found by trying all places for the next checkpoint."""
     if length == 1:
         return 0
     if checkpoints == 0:
@@ -31,7 +31,10 @@ def fewest_moves(length: int, checkpoints: int) -> float:
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 31])
 @pytest.mark.parametrize("places", [2, 3, 5, 8, 40])
 def test_a_schedule_has_the_fewest_moves(length, places):
-    """The test executes the schedule: each block is reversed from its own state, and moves read only stored states."""
+    """A binomial schedule is valid and has the fewest moves of all schedules.
+
+    The test executes the schedule. Each block must be reversed from its own state, and moves must read stored states.
+    """
     schedule = binomial_schedule(length, places)
     stored = [-1] * places
     for block in range(length):
@@ -48,7 +51,10 @@ def test_a_schedule_has_the_fewest_moves(length, places):
 
 
 def test_as_many_steps_are_taken_as_the_formula_says():
-    """15 blocks in five places need 2 * 15 - C(6, 1) = 24 moves, because r = 2 for C(4 + 2, 4) = 15 blocks."""
+    """A gradient takes as many steps as the formula of binomial checkpointing says.
+
+    15 blocks in five places need 2 * 15 - C(6, 1) = 24 moves, because r = 2 for C(4 + 2, 4) = 15 blocks.
+    """
     calls = []
 
     def step(state, i):
@@ -61,8 +67,8 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
     jax.block_until_ready(jax.jit(jax.grad(loss))(jnp.arange(3.0)))
     jax.effects_barrier()
-    # The forward run also takes the steps of the last block. Reversing a block takes its steps once, and a second time
-    # without their transforms. The step of this test has no transforms.
+    # The forward run also takes the steps of the last block. The reversal of a block takes its steps twice, the second
+    # time without transforms. The step of this test has no transforms.
     assert len(calls) == 2 * (24 + 1 + 2 * 15)
 
 
@@ -86,7 +92,10 @@ def random_cases(count):
 
 @pytest.mark.parametrize(("order", "every", "steps", "kind"), [*random_cases(4)])
 def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
-    """The derivatives are with respect to the state, a parameter, `dt`, the time and a closure of `observe`."""
+    """Derivatives with `keep` equal derivatives of single steps.
+
+    The derivatives are with respect to the state, a parameter, `dt`, the time and a closure of `observe`.
+    """
     make, u = kuramoto(order, kind, (2, 1))
     transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -48,7 +48,7 @@ class Dense(pde.AbstractSplitEquation):
 
     def resolvent(self, u, h):
         matrix = jnp.eye(CELLS, dtype=u.dtype) - h * jnp.asarray(self.matrix, u.dtype)
-        if self.constraints is not None:  # As in a Stokes solve: u need not satisfy D u = 0.
+        if self.constraints is not None:  # As in a Stokes solve, u need not satisfy D u = 0.
             d = jnp.asarray(self.constraints, u.dtype)
             matrix = jnp.block([[matrix, d.T], [d, jnp.zeros((len(d), len(d)), u.dtype)]])
             u = jnp.concatenate([u, jnp.zeros((*u.shape[:-1], len(d)), u.dtype)], -1)
@@ -76,7 +76,7 @@ def flame(sizes=(1,), kind="auto", shape=(16,), dtype=np.float64):
 
 @jax.jit
 def run(solver, u, steps):
-    """Take steps from the time 0.5 on. One program takes any number of steps."""
+    """Take steps from the time 0.5. One compiled program takes any number of steps."""
     step = lambda i, carried: solver.step(0.5 + i * solver.dt, carried)
     last = jax.lax.fori_loop(0, steps, step, solver.start(u))
     return last.state if isinstance(last, pde.History) else last
@@ -88,7 +88,7 @@ def reference(rate, u):
 
 
 def test_runge_kutta_satisfies_all_conditions_up_to_order_3():
-    """The conditions hold for each tableau alone, and for products of both tableaux."""
+    """The order conditions hold for each tableau alone, and for products of both tableaux."""
     explicit, implicit = np.zeros((2, 5, 5))
     for i, (forward, backward) in enumerate(zip(EXPLICIT, IMPLICIT), 1):
         explicit[i, :i], implicit[i, 1 : i + 1] = forward, backward
@@ -102,8 +102,8 @@ def test_runge_kutta_satisfies_all_conditions_up_to_order_3():
         assert b @ a @ d == pytest.approx(1 / 6)
     z = np.logspace(-2, 9, 200)[:, None] * np.exp(1j * np.linspace(np.pi / 2, np.pi, 9))
     growth = [1 + z * implicit[-1] @ np.linalg.solve(np.eye(5) - z * implicit, np.ones(5)) for z in z.ravel()]
-    assert np.abs(growth).max() < 1 + 1e-12  # The method is A-stable
-    assert np.abs(growth).reshape(z.shape)[-1].max() < 1e-8  # and L-stable.
+    assert np.abs(growth).max() < 1 + 1e-12  # The method is A-stable.
+    assert np.abs(growth).reshape(z.shape)[-1].max() < 1e-8  # The method is also L-stable.
 
 
 @pytest.mark.parametrize("order", [2, 3])
@@ -121,9 +121,10 @@ def test_multi_step_weights_are_exact_for_polynomials(order):
     [(1, False, ORDERS), (1, True, ORDERS), (50, True, {**ORDERS, "IMEXRK": 1.75})],
 )
 def test_order_for_a_full_matrix(stiffness, constrained, orders):
-    """The reference is a solver of SciPy, which eliminates the constraint by a projection.
+    """The errors for a full matrix fall at the expected order.
 
-    If the linear part is very stiff, the order of a Runge–Kutta method is reduced, but the order of BDF is not.
+    The reference is a solver of SciPy, which eliminates the constraint by a projection. If the linear part is very
+    stiff, the order of a Runge–Kutta method is reduced, but the order of BDF is not.
     """
     project = projection() if constrained else np.eye(CELLS)
     rate = lambda t, u: project @ (stiffness * DIFFUSION @ u + np.sin(3 * u + t))
@@ -139,7 +140,10 @@ def test_order_for_a_full_matrix(stiffness, constrained, orders):
 
 
 def test_order_for_a_stiff_spectral_equation():
-    """The reference is a solver of SciPy for the Kuramoto–Sivashinsky equation, with products summed mode by mode."""
+    """The errors for the Kuramoto–Sivashinsky equation fall at the expected order.
+
+    The reference is a solver of SciPy, in which products are summed mode by mode.
+    """
     equation, u = flame()
     modes = u.shape[0]
     k = 2 * np.pi / 9 * np.arange(modes)
@@ -186,7 +190,7 @@ def test_a_steady_state_stays(name):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_infinitely_fast_decay_is_damped(name):
-    """The test uses single precision, in which rounding errors are large."""
+    """Modes with infinitely fast decay are damped even in single precision, in which rounding errors are large."""
     u = jnp.ones(CELLS, np.float32)
     for size in (1e9, 1e30):
         solver = SOLVERS[name](dense(matrix=size * DIFFUSION, rate=0.0), jnp.asarray(1.0))
@@ -198,7 +202,7 @@ def test_infinitely_fast_decay_is_damped(name):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_history_continues_exactly(name):
-    """Several rollouts equal one longer rollout, and are compiled once."""
+    """Several rollouts of a history equal one longer rollout, and JAX compiles them only once."""
     solver, u = SOLVERS[name](dense(), 0.1), vector()
     whole, seen = solver.rollout(u, 6, t=3.0, every=1, observe=lambda t, u: (t, u))
     observe, parts, carried, traced = lambda t, u: traced.append(1) or (t, u), [], solver.start(u), []
@@ -216,7 +220,10 @@ def test_a_history_continues_exactly(name):
 
 @pytest.mark.parametrize("name", ["IMEXRK", "SBDF3"])
 def test_derivatives_are_those_of_finite_differences(name):
-    """First and second derivatives, with respect to both parts of the equation, time step and initial state."""
+    """First and second derivatives equal finite differences.
+
+    The derivatives are with respect to both parts of the equation, the time step and the initial state.
+    """
     equation, u = dense(CONSTRAINTS), projection() @ vector()
 
     def loss(parameters):
@@ -247,7 +254,10 @@ def test_batches(name):
 
 
 def test_meshes():
-    """The first two steps are Runge–Kutta steps, and the next two are BDF steps."""
+    """A rollout of a multi-step method gives the same result on all meshes.
+
+    The first two steps are Runge–Kutta steps, and the next two are BDF steps.
+    """
     expected = None
     for sizes, kind in (((1, 1), "auto"), ((2, 4), "auto"), ((2, 2), "explicit")):
         equation, u = flame(sizes, kind, (8, 8, 8))

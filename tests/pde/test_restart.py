@@ -1,4 +1,4 @@
-"""Tests of saved simulations: the times of steps, damaged checkpoints, late signals, the progress after a restart."""
+"""Tests of saved simulations: times of steps, damaged checkpoints, late signals, and progress after a restart."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def run(t_end, folder=None, **options):
 
 @pytest.mark.parametrize(("dt", "interval"), [(jnp.float32(0.01), 0.1), (0.1428571, 1.0)])
 def test_rounded_steps_end_exactly(dt, interval):
-    """Steps that divide the interval up to rounding are rounded, so their errors do not add up."""
+    """A step that divides the interval only up to rounding is adjusted, so rounding errors do not add up."""
     t_end = 6.0
     result = pde.simulate(make_solver(dt), wave(), t_end, interval=interval, progress=False)
     assert result.t == pytest.approx(t_end, rel=1e-14)
@@ -81,7 +81,10 @@ def test_a_run_cannot_end_before_the_saved_time(tmp_path, interval):
 
 
 def test_steps_must_divide_the_rest_of_an_interval(tmp_path, monkeypatch):
-    """The run is interrupted after four of the five steps of an interval."""
+    """A step is refused if it does not divide the rest of an interval after a restart.
+
+    The run is interrupted after four of the five steps of an interval.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(pde._simulate.Saver, "after", lambda self, *rest: (self.save(rest[0], rest[1], rest[3]), 1 / 0))
         with pytest.raises(ZeroDivisionError):
@@ -93,7 +96,7 @@ def test_steps_must_divide_the_rest_of_an_interval(tmp_path, monkeypatch):
 
 
 def test_observations_continue(tmp_path):
-    """Observations of all types have the same bits as in a run without interruption."""
+    """After a restart, observations of all types have the same bits as in a run without interruption."""
     for t_end in (0.1, 0.3):
         result = run(t_end, tmp_path)
     expected = run(0.3)
@@ -105,7 +108,7 @@ def test_observations_continue(tmp_path):
 
 
 def cut(checkpoint):
-    """Damage a checkpoint as a full disk may do."""
+    """Damage a checkpoint as a full disk could."""
     (checkpoint / "facts" / "metadata").write_bytes(b"{")
 
 
@@ -117,7 +120,7 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path):
         again = run(0.2, tmp_path)
     assert again.steps == 10
     expected = run(0.4)
-    result = run(0.4, tmp_path)  # The new checkpoint is the newest one.
+    result = run(0.4, tmp_path)  # This run continues from the new checkpoint.
     np.testing.assert_array_equal(result.u, expected.u)
     np.testing.assert_array_equal(result.observed["largest"], expected.observed["largest"])
 
@@ -133,7 +136,10 @@ def test_a_run_whose_checkpoints_are_all_damaged(tmp_path):
 
 
 def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
-    """A run that continues from a checkpoint does not write the snapshots before it again."""
+    """A checkpoint is saved only after all earlier snapshots are written.
+
+    So a run that continues from a checkpoint does not write earlier snapshots again.
+    """
     write, save, seen = _snapshot._Writing.run, io.Checkpoints.save, []
 
     def write_slowly(writing):
@@ -157,9 +163,10 @@ def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("method", ["save", "close"])
 def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
-    """The run completes its files. Then the program ends, and its next start returns the result.
+    """After a signal at the end of a run, the run completes its files and the program ends.
 
-    During `close`, the processes have already agreed that there was no signal.
+    The next start returns the result. The signal comes during `close`, when the processes have already agreed that
+    there was no signal.
     """
     original = getattr(io.Checkpoints, method)
 
@@ -183,7 +190,7 @@ def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
 
 
 def test_the_remaining_time_after_a_restart(monkeypatch, capsys):
-    """One unit of time takes 80 s after the restart at t = 90."""
+    """The remaining time is right after a restart at t = 90, when one unit of time takes 80 s."""
     now = [0.0]
     monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
     with _progress.progress(True, 0.0, 90.0, 100.0) as report:

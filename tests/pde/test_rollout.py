@@ -70,7 +70,10 @@ def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     ],
 )
 def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
-    """The test compares states, observations, reports and gradients. Some chunks divide the steps, others do not."""
+    """A rollout of any number of steps equals single steps in states, observations, reports and gradients.
+
+    Some chunks divide the number of steps, and others do not.
+    """
     solver, u = chaos(make, (2, 1), kind)
     reports = []
 
@@ -117,7 +120,7 @@ def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
     ],
 )
 def test_a_gradient_keeps_about_twice_the_root_of_the_steps(make, arrays, steps, every):
-    """The rollouts start from states or from histories of several arrays."""
+    """A gradient of n steps stores about 2 √n states, if it starts from a state or from a history of several arrays."""
     solver, u = chaos(make, shape=(24, 24, 24))
     observe = None if every is None else lambda t, u: jnp.sum(u.real**2)
 

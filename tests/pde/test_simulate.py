@@ -1,4 +1,4 @@
-"""Tests of long runs: interruptions do not change the results, on any mesh; controlled steps; errors."""
+"""Tests of long runs: results after interruptions, on any mesh; controlled steps; and errors."""
 
 import signal
 import time
@@ -41,7 +41,7 @@ def solver():
 
 @pytest.fixture(scope="module")
 def whole(solver):
-    """The result of a run without interruption."""
+    """Return the result of a run without interruption."""
     return pde.simulate(solver, vortex(solver), 1.0, interval=0.2, observe=energy(solver), progress=False)
 
 
@@ -56,7 +56,10 @@ def test_a_run_is_equal_to_a_rollout(solver, whole):
 
 
 def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole):
-    """The run has three parts, each with a later end. The last part is on another mesh."""
+    """A run in three parts, each with a later end, equals a run without interruption.
+
+    The last part is on another mesh.
+    """
     for sizes, t_end in (((2, 4), 0.4), ((2, 4), 0.8), ((1, 2), 1.0)):
         part = make_solver(sizes)
         fields = part.equation.fields
@@ -110,7 +113,7 @@ def test_cfl(solver, whole):
 
 
 def test_cfl_between_walls():
-    """The distance between points varies, and is smallest next to a wall."""
+    """Steps have the given Courant number between walls, where points are closest to each other next to a wall."""
     shape = (17, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)
@@ -129,7 +132,10 @@ def test_cfl_between_walls():
 
 @pytest.mark.parametrize("method", [pde.ETDRK, pde.IMEXRK])
 def test_error_control(method):
-    """The error is at most the tolerance times the number of steps. This number grows as the order predicts."""
+    """With error control, the error is at most the tolerance times the number of steps.
+
+    The number of steps grows with smaller tolerances as the order predicts.
+    """
     solver = make_solver(method=method)
     fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
     errors, steps = [], []
@@ -137,13 +143,13 @@ def test_error_control(method):
         run = pde.simulate(solver, vortex(solver), 1.0, control=pde.ErrorControl(rtol), progress=False)
         errors.append(float(jnp.linalg.norm(run.u - fine) / jnp.linalg.norm(fine)))
         steps.append(run.steps)
-    assert errors[0] < 1e-6 * steps[0]  # The flow decays, so errors decay as well.
+    assert errors[0] < 1e-6 * steps[0]  # The flow decays, so errors of steps decay as well.
     assert errors[1] < 1e-10 * steps[1]
     assert steps[1] > 1e4 ** (1 / (solver.order + 1)) / 2 * steps[0]
 
 
 def test_a_rejected_step_is_tried_again(solver):
-    """The first proposal is far too long for the tolerance."""
+    """A run whose first step is far too long for the tolerance takes shorter steps and has the right result."""
     long = make_solver(dt=1.0)
     run = pde.simulate(long, vortex(long), 1.0, control=pde.ErrorControl(1e-10), progress=False)
     fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
@@ -167,7 +173,7 @@ def test_the_last_finite_state_is_kept():
 
 
 def test_a_state_that_blows_up_is_not_saved(tmp_path):
-    """The run continues from the checkpoint before the steps were too long."""
+    """A state that is not finite is not saved, so the next run continues from the last finite checkpoint."""
     coarse, fine = make_solver(dt=0.5), make_solver(dt=0.0125)
     u = 20 * vortex(fine)
     options = {"interval": 0.5, "checkpoint": tmp_path, "progress": False}
@@ -205,7 +211,7 @@ def test_steps_that_become_too_short(solver):
 
 
 def test_controlled_steps_whose_results_overflow(solver):
-    """The square of the velocity is infinite, so shorter steps do not help."""
+    """Error control raises `NotFinite` if the square of the velocity overflows, where shorter steps do not help."""
     u = 1e200 * vortex(solver)
     with pytest.raises(pde.NotFinite, match=r"after t = 0 \(step 0\)") as caught:
         pde.simulate(solver, u, 1.0, control=pde.ErrorControl(1e-6), progress=False)
@@ -304,7 +310,10 @@ def finish(folder: Path, logs: Path, command: list[list]) -> dict[str, np.ndarra
     ],
 )
 def test_an_interrupted_run_has_the_same_results(tmp_path, method, how, processes):
-    """The results are bitwise equal. If two processes run, only one gets the signal. One process continues the run."""
+    """Results of an interrupted and continued run are bitwise equal to results without interruption.
+
+    If two processes run, only one process gets the signal. One process continues the run.
+    """
     expected = finish(tmp_path / "whole", *prepared(tmp_path, "whole", method))
     folder, logs, _ = tmp_path / "parts", *prepared(tmp_path, "parts", method)
     with start(logs, launch(folder, method, processes, slow=0.2)) as ranks:

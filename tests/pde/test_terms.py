@@ -32,7 +32,7 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
 
 
 def test_a_soliton_keeps_its_shape():
-    """`u = c/2 sech²(√c/2 (x - c t))` solves `∂u/∂t = -6 u ∂u/∂x - ∂³u/∂x³`."""
+    """The soliton `c/2 sech²(√c/2 (x - c t))` solves `∂u/∂t = -6 u ∂u/∂x - ∂³u/∂x³`."""
     (x,) = grid((96,), (30.0,))
     soliton = lambda time: 0.75 / np.cosh(np.sqrt(1.5) / 2 * (x - 12 - 1.5 * time)) ** 2
     equation = pde.KortewegDeVries(transform((96,)), dops.Box(30.0), scale=6.0)
@@ -41,7 +41,10 @@ def test_a_soliton_keeps_its_shape():
 
 @pytest.mark.parametrize("order", [1, 4])
 def test_waves_are_exact_in_one_step(order):
-    """The state has a standing wave, a travelling wave, and a mean height that grows at a constant rate."""
+    """One step of the wave equation is exact.
+
+    The state has a standing wave, a travelling wave, and a mean height that grows at a constant rate.
+    """
     x, y = grid((8, 6), (2.0, 3.0))
     frequency = 1.7 * 2 * np.pi * math.hypot(1 / 2, 1 / 3)
 
@@ -58,7 +61,7 @@ def test_waves_are_exact_in_one_step(order):
 
 
 def test_rate_and_resolvent_of_the_wave_equation():
-    """Both are given by `∂h/∂t = v` and `∂v/∂t = c² ∇²h`."""
+    """The rate and the resolvent agree with the wave equation `∂h/∂t = v`, `∂v/∂t = c² ∇²h`."""
     equation = pde.Wave(transform((6, 6, 5)), 2.0)
     u = equation.transform(random_field((2, 6, 6, 5)))
     rate, v = jax.jit(lambda u: (equation(0.0, u), equation.resolvent(u, 0.3)))(u)
@@ -86,7 +89,10 @@ def test_without_gradients_a_reaction_is_an_ordinary_differential_equation():
 
 
 def test_a_condensate_conserves_particles_and_energy():
-    """The phase of a plane wave changes at the rate of its energy. A condensate in a trap conserves both numbers."""
+    """The phase of a plane wave changes at the rate of its energy.
+
+    A condensate in a trap conserves its number of particles and its energy.
+    """
     x, y = grid((12, 10))
     fft = transform((12, 10), (2,), "explicit", real=False)
     with jax.set_mesh(fft.decomposition.mesh):
@@ -148,7 +154,7 @@ def test_smagorinsky_is_equal_to_numpy(shape, sizes):
 
 
 def test_scalars_are_transported_by_the_flow():
-    """A uniform flow transports two scalars, which also decay. One of them has a mean gradient."""
+    """A uniform flow transports two scalars. Both scalars also decay, and one of them has a mean gradient."""
     x, y = grid((12, 12))
     flow = pde.NavierStokes(transform((12, 12), (4,)), 0.1)
     one = pde.PassiveScalar(flow, 0.3)
@@ -179,7 +185,7 @@ def test_kolmogorov_forcing_is_a_sine(shape, sizes):
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
-    """Return equations with each kind of product, and the numbers of components of their states."""
+    """Return equations with each kind of product, and the number of components of each state."""
     real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
@@ -194,7 +200,7 @@ def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
 
 
 def test_a_finer_grid_gives_the_same_products():
-    """The modes are so low that both rules keep every product."""
+    """Truncation and padding give the same products for fields of such low modes that both rules keep every product."""
     shape, rates = (16, 16), []
     for quadratic, cubic in ((Truncate(2 / 3), Truncate(1 / 2)), (Pad(3 / 2), Pad(2))):
         found = quadratic_and_cubic(shape, quadratic, cubic)

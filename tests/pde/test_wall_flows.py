@@ -36,7 +36,10 @@ def on_grid(equation, u) -> np.ndarray:
     [((18, 6, 10), (2, 2), "auto"), ((17, 12), (4,), "explicit")],
 )
 def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
-    """After one step, a flow is zero at the walls and divergence-free. Poiseuille flow does not change."""
+    """Noise becomes Poiseuille flow, which does not change any more.
+
+    After one step, any flow is zero at the walls and divergence-free.
+    """
     ndim, viscosity = len(shape), 0.1
     fft = transform(shape, sizes, kind)
     box = dops.Box(CHANNEL.lengths[:ndim])
@@ -62,7 +65,7 @@ def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
 
 
 def test_decay_of_a_stokes_mode():
-    """Between walls at x = ±1, the shear flow `cos(π x / 2)` along the walls decays as `exp(-ν (π/2)² t)`."""
+    """The shear flow `cos(π x / 2)` between walls at x = ±1 decays as `exp(-ν (π/2)² t)`."""
     fft, viscosity = transform((24, 4, 4), (1, 1)), 0.3
     equation = pde.Channel(fft, viscosity, CHANNEL)
     x = 2 * heights(24, 3)
@@ -75,7 +78,7 @@ def test_decay_of_a_stokes_mode():
 
 
 def test_growth_of_the_orr_sommerfeld_mode():
-    """At Re = 7500 and wavenumber 1, the phase speed is c = 0.24989154 + 0.00223498i.
+    """The Orr–Sommerfeld mode has the phase speed c = 0.24989154 + 0.00223498i at Re = 7500 and wavenumber 1.
 
     Let R be the resolvent of the linear part L for a step of length one, and J the Jacobian of the nonlinear part. Then
     `(L + J) u = λ u` is the generalised eigenvalue problem `R (1 + J) u - u = λ R u`.
@@ -110,7 +113,10 @@ def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_convection_begins_at_the_critical_rayleigh_number():
-    """The test finds the critical number by bisection of the growth rate and by Newton's method with its derivative."""
+    """The growth rate is zero at the critical Rayleigh number.
+
+    The test finds this number by bisection, and by Newton's method with the derivative of the growth rate.
+    """
     n = 20
     fft, box = transform((n, 4), (1,)), dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER))
     base, perturbation = conduction(n)
@@ -165,7 +171,7 @@ def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
 
 
 def test_wall_temperatures_that_vary():
-    """Without motion, heat is conducted, and a sinusoidal temperature of the lower wall decays upwards as a `sinh`."""
+    """Without motion, heat is conducted. A sinusoidal temperature of the lower wall decays upwards as a `sinh`."""
     n, along = 24, 8
     fft, box = transform((n, along), (2,)), dops.Box((1.0, 4.0))
     q, s = 2 * np.pi / 4.0, heights(n, 2)
@@ -183,7 +189,7 @@ def stage(equation, u, h):
 
 
 def test_derivatives():
-    """First derivatives and a second one, with respect to state, Rayleigh number and wall temperature."""
+    """Test first derivatives and a second derivative with respect to state, Rayleigh number and wall temperature."""
     n, along = 9, 6
     fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
     base, perturbation = conduction(n, along)
@@ -215,7 +221,10 @@ def test_derivatives():
 
 
 def test_an_implicit_step_of_length_zero_changes_nothing():
-    """The state satisfies the conditions at the walls. A step of any length changes nothing without viscosity."""
+    """An implicit step of length zero does not change a state that satisfies the conditions at the walls.
+
+    Without viscosity, an implicit step of any length changes nothing.
+    """
     shape, box = (12, 6, 8), dops.Box((1.0, 2.0, 3.0))
     fft = transform(shape, (2,))
     convection, channel = pde.RayleighBenard(fft, 2e3, 0.7, box), pde.Channel(fft, 0.0, box)
@@ -247,7 +256,7 @@ def test_batches_precision_and_every_rule_of_products():
 
     fields, mapped = run(both)
     assert_close(mapped, fields[0], 1e-12)
-    for later in fields[1:]:  # The flow is resolved with all rules.
+    for later in fields[1:]:  # All dealiasing rules resolve the flow.
         assert_close(later, fields[0], 1e-3)
     u = jax.eval_shape(equations[0].state, jax.ShapeDtypeStruct((3, n, along), np.float32))
     assert jax.eval_shape(lambda u: stage(equations[0], u, 0.1), u).dtype == np.complex64

@@ -1,4 +1,4 @@
-"""The passes of the lowering, one by one: their results, and that the steps still compute the same."""
+"""Each pass of the lowering: the steps that it returns, and that they compute the same as the steps before."""
 
 import functools
 import re
@@ -49,7 +49,7 @@ def moves(stages):
 
 
 def transforms_with_their_moves(stages):
-    """Take stages as cuFFTMp would: from one transform to the next."""
+    """Take stages from one transform to the next, as cuFFTMp would."""
     kinds = tuple(type(stage) for stage in stages[:3])
     return 3 if kinds == (LocalTransform, Move, LocalTransform) else 0
 
@@ -84,7 +84,7 @@ def test_takes_must_return_how_many_stages_it_takes(count):
 
 
 def test_computed():
-    """XLA's inverse transforms divide by the number of points; kernels do not."""
+    """`computed` marks that XLA's inverse transforms divide by the number of points. Kernels do not divide."""
     before = steps(*STAGES)
     after, factor = computed(before, "cpu")
     divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
@@ -116,13 +116,16 @@ def test_computed_cleans_the_modes_that_gpu_libraries_may_read():
     ("cosines", "axes", "half"),
     [
         (((0, 0), 1), (0, 2), True),
-        (((1, -1), 2), (0, 1), True),  # The axis with the half spectrum is not the last one.
+        (((1, -1), 2), (0, 1), True),  # The half spectrum is not along the last axis.
         (((-1, 1), 2), (1,), True),
         (((0, 2), 2), (0, 1), False),
     ],
 )
 def test_joined(n, kind, cosines, axes, half):
-    """One FFT computes cosines and Fourier modes, forward, inverse and transposed. NumPy's matrices do so in turn."""
+    """One FFT computes cosine and Fourier transforms together: forward, inverse and transposed.
+
+    Results equal products with NumPy's matrices, axis by axis.
+    """
     weights, wall = cosines
     blocks = Blocks((3, n, 6), (1, 1, 1), (None, None, None))
     short = replace(
@@ -200,7 +203,7 @@ def backwards(stage):
 
 
 def test_scaled():
-    """One transform multiplies by the scale: a weighted one if possible. Without a transform, the last step does."""
+    """One transform multiplies by the scale, preferably a weighted one. Without transforms, the last step does."""
     assert scaled(steps(*STAGES), 1.0, SHORT) == steps(*STAGES)
     assert scaled(steps(*STAGES), 3 * (1 / 3) + 1e-16, SHORT) == steps(*STAGES)
     twice = replace(FORWARD, scale=2.0)
@@ -217,7 +220,7 @@ def test_scaled():
 
 def test_schedule():
     divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
-    twice = replace(FORWARD, scale=2.0)  # 0.5 times the 4 points that XLA divides by
+    twice = replace(FORWARD, scale=2.0)  # 0.5 times 4, because XLA divides by 4 points.
 
     def segment(native, *stages):
         return Segment(Plan("Thing", stages[0].before, stages), native)
@@ -227,7 +230,7 @@ def test_schedule():
     assert schedule(PLAN, moves, "cpu") == (segment(False, CLEAR, twice), middle, segment(False, divided, CUT))
     whole = segment(True, replace(FORWARD, scale=0.5), MOVE, BACK)
     assert schedule(PLAN, transforms_with_their_moves, "cpu") == (segment(False, CLEAR), whole, segment(False, CUT))
-    # Each kernel has a segment of its own.
+    # Each kernel has its own segment.
     two = Plan("Thing", Z, (MOVE, MOVE.transpose()))
     assert schedule(two, moves, "cpu") == (segment(True, MOVE), segment(True, MOVE.transpose()))
     assert schedule(two, every, "cpu") == (segment(True, *two.stages),)
@@ -240,7 +243,7 @@ def test_schedule():
 
 @dataclass(frozen=True)
 class Kernels(AbstractBackend):
-    """A backend that takes stages as a function says, runs them with XLA, and records the plans that it ran."""
+    """A backend that takes as many stages as `function` says. It runs them with XLA and records their plans."""
 
     function: object
     ran: list = field(default_factory=list, compare=False)
@@ -287,7 +290,7 @@ def test_a_backend_must_return_the_shape_and_dtype_of_its_stages():
 
 
 class TestWire:
-    """Exchanges in a narrower dtype are separate segments."""
+    """Tests that exchanges in a narrower dtype are separate segments."""
 
     @pytest.mark.parametrize("overlap", [1, 2])
     def test_one_segment_for_each_exchange(self, overlap):
@@ -313,7 +316,7 @@ class TestWire:
             assert all(len(segment.plan.stages) == 1 and segment.native == native for segment in narrow)
             others = [stage for segment in found if not segment.wire for stage in segment.plan.stages]
             assert not any(isinstance(stage, Move) and stage.mesh_axis is not None for stage in others)
-        # No kernel is asked to run an exchange together with other stages.
+        # The lowering asks no kernel to run an exchange together with other stages.
         assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
 
     def test_without_it_nothing_changes(self):

@@ -1,4 +1,4 @@
-"""Overlap in pieces: which stages are split along which axis, and that pieces compute the same as whole blocks."""
+"""Overlap in pieces: the stages and the axis that are split, and the results of pieces against whole blocks."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -26,7 +26,8 @@ def fourier(blocks, *axes, sign=-1):
     return LocalTransform(blocks, blocks, axes, DFT("c2c", sign))
 
 
-# A pencil mesh. The first exchange does not touch x, the second one does not touch z. Natural order is then restored.
+# On a pencil mesh, the first exchange leaves x alone, and the second one leaves z alone. The last move restores natural
+# order.
 Z = Blocks((5, 9, 7), (2, 4, 1), ("x", "y", None))
 Y = Blocks((5, 9, 7), (2, 1, 4), ("x", None, "y"), (0, 2, 1))
 X = Blocks((5, 9, 7), (1, 2, 4), (None, "x", "y"), (1, 2, 0))
@@ -35,13 +36,13 @@ FIRST = (fourier(Z, 2), Move(Z, Y), fourier(Y, 1))
 SECOND = (Move(Y, X), fourier(X, 0), Move(X, LAST))
 PENCILS = Plan("Pencils", Z, (*FIRST, *SECOND), 0.25)
 
-# Four axes on the same mesh.
+# A grid of four axes on the same mesh.
 W4 = Blocks((6, 5, 4, 9), (2, 4, 1, 1), ("x", "y", None, None))
 V4 = Blocks((6, 5, 4, 9), (1, 4, 1, 2), (None, "y", None, "x"), (1, 2, 3, 0))
 U4 = Blocks((6, 5, 4, 9), (4, 1, 1, 2), ("y", None, None, "x"), (3, 2, 0, 1))
 FOUR = Plan("Four", W4, (fourier(W4, 3), Move(W4, V4), fourier(V4, 2), fourier(V4, 0), Move(V4, U4), fourier(U4, 1)))
 
-# Real numbers and fewer modes on a slab mesh.
+# A real transform that keeps fewer modes, on a slab mesh.
 R = Blocks((6, 10, 7), (4, 1, 1), ("y", None, None))
 C = replace(R, lengths=(6, 10, 4))
 D = Blocks((6, 10, 4), (1, 4, 1), (None, "y", None), (1, 2, 0))
@@ -60,9 +61,9 @@ def pieces_of(plan, count, fields=1):
 
 def test_each_exchange_goes_with_the_transforms_beside_it():
     assert pieces_of(PENCILS, 2) == (Pieces(FIRST, 0, 2), Pieces(SECOND, 2, 2))
-    # One transform can be split with the first exchange along axis 2, and three can along axis 1.
+    # Along axis 2, one transform can be split with the first exchange. Along axis 1, three transforms can.
     assert pieces_of(FOUR, 2) == (Pieces(FOUR.stages[:4], 1, 2), Pieces(FOUR.stages[4:], 3, 2))
-    # A real transform of z cannot be split along z, but the stages after the exchange can.
+    # A real transform of z cannot be split along z. The stages from the exchange on can be split along z.
     assert pieces_of(SLAB, 3) == (SLAB.stages[0], Pieces(SLAB.stages[1:], 2, 3))
 
 
@@ -123,14 +124,14 @@ def test_pieces_are_a_stage():
     real = Pieces(SLAB.stages[:1], 1, 2)
     assert real.input_dtype(np.dtype(np.int32)) == SLAB.input_dtype(np.dtype(np.int32))
     assert real.result_dtype(np.dtype(np.float32)) == np.complex64
-    # A plan may contain `Pieces`. If no kernel takes them, their stages are carried out.
+    # A plan may contain `Pieces`. If no kernel takes the `Pieces`, the stages inside still run.
     u = random_field(Z.shape, np.complex128)
     assert_close(apply(Call(pieced, make_mesh((2, 4)), dops.XLA()), jnp.asarray(u)), apply_plan(plan, u))
 
 
 @dataclass(frozen=True)
 class Kernels(dops.AbstractBackend):
-    """A backend that takes stages as `function` says, and runs them with XLA, in pieces."""
+    """A backend that takes as many stages as `function` says, and runs them in pieces with XLA."""
 
     function: object
     overlap: int = 1

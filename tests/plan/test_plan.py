@@ -1,4 +1,4 @@
-"""Plans: invalid ones, comparison, and random plans with their derived plans compared with dense matrices."""
+"""Plans: errors, comparison, and random plans with their derived plans against dense matrices."""
 
 import math
 import re
@@ -90,7 +90,7 @@ def test_plans_without_an_inverse():
 
 
 def test_dtypes():
-    """The input is cast to the dtype that the first stage with a required dtype needs."""
+    """A plan casts its input to the dtype that the first stage with a required dtype needs."""
     complex_, real = Plan("C", BLOCKS, (Clear(BLOCKS), C2C)), Plan("R", BLOCKS, (Clear(BLOCKS), R2C, C2R))
     assert [complex_.input_dtype(np.dtype(d)) for d in ("float32", "int64", "complex128")] == [C64, C128, C128]
     assert [real.input_dtype(np.dtype(d)) for d in ("float32", "int64")] == [F32, F64]
@@ -111,8 +111,8 @@ def test_dtypes():
 
 @pytest.mark.parametrize("dtype", [F64, C128])
 def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
-    # A result that became real must not silently become complex again: the transpose would treat complex numbers as
-    # real ones.
+    # A real result must not silently become complex again, because the transpose would treat complex numbers as real
+    # numbers.
     plan = Plan("Back", HALF, (C2R, C2C))
     text = "its stage `LocalTransform` needs complex128, but the stages before it return float64"
     with pytest.raises(TypeError, match=re.escape(text)):
@@ -123,7 +123,7 @@ def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
 
 @dataclass(frozen=True)
 class Reverse(AbstractStage):
-    """Reverse each line of every block: a stage as another package would define it."""
+    """A stage that reverses each line of every block, defined as another package would define it."""
 
     before: Blocks
     result: str = "right"
@@ -172,7 +172,7 @@ def test_stages_of_other_packages():
 
 
 def moves_from(blocks):
-    """Return the moves of one mesh axis to a whole grid axis."""
+    """Yield the blocks after each possible move of a mesh axis to a whole grid axis."""
     for giver in (axis for axis in range(blocks.ndim) if blocks.parts[axis] > 1):
         for taker in (axis for axis in range(blocks.ndim) if blocks.parts[axis] == 1):
             there = dict(zip((giver, taker), (taker, giver)))
@@ -254,7 +254,7 @@ def test_random_plans(data):
             "itself": apply_to(plan, x),
             "transpose": apply_to(plan.transpose(), y),
             "conjugate": apply_to(plan.conjugate(), x),
-            # The linearization of a plan is the plan itself, at any point. Members of a batch are independent.
+            # A plan is linear, so it is its own linearization at any point. Members of a batch are independent.
             "jvp": jax.jvp(lambda x: apply_to(plan, x), (0 * x,), (x,))[1],
             "vjp": jax.vmap(lambda y: jax.vjp(lambda x: apply_to(plan, x), 0 * x[0])[1](y)[0])(y),
         }
@@ -274,7 +274,7 @@ def test_random_plans(data):
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12 * abs(matrix).max(initial=1), err_msg=name)
     if inverse is not None and not any(isinstance(stage, Resize) for stage in plan.stages):
-        # The inverse undoes the plan for results of the plan. They have no padding on axes where the plan removed it.
+        # The inverse undoes the plan for its results. Where the plan removes padding, these have none.
         np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=0, atol=1e-10 * abs(matrix).max(initial=1))
     assert plan.transpose().transpose() == plan
     assert plan.conjugate().conjugate() == plan
@@ -300,7 +300,7 @@ def test_all_derivatives_of_a_mixed_transform():
     def apply_to(plan, x):
         return apply(Call(plan, mesh, dops.XLA()), x)
 
-    def energy(x):  # the energy of the transform of the square
+    def energy(x):  # This is the energy of the transformed square of x.
         return jnp.sum(jnp.abs(apply_to(plan, x * x)) ** 2) / 2
 
     @jax.jit

@@ -17,7 +17,7 @@ SIZES = {"x": 2, "y": 4}
 
 
 def sent(legs, lengths, stored, is_complex) -> float:
-    """Return the amount that each device sends in each exchange of a route."""
+    """Return the amount that each device sends in all exchanges of a route."""
     current, per_cell, total = list(lengths), 2 if is_complex else 1, 0.0
     blocks = lambda division: [math.prod(size for _, size in units) for units in division]
     cells = lambda division: per_cell * math.prod(-(-n // p) for n, p in zip(current, blocks(division)))
@@ -76,7 +76,7 @@ def test_axes_are_fitted_while_they_are_whole():
         "test", (FULL, POINTS), ((8, 4),) * 3, (("x", None), None), SIZES, scale=1.0, is_complex=True
     )
     assert [type(stage) for stage in crossed.stages] == [Move, LocalTransform, Move]
-    # The second move only changes the storage order.
+    # The second move changes only the storage order.
     assert [stage.gathered for stage in crossed.stages[::2]] == [0, None]
     assert crossed.target.names == (None, "x")
 

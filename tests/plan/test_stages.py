@@ -1,4 +1,4 @@
-"""Each stage with its transpose, conjugate and inverse, compared with matrices from NumPy (`tests/dense.py`)."""
+"""Each stage with its transpose, conjugate and inverse, against matrices made with NumPy (`tests/dense.py`)."""
 
 import functools
 import re
@@ -25,14 +25,14 @@ C128, F64 = np.dtype(np.complex128), np.dtype(np.float64)
 
 
 def cut(lengths, names, sizes, order=(), halo=()):
-    """Return `Blocks` that mesh axes `names` ("-" for none) shard, on a mesh of `sizes`."""
-    parts = {"-": 1, **dict(zip("cxy" if len(sizes) == 3 else "xy", sizes))}  # as `make_mesh` names them
+    """Return `Blocks` on a mesh of `sizes`. `names` has a mesh axis for each grid axis, or "-" for no mesh axis."""
+    parts = {"-": 1, **dict(zip("cxy" if len(sizes) == 3 else "xy", sizes))}  # `make_mesh` uses these names.
     mesh_axes = tuple(None if name == "-" else name for name in names)
     return Blocks(lengths, tuple(parts[name] for name in names), mesh_axes, order, halo)
 
 
 def resize(blocks, lengths, half=(), nyquist=False):
-    """Return the `Resize` from a spectrum for `lengths` points to fewer points, along the axes that change."""
+    """Return the `Resize` from the spectrum of `blocks.lengths` points to the spectrum of fewer points, `lengths`."""
     axes = tuple(axis for axis, n in enumerate(lengths) if n != blocks.lengths[axis])
     bases = [Fourier(axis in half) for axis in range(blocks.ndim)]
     before, after = (
@@ -73,8 +73,8 @@ def others():
 
 def halos():
     found = {}
-    for n in (6, 5, 1):  # divided evenly, with padding, and with fewer cells than devices
-        for halo in ((1, 0), (1, 2), (4, 9)):  # 9 layers: wider than the grid
+    for n in (6, 5, 1):  # 6 is divided evenly, 5 is padded, and 1 is fewer than the devices.
+        for halo in ((1, 0), (1, 2), (4, 9)):  # Nine layers are wider than the grid.
             for periodic in (True, False):
                 blocks = cut((2, n), "-x", (3,))
                 long = replace(blocks, halo=((0, 0), halo))
@@ -137,7 +137,10 @@ def four_axes():
 
 
 def moves_of_several_mesh_axes():
-    """Two mesh axes shard one grid axis. Both move, or only the minor one, to a whole axis or to a sharded one."""
+    """Return moves where two mesh axes shard one grid axis.
+
+    Both mesh axes move, or only the minor one, to a whole or to a sharded grid axis.
+    """
     both = Blocks((4, 4, 2), (4, 2, 1), (("c", "x"), "y", None))
     part = replace(both, parts=(2, 4, 1), names=("c", ("y", "x"), None))
     long = replace(part, lengths=(2, 8, 1))
@@ -154,7 +157,7 @@ CASES = [(group, name) for group, (_, stages) in GROUPS.items() for name in stag
 
 
 def kinds_of(stage: AbstractStage):
-    """Return the dtypes of input and result: complex, unless the stage takes or returns real numbers."""
+    """Return the dtypes of input and result. They are complex, unless the stage takes or returns real numbers."""
     real = isinstance(stage, LocalTransform) and stage.transform.kind == "r2c"
     dtype = stage.input_dtype(F64 if real else C128)
     return dtype, stage.result_dtype(dtype)
@@ -205,13 +208,13 @@ def test_stage(group, name):
     inverse = found["inverse"]
     check(expected @ inverse @ expected, expected)
     check(inverse @ expected @ inverse, inverse)
-    # The inverse undoes transforms and scales always, and `Move` and `Clear` if there is no padding.
+    # The inverse always undoes transforms and scales. It undoes `Move` and `Clear` only without padding.
     if isinstance(stage, Move | Clear):
         check(inverse @ expected @ np.diag(true := true_subspace(stage.before, source)), np.diag(true))
     elif isinstance(stage, Resize):
         assert np.linalg.matrix_rank(expected) <= min(expected.shape)
     elif isinstance(stage, LocalTransform) and stage.transform.kind == "c2r":
-        check(expected @ inverse, np.eye(len(expected)))  # Some imaginary parts of a half spectrum are ignored.
+        check(expected @ inverse, np.eye(len(expected)))  # The transform ignores some imaginary parts.
     else:
         check(inverse @ expected, np.eye(len(inverse)))
 
@@ -259,10 +262,10 @@ MISFITS = {
         lambda: Move(WIDE, replace(WIDE, order=(2, 1, 0))),
     ],
     "`Move` must move mesh axes from one grid axis to another, in one exchange": [
-        lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # other numbers of devices
+        lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # The numbers of devices differ.
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
-        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # two moves at once
-        lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # nowhere
+        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # These are two moves at once.
+        lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # The mesh axis moves nowhere.
         lambda: Move(BLOCKS, cut((4, 6, 5), "-xy", (2, 2))),
     ],
     "`LocalTransform` must keep the blocks and the storage order of a field without halos": [

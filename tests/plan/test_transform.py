@@ -50,7 +50,7 @@ def true_field(blocks, u):
 
 
 def transformed(u, bases, kept):
-    """Transform one axis after the other with SciPy. Half spectra are cut from full ones."""
+    """Transform one axis after the other with SciPy. Half spectra are cut from full spectra."""
     for axis, (basis, k) in enumerate(zip(bases, kept)):
         n = u.shape[axis]
         if basis == P:
@@ -65,7 +65,7 @@ def transformed(u, bases, kept):
     return u
 
 
-# The sizes of the mesh and of the grid, the bases, and the numbers of points whose coefficients are kept.
+# Each case has mesh sizes, a shape, bases, and the numbers of points whose coefficients are kept.
 CASES = [
     ((1,), (6,), (H,), (5,)),
     ((4,), (5, 6), (F, F), None),
@@ -113,7 +113,7 @@ def test_values(sizes, shape, bases, kept):
 
 
 def test_axes_of_one_kind_are_transformed_at_once():
-    """Transforms need the fewest calls. The axis with the half spectrum is the last axis of its call."""
+    """Each plan transforms axes of one kind in the fewest calls. A half spectrum is along the last axis of its call."""
 
     def axes(sizes, bases):
         plan = plan_for(sizes, (4,) * len(bases), bases)
@@ -128,7 +128,7 @@ def test_axes_of_one_kind_are_transformed_at_once():
     assert axes((1, 1), (F, H, F)) == [((0, 2, 1), "r2c")]
     assert axes((1, 1), (C, C, C)) == [((0, 1, 2), "dct")]
     assert axes((2, 2), (F, F, F, H)) == [((2, 3), "r2c"), ((1,), "c2c"), ((0,), "c2c")]
-    for kept in (None, (4, 4, 3)):  # No Nyquist mode represents two modes, so nothing must be done before.
+    for kept in (None, (4, 4, 3)):  # No Nyquist mode stands for two modes, so `nyquist` changes nothing.
         plans = [plan_for((1, 1), (4, 4, 4), (F, F, H), kept, nyquist=nyquist) for nyquist in (False, True)]
         assert plans[0] == plans[1]
 

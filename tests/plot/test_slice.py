@@ -43,7 +43,7 @@ def test_plane_and_its_coordinates(axis, index, kind):
     bounds = []
     for name in names:
         n, length = SHAPE["xyz".index(name)], BOX.lengths["xyz".index(name)]
-        bounds += [-length / n / 2, length - length / n / 2]  # The cells are centred on the points.
+        bounds += [-length / n / 2, length - length / n / 2]  # Cells are centred on the points.
     np.testing.assert_allclose(axes.images[0].get_extent(), bounds)
     assert axes.get_aspect() == 1
     limit = abs(plane).max()
@@ -62,7 +62,7 @@ def test_components_and_several_planes_share_their_colours():
         np.testing.assert_allclose(image(panel), plane.T, rtol=1e-12)
         assert panel.images[0].get_clim() == (-np.abs(planes).max(), np.abs(planes).max())
         assert panel.figure is axes[0].figure
-    assert len(axes[0].figure.axes) == 5  # Four panels and one colour bar.
+    assert len(axes[0].figure.axes) == 5  # There are four panels and one colour bar.
 
 
 def test_positive_fields_limits_and_logarithmic_colours():
@@ -113,7 +113,7 @@ def test_cells_between_walls_end_at_the_walls(basis, expected):
         return
     (mesh,) = axes.collections
     np.testing.assert_array_equal(mesh.get_array(), u)
-    drawn = mesh.get_coordinates()  # The corners of the cells.
+    drawn = mesh.get_coordinates()  # These are the corners of the cells.
     np.testing.assert_allclose(drawn[:, 0, 1], edges, atol=1e-12)
     np.testing.assert_allclose(drawn[0, :, 0], (np.arange(along + 1) - 0.5) / along, atol=1e-12)
 
@@ -131,7 +131,7 @@ def test_padding_and_other_planes_do_not_matter():
     dec, field, u = sharded()
     field = jnp.where(jnp.arange(field.shape[1])[:, None] == 4, field, jnp.nan)
     np.testing.assert_allclose(image(plot.slice(dec, field, "y", index=4)), u[:, 4].T, rtol=1e-12)
-    for array in (field[:9, :10], np.asarray(field)[:9, :10]):  # Without padding.
+    for array in (field[:9, :10], np.asarray(field)[:9, :10]):  # These fields have no padding.
         np.testing.assert_allclose(image(plot.slice(dec, array, "y", index=4)), u[:, 4].T, rtol=1e-12)
 
 

@@ -45,7 +45,10 @@ def test_power_and_energy_of_a_vector(shape):
 
 
 def test_energy_integrates_to_half_of_the_mean_square():
-    """The field is white noise up to a wavenumber. The number of modes in a shell of width one is about its volume."""
+    """The integral of the energy spectrum is half of the mean square.
+
+    The field is white noise up to a wavenumber. The number of modes in a shell of width one is about its volume.
+    """
     fft = transform((64, 64, 64))
     u = dops.spectral.GaussianRandomField(fft, lambda k: jnp.where(k < 20.5, 1.0, 0.0))(jax.random.key(1))
     _, energy = line(plot.spectrum(fft, u, edges=np.arange(0.5, 21)))

@@ -1,4 +1,4 @@
-"""Finite-volume equations between walls, compared with NumPy's matrices, SciPy, and exact solutions."""
+"""Finite-volume equations between walls, against NumPy's matrices, SciPy and exact solutions."""
 
 import decompops as dops
 import jax
@@ -54,7 +54,10 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "shape", "others", "walls"), CASES)
 def test_the_discrete_inverse(sizes, kind, shape, others, walls):
-    """Check a batch of random fields, the transposes and the derivatives."""
+    """`WallPoisson` and `WallHelmholtz` invert the discrete Laplacian for a batch of random fields.
+
+    The test also checks the transposes and the derivatives.
+    """
     cells = dops.Cells.clustered(shape[0], 1.7)
     mesh, box = make_mesh(sizes, kind), dops.Box(LENGTHS)
     transform = dops.Transform(mesh, shape=shape, bases=(cells, *others), pad=True)
@@ -115,7 +118,10 @@ def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("series", [(dops.Cosine(1), dops.Sine(3)), (dops.Sine(2), dops.Cosine(4))], ids=repr)
 def test_series_along_the_walls(series):
-    """Check cosines and sines, also with weighted ends and with another storage order of the spectrum."""
+    """`WallHelmholtz` inverts the discrete equation with cosines and sines along the walls.
+
+    Some series have weighted ends. The spectrum has another storage order.
+    """
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
     transform = dops.Transform(make_mesh((2, 4)), **options)
@@ -134,7 +140,7 @@ def test_series_along_the_walls(series):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_scipy_solves_the_same_systems(dtype):
-    """Check grids of one and two axes without modes along another axis, also inside a `shard_map`."""
+    """SciPy finds the same solutions on grids of one and two axes without a transform, also inside a `shard_map`."""
     cells = dops.Cells.clustered(64, 2.5)
     f = random_field((64, 6), dtype)
     for shape, bases in (((64,), (cells,)), ((64, 6), (cells, POINTS))):
@@ -162,7 +168,7 @@ def exact(x, y):
 
 
 def errors(n: int) -> list[float]:
-    """Return the errors of both equations, for all kinds of walls, with nonzero values and slopes at the walls."""
+    """Return the errors of both equations for all kinds of walls, where values and slopes are not zero."""
     cells = dops.Cells.clustered(n, 2.0)
     transform = dops.Transform(make_mesh((2,)), shape=(n, 8), bases=(cells, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(8) / 8
@@ -182,7 +188,7 @@ def errors(n: int) -> list[float]:
 
     found = list(map(np.asarray, solutions(u, f)))
     mean = lambda u: np.sum(cells.weights(n)[:, None] * u) / 8
-    found[2] = found[2] + mean(u - found[2])  # Poisson's equation between Neumann walls has solutions up to a constant.
+    found[2] = found[2] + mean(u - found[2])  # Neumann walls leave a constant of Poisson's equation free.
     return [np.sqrt(mean((v - u) ** 2)) for v in found]
 
 

@@ -1,4 +1,4 @@
-"""Derivatives and translations with known exact results, and the identities of vector calculus."""
+"""Derivatives and translations against exact results, and the identities of vector calculus."""
 
 import decompops as dops
 import jax
@@ -45,7 +45,10 @@ def test_derivatives_of_any_order_are_exact(sizes, shape, real):
 
 @pytest.mark.parametrize(("axis", "real"), [(0, True), (1, False), (2, True)])
 def test_nyquist_modes_have_even_derivatives_only(axis, real):
-    """The samples of cos(n/2 x) are (-1)^i. Its odd derivatives are multiples of sin(n/2 x), whose samples are zero."""
+    """Only even derivatives of a Nyquist mode are nonzero.
+
+    The samples of cos(n/2 x) are (-1)^i. Odd derivatives are multiples of sin(n/2 x), whose samples are zero.
+    """
     shape = (8, 6, 4)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     modes = [1, 1, 1]

@@ -16,7 +16,7 @@ from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, 
 
 
 LENGTHS = (1.0, 2.0, 3.5, 0.7)
-# The shape, the mesh, the types of its axes, and the options of the transform.
+# Each case has a shape, a mesh, the types of the mesh axes, and the options of the transform.
 CASES = {
     "one": ((12,), (2,), "auto", {"axes": (), "real": True}),
     "two": ((9, 10), (8,), "auto", {"real": True, "pad": True}),
@@ -35,7 +35,7 @@ def case(name):
 
 
 def numpy_operators(fft):
-    """Return the results of NumPy for a scalar and a vector field, with full spectra."""
+    """Return NumPy's results for a scalar and a vector field, computed with full spectra."""
     shape, ndim = fft.decomposition.shape, fft.decomposition.ndim
     axes = tuple(axis - ndim for axis in fft.transformed)
 

@@ -13,7 +13,10 @@ from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 def test_gaussian_filter_equals_scipy():
-    """The grid resolves the Gaussian: for widths from 2.5 cells on, aliasing is below rounding errors."""
+    """`GaussianFilter` equals SciPy's filter up to rounding.
+
+    The widths are at least 2.5 cells, so the grid resolves the Gaussian, and aliasing is below rounding errors.
+    """
     shape, lengths, width = (24, 20, 16), (3.0, 2.0, 1.0), 0.32
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     u = random_field(shape)
@@ -26,7 +29,7 @@ def test_gaussian_filter_equals_scipy():
 
 
 class PowerLaw(eqx.Module):
-    """A filter with a parameter and a singularity at the mean."""
+    """A filter with a parameter and a singularity at wavenumber zero."""
 
     exponent: jax.Array
 
@@ -55,7 +58,7 @@ def test_isotropic_filter_and_its_derivative_by_a_parameter():
 
 
 def coefficients(modes, seed):
-    """Return random coefficients of a real field, by wavenumber, for the modes below `modes / 2`."""
+    """Return random coefficients of a real field for all modes below `modes / 2`, in the order of wavenumbers."""
     rng = np.random.default_rng(seed)
     size = tuple(2 * ((m - 1) // 2) + 1 for m in modes)
     c = rng.standard_normal(size) + 1j * rng.standard_normal(size)
@@ -71,7 +74,7 @@ def field(c, shape):
 
 
 def exact_product(a, b, modes):
-    """Return the coefficients below `modes / 2` of a product, from a grid that has all modes of the product."""
+    """Return the exact coefficients of a product below `modes / 2`, from a grid that has all its modes."""
     shape = tuple(2 * n for n in a.shape)
     product = np.fft.fftn(field(a, shape) * field(b, shape), norm="forward")
     signed = [np.arange(2 * ((m - 1) // 2) + 1) - (m - 1) // 2 for m in modes]
@@ -79,7 +82,7 @@ def exact_product(a, b, modes):
 
 
 def centred(spectrum, modes):
-    """Return the coefficients below `modes / 2` of a half spectrum of `modes`, with the mean in the middle."""
+    """Return all coefficients below `modes / 2` of a half spectrum, with the mean in the middle."""
     full = np.fft.fftn(np.fft.irfftn(spectrum, modes, (0, 1, 2), norm="forward"), norm="forward")
     return full[np.ix_(*[np.arange(2 * ((m - 1) // 2) + 1) - (m - 1) // 2 for m in modes])]
 

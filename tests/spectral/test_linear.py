@@ -1,4 +1,4 @@
-"""Systems solved by lineax, compared with the operator that inverts them mode by mode."""
+"""Linear systems solved by lineax, against the operator that inverts them mode by mode."""
 
 import builtins
 
@@ -40,7 +40,10 @@ def test_krylov_solvers_find_the_solution_of_helmholtz_and_keep_its_sharding(siz
 
 
 def test_systems_on_explicit_axes_are_solved_inside_auto_axes():
-    """lineax does not support Explicit axes, because it compares types without shardings."""
+    """Systems on Explicit axes can be solved inside `auto_axes`.
+
+    lineax does not support Explicit axes, because it compares types without shardings.
+    """
     mesh, shape = make_mesh((2, 4), "explicit"), (8, 6, 10)
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
     dec = fft.decomposition
@@ -75,7 +78,7 @@ def test_structure_and_tags():
 
 
 def test_the_tags_are_true():
-    """Check the matrices on small odd and even grids, with Nyquist modes."""
+    """The tags of operators describe their matrices, on small odd grids and on even grids with Nyquist modes."""
     shape, box = (2, 3, 4), dops.Box((1.0, 2.0, 3.0))
     fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True)
     some = {

@@ -67,7 +67,7 @@ VECTORS = ("divergence", "curl", "leray", "inverse curl")
 
 
 def references(u, v):
-    """Return the results of the same operators in NumPy, with full spectra."""
+    """Return NumPy's results for the same operators, computed with full spectra."""
     shape = u.shape[-3:]
     kx, ky, kz = waves(shape)
     square = kx**2 + ky**2 + kz**2
@@ -184,7 +184,7 @@ def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
-        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # no symmetry
+        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # without symmetry
         cases = {
             "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
             "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
@@ -280,7 +280,10 @@ def test_gradients_by_the_parameters_of_a_symbol():
 
 
 def test_gradients_by_the_lengths_of_the_box():
-    """No operator may divide by the zero wavenumbers of the mean and of padding."""
+    """Gradients with respect to box lengths are finite and equal finite differences.
+
+    Wavenumbers of the mean and of padding are zero, and no operator may divide by them.
+    """
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     weights = {"poisson": 1.0, "helmholtz": 1.0, "isotropic": 2.0, "leray": 1.0}
@@ -298,7 +301,7 @@ def test_gradients_by_the_lengths_of_the_box():
 
 
 def test_hessians_by_the_lengths_of_the_box():
-    """`jax.hessian` batches tangents, but not the primal values."""
+    """Hessians by box lengths equal finite differences. `jax.hessian` batches tangents, but not primal values."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
     loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)
@@ -331,7 +334,7 @@ def test_single_precision_stays_single():
     [((2, 4), 2, ("symbol", "gradient", "divergence", "leray")), ((8, 1), 1, ("symbol", "leray"))],
 )
 def test_one_batched_exchange_per_stage(sizes, count, names):
-    """An operator needs only the all-to-alls of a forward and an inverse transform, also for three components."""
+    """An operator has only the all-to-alls of one forward and one inverse transform, even for three components."""
     fft = dops.FFT3D(make_mesh(sizes), shape=(16, 16, 16), real=True)
     sent = {}
     for name in names:
@@ -346,7 +349,7 @@ def test_one_batched_exchange_per_stage(sizes, count, names):
 
 
 def test_a_field_is_transformed_once_for_many_parameters():
-    """`vmap` over the widths of a filter does not repeat work that is independent of the width."""
+    """`vmap` over the widths of a filter transforms the field only once."""
     fft = dops.FFT3D(make_mesh((8, 1)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
     apply = lambda width, x: spectral.GaussianFilter(fft, width)(x)

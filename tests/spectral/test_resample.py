@@ -1,4 +1,4 @@
-"""`Resample` compared with SciPy, its inverse and its transposes."""
+"""`Resample` against SciPy, with its inverse and its transposes."""
 
 import contextlib
 
@@ -23,9 +23,9 @@ def scipy_resample(u, shape):
 @pytest.mark.parametrize(
     ("sizes", "kind", "real", "old", "new"),
     [
-        ((2, 4), "auto", True, (8, 6, 10), (12, 9, 15)),  # up
-        ((2, 4), "explicit", True, (9, 10, 11), (4, 6, 8)),  # down, to even numbers of modes
-        ((2, 4), "auto", False, (9, 6, 12), (4, 10, 8)),  # both
+        ((2, 4), "auto", True, (8, 6, 10), (12, 9, 15)),  # The new grid is finer.
+        ((2, 4), "explicit", True, (9, 10, 11), (4, 6, 8)),  # The new grid is coarser, with even numbers of modes.
+        ((2, 4), "auto", False, (9, 6, 12), (4, 10, 8)),  # The new grid is finer along one axis only.
         ((8, 1), "auto", True, (8, 6, 10), (6, 12, 7)),
     ],
 )
@@ -53,7 +53,10 @@ def test_resample_equals_scipy(sizes, kind, real, old, new):
 
 
 def test_there_and_back():
-    """Resampling to a finer grid and back changes nothing, also in Nyquist modes. Two coarsenings equal one."""
+    """Resampling to a finer grid and back changes no mode, including Nyquist modes.
+
+    Resampling to a coarser grid and back twice equals doing so once.
+    """
     old = (8, 6, 9)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=old, pad=True, real=True)
     finer, coarser = spectral.Resample(fft, (10, 12, 9)), spectral.Resample(fft, (4, 5, 6))
@@ -68,10 +71,10 @@ def test_there_and_back():
 
 
 def test_resample_communicates_the_fewest_modes():
-    """On 16³ cells and 2x4 devices, each exchange is as small as the two grids allow."""
+    """Each exchange is as small as the two grids allow, for 16³ cells on 2x4 devices."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
-    blocks = {  # y becomes whole, x becomes whole, x is sharded, y is sharded
+    blocks = {  # The exchanges make y whole, make x whole, shard x, and shard y.
         8: ((8, 4, 8), (8, 8, 2), (8, 4, 2), (4, 8, 2)),
         16: ((8, 4, 12), (8, 16, 3), (16, 8, 3), (8, 16, 3)),
         32: ((8, 4, 12), (8, 16, 3), (32, 8, 3), (16, 32, 3)),
@@ -79,7 +82,7 @@ def test_resample_communicates_the_fewest_modes():
     for n, exchanged in blocks.items():
         found = collectives(jax.jit(spectral.Resample(fft, (n, n, n))).lower(x).compile().as_text())
         assert {c.kind for c in found} == {"all-to-all"}
-        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # the part of a block that other devices receive
+        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # Other devices receive this part of a block.
         expected = [int(8 * np.prod(block) * share) for block, share in zip(exchanged, shares)]
         assert sorted(c.bytes for c in found) == sorted(expected)
 

@@ -25,14 +25,14 @@ def laplacian(u, lengths):
 @SETTINGS
 @given(shape=SHAPES, lengths=LENGTHS, real=st.booleans(), sizes=st.sampled_from([(2, 4), (8, 1), (3, 2)]))
 def test_manufactured_solutions(shape, lengths, real, sizes):
-    """Solving the equation for the right-hand side of a known field returns the field."""
+    """The solution for the right-hand side of a known field is this field."""
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     dec = fft.decomposition
     u = random_field(shape, np.float64 if real else np.complex128)
     image = laplacian(u, lengths)
     image = image.real if real else image
     shift = (2 * np.pi / min(lengths)) ** 2
-    offset = 3.0  # the mean of a right-hand side, which Poisson's equation ignores
+    offset = 3.0  # Poisson's equation ignores the mean of a right-hand side.
     box = dops.Box(lengths)
     solve = lambda f, g: (spectral.Poisson(fft, box)(f), spectral.Helmholtz(fft, shift, box)(g))
     poisson, helmholtz = jax.jit(solve)(dec.shard(image + offset), dec.shard(shift * u - image))
@@ -92,7 +92,10 @@ def test_a_traced_shift_is_one_number_too(plain):
 
 @pytest.mark.parametrize(("sizes", "shape", "real"), [((2, 4), (8, 6, 4), True), ((8, 1), (9, 5, 6), False)])
 def test_projection(sizes, shape, real):
-    """Random fields on even grids have Nyquist modes."""
+    """The projection of random fields is divergence-free, and the removed part is orthogonal and curl-free.
+
+    Random fields on even grids have Nyquist modes.
+    """
     box = dops.Box((1.0, 0.5, 3.0))
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     dec = fft.decomposition

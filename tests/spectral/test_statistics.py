@@ -27,7 +27,7 @@ def length_of_waves(shape, lengths):
 
 
 def histogram(u, lengths, edges):
-    """Return the mean k, the mean power and the number of modes of each shell, from the full complex spectrum."""
+    """Return the mean k, the mean power and the number of modes of each shell, from the full spectrum."""
     shape = u.shape[-3:]
     k = length_of_waves(shape, lengths)
     power = abs(np.fft.fftn(u, axes=AXES)) ** 2 * np.prod(lengths) / np.prod(shape) ** 2
@@ -84,7 +84,10 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
 
 
 def test_the_power_of_known_waves():
-    """`a cos(k·x)` has the power V a² / 4 in each of the modes ±k. Derivatives equal finite differences."""
+    """The wave `a cos(k·x)` has the power V a² / 4 in both modes ±k.
+
+    Derivatives of the spectrum equal finite differences.
+    """
     shape, volume = (12, 8, 10), np.prod(LENGTHS)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
     x, y, z = np.meshgrid(*[np.arange(n) * length / n for n, length in zip(shape, LENGTHS)], indexing="ij")
@@ -107,13 +110,16 @@ def test_the_power_of_known_waves():
     slope = run(noise, LENGTHS)[1]
     numeric = finite_difference(lambda u: run(u, LENGTHS)[3], noise, direction, 1e-4)
     assert float(slope) == pytest.approx(numeric, rel=1e-6)
-    at, along = np.array([1.01, 2.02, 1.53]), np.array([0.3, -0.5, 0.2])  # Here, no mode is on an edge.
+    at, along = np.array([1.01, 2.02, 1.53]), np.array([0.3, -0.5, 0.2])  # For these lengths, no mode is on an edge.
     numeric = finite_difference(lambda lengths: run(noise, lengths)[3], at, along, 1e-6)
     assert np.dot(run(noise, at)[2], along) == pytest.approx(numeric, rel=1e-6)
 
 
 def test_shells_by_default():
-    """Each multiple of the smallest wavenumber has one shell, despite rounding. Axes of one cell have no effect."""
+    """By default, each multiple of the smallest wavenumber has one shell, despite rounding.
+
+    Axes of one cell have no effect.
+    """
     mesh = make_mesh((1, 1))
 
     def count(shape, lengths):
@@ -126,7 +132,7 @@ def test_shells_by_default():
 
 
 def test_noise_and_random_fields_are_the_same_on_every_mesh():
-    """Fields equal their definition, also with a batch axis, on Explicit axes, eagerly and under `jax.jit`."""
+    """Random fields equal their definition on every mesh: in batches, on Explicit axes, eagerly and in `jax.jit`."""
     shape = (9, 10, 11)
     key = jax.random.key(7)
     noises, fields = [], []
@@ -157,7 +163,10 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
 
 
 def test_noise_is_white():
-    """Mean and variance are within five standard deviations. Correlated lines would give some mode a large power."""
+    """White noise has the right mean and variance within five standard deviations, and no mode with large power.
+
+    Correlated lines would give some mode a large power.
+    """
     shape = (16, 12, 20)
     dec = dops.Decomposition(make_mesh((2, 4)), shape=shape)
     make = jax.jit(lambda key: spectral.white_noise(dec, key))
@@ -167,7 +176,7 @@ def test_noise_is_white():
     assert abs(u.mean()) < 5 / np.sqrt(n)
     assert abs(u.var() - 1) < 5 * np.sqrt(2 / n)
     assert abs(np.mean(u * other)) < 5 / np.sqrt(n)
-    # Powers of modes have an exponential distribution: one of n exceeds log(n / p) with a probability below p.
+    # Powers of modes are exponentially distributed. The largest of n exceeds log(n / p) with a probability below p.
     assert (abs(np.fft.fftn(u)) ** 2 / n).max() < np.log(n / 1e-6)
     assert (
         jax.eval_shape(lambda key: spectral.white_noise(dec, key, dtype="float32"), jax.random.key(0)).dtype
@@ -186,7 +195,10 @@ class PowerLaw(eqx.Module):
 
 
 def test_the_spectrum_of_many_realisations():
-    """In a shell of M modes, the mean of `power_spectrum` over R fields has the variance 2 mean(P²) / (M R)."""
+    """The mean spectrum of many random fields equals the given spectrum within its statistical error.
+
+    In a shell of M modes, the mean of `power_spectrum` over R fields has the variance 2 mean(P²) / (M R).
+    """
     shape, realisations = (8, 12, 10), 32
     mesh = make_mesh((2, 2, 2))
     with jax.set_mesh(mesh):
@@ -227,7 +239,7 @@ def test_the_spectrum_of_many_realisations():
 
 
 def test_derivatives_of_random_fields():
-    """Derivatives with respect to the spectrum's parameters and the box lengths, with a spectrum that has zeros."""
+    """Test derivatives with respect to box lengths and parameters of a power spectrum that has zeros."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 7), pad=True, real=True)
 
     def loss(law, lengths, dtype=None):
@@ -246,7 +258,10 @@ def test_derivatives_of_random_fields():
 
 
 def test_mean_square():
-    """`mean_square` also holds for truncated spectra. In a whole half spectrum, each of the last modes counts once."""
+    """`mean_square` of a spectrum equals the mean square of its field, also for truncated spectra.
+
+    In a half spectrum that is not truncated, each of the last modes counts once.
+    """
     shape, mesh = (5, 8, 6), make_mesh((2, 4))
     u = random_field((2, *shape))
     options = [
@@ -263,7 +278,7 @@ def test_mean_square():
         assert_close(results[whole][0], np.mean(u**2, AXES), rtol=1e-12)
     for got, back in results:
         assert_close(got, np.mean(abs(dec.gather(back)) ** 2, AXES), rtol=1e-12)
-    spectrum = jnp.asarray(np.fft.rfftn(u, axes=AXES))  # not yet padded
+    spectrum = jnp.asarray(np.fft.rfftn(u, axes=AXES))  # This spectrum has no padding.
     assert_close(spectral.mean_square(ffts[0], spectrum), results[0][0], rtol=1e-12)
 
 

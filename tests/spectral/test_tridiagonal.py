@@ -1,4 +1,4 @@
-"""Tridiagonal systems compared with dense ones: values, derivatives and batches, without communication."""
+"""Solutions of tridiagonal systems against dense solvers: values, derivatives, batches and communication."""
 
 import functools
 
@@ -14,7 +14,10 @@ from helpers import assert_close, make_mesh, put, random_field
 
 
 def coefficients(shape: tuple[int, ...], axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return coefficients: the diagonal varies along all axes, the off-diagonals only along the axis of the system."""
+    """Return the coefficients of a system.
+
+    The diagonal varies along all axes, and the off-diagonals only along the axis of the system.
+    """
     line = [shape[axis] if i == axis % len(shape) else 1 for i in range(len(shape))]
     lower, upper = random_field(tuple(line), seed=1), random_field(tuple(line), seed=2)
     diagonal = 1 + np.abs(random_field(shape, seed=3)) + np.abs(lower) + np.abs(upper)
@@ -31,7 +34,7 @@ def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
 
 
 def test_values():
-    """Check real and complex systems along each axis.
+    """Solutions of real and complex systems along each axis equal dense solutions.
 
     Some coefficients have fewer axes than the right-hand side, or do not have the axis of the systems.
     """
@@ -49,7 +52,10 @@ def test_values():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_row_sums(axis):
-    """`row_sums` defines the same system. In single precision, errors then do not grow with the condition number."""
+    """`row_sums` gives the solution of the same system.
+
+    With `row_sums`, errors in single precision do not grow with the condition number.
+    """
     widths = np.diff((1 + np.tanh(3 * np.linspace(-1, 1, 257)) / np.tanh(3)) / 2)
     own = -1 / (widths * np.roll(widths, 1)), np.zeros(256), -1 / (widths * np.roll(widths, -1))
     own[1][[0, 100]] = 1e5, 1e-3
@@ -97,7 +103,7 @@ def test_derivatives():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_nothing_is_communicated(kind):
-    """The other axes may be sharded, also inside a `shard_map` and in derivatives."""
+    """Solves and derivatives communicate nothing if other axes are sharded, also inside a `shard_map`."""
     mesh, shape = make_mesh((2, 4), kind), (2, 5, 4, 8)
     own, u = coefficients(shape[1:], 0), random_field(shape, np.complex128)
     solve = functools.partial(tridiagonal_solve, axis=-3)

@@ -1,4 +1,4 @@
-"""Equations and derivatives in Chebyshev polynomials, compared with `numpy.polynomial` and exact solutions."""
+"""Equations and derivatives in Chebyshev polynomials, against `numpy.polynomial` and exact solutions."""
 
 import itertools
 
@@ -37,8 +37,8 @@ def at_wall(coefficients: np.ndarray, wall: int, condition: str, length: float) 
 def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarray:
     """Return the coefficients of the solution u of `added * u - u'' = f`.
 
-    A dense matrix solves the equation after it is integrated twice. If u is known only up to a constant, its mean is
-    zero, and the constant that must be subtracted from f is one more unknown.
+    The equation is integrated twice and then solved with a dense matrix. If the equation leaves a constant of u free,
+    the mean of u is zero, and the constant that must be subtracted from f is one more unknown.
     """
     n = len(f)
     twice = (length / 2) ** 2 * chebyshev.chebint(np.eye(n), 2)[:n]
@@ -71,7 +71,10 @@ BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2
 
 @pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
 def test_known_solutions(n, dtype):
-    """Check all kinds of walls, with nonzero values and slopes at the walls. Rounding errors do not grow with `n`."""
+    """Solutions equal exact ones for all kinds of walls, with nonzero values and slopes at the walls.
+
+    Rounding errors do not grow with `n`.
+    """
     basis = dops.Chebyshev(2 if dtype == np.float32 else 1)
     transform = dops.Transform(make_mesh((1,)), shape=(n, 4), bases=(basis, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(4) / 4
@@ -102,7 +105,10 @@ def test_known_solutions(n, dtype):
 @pytest.mark.parametrize(("basis", "n"), [(dops.Chebyshev(1), 10), (dops.Chebyshev(2), 10), (dops.Chebyshev(1), 3)])
 @pytest.mark.parametrize("walls", WALLS)
 def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
-    """Check random fields, which polynomials do not resolve, in one dimension, and in two inside a `shard_map`."""
+    """A dense matrix gives the same solutions in one dimension, and in two dimensions inside a `shard_map`.
+
+    The right-hand sides are random fields, which polynomials do not resolve.
+    """
     length, given = 3.0, (0.7, -1.2)
     box = dops.Box(length)
     line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
@@ -139,7 +145,10 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "basis", "shape", "others", "walls"), CASES)
 def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
-    """Check a batch of random polynomials with their values at the walls, the transposes and the derivatives."""
+    """Solutions recover a batch of random polynomials from their right-hand sides and values at the walls.
+
+    The test also checks the transposes and the derivatives.
+    """
     mesh, box, n, shift = make_mesh(sizes, kind), dops.Box(LENGTHS), shape[0], 0.7
     transform = dops.Transform(mesh, shape=shape, bases=(basis, *others), pad=True)
     layout = transform.in_layout
@@ -187,7 +196,10 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_only_the_transforms_communicate(kind):
-    """Derivatives need no more exchanges than values. Values at the walls are one more field to transform."""
+    """A derivative needs as many exchanges as a solution.
+
+    Values at the walls are one more field to transform.
+    """
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
     operator = spectral.WallPoisson(transform, NEUMANN)
@@ -202,7 +214,7 @@ def test_only_the_transforms_communicate(kind):
 
 
 def test_the_part_without_solution_and_derivatives_at_zero():
-    """At a traced shift of zero, the mean is zero too, and padding has no NaN."""
+    """With a traced shift of zero, a solution between Neumann walls has a zero mean, and no NaN in its padding."""
     transform = dops.Transform(make_mesh((2, 4)), shape=(9, 6, 7), bases=(dops.Chebyshev(2), FULL, HALF), pad=True)
     f, v = random_field((2, 9, 6, 7)), random_field((2, 9, 6, 7), seed=1)
     put, gather = transform.in_layout.shard, transform.in_layout.gather
@@ -226,7 +238,10 @@ def test_the_part_without_solution_and_derivatives_at_zero():
 
 @pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
 def test_transforms_that_keep_some_modes(basis):
-    """For a right-hand side without other modes, the solution equals the one on a grid with as many points as modes."""
+    """A transform that keeps n modes gives the same solution as a grid of n points.
+
+    The right-hand side has only the kept modes.
+    """
     fine = dops.Transform(make_mesh((2,)), shape=(12, 12), bases=(basis, HALF))
     fine = spectral.dealiased(fine)
     kept = fine.modes[0]
@@ -268,7 +283,7 @@ def test_derivatives(orders):
 
 
 def test_vector_calculus():
-    """Vector calculus and its transposes, for waves times random polynomials across the channel."""
+    """Check the operators of vector calculus and their transposes, for waves times random polynomials."""
     shape, box = (9, 6, 7), dops.Box((2.0, 2 * np.pi, 2 * np.pi))
     transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=(dops.Chebyshev(2), FULL, FULL), pad=True)
     y, z = (2 * np.pi * np.arange(n) / n for n in shape[1:])
@@ -277,7 +292,7 @@ def test_vector_calculus():
     p, slope, bend = (
         np.moveaxis(values(derivative(coefficients, m, 2.0), s), -1, 0)[..., None, None] * wave for m in range(3)
     )
-    u, v, w = zip(slope, 2j * p, 3j * p)  # the derivatives along x, y and z of each component
+    u, v, w = zip(slope, 2j * p, 3j * p)  # Each entry has a component's derivatives along x, y and z.
     expected = {
         spectral.Gradient: (p[0], np.stack(u)),
         spectral.Laplacian: (p[0], bend[0] - 13 * p[0]),

@@ -1,4 +1,4 @@
-"""Spectral operators between walls, compared with exact derivatives of cosines and sines."""
+"""Spectral operators between walls, against exact derivatives of cosines and sines."""
 
 import decompops as dops
 import jax
@@ -54,7 +54,7 @@ class Known:
         return sum(self.derivative(*orders) for orders in 2 * np.eye(3, dtype=int))
 
 
-# Each type of cosine and sine, along each axis, on grids that the mesh does not divide.
+# The cases have each type of cosine and sine along each axis, on grids that the mesh does not divide.
 CASES = [
     ((F, H, C(2)), (8, 8, 12), (2, 4), "auto"),
     ((C(1), F, H), (9, 8, 8), (2, 4), "explicit"),
@@ -96,7 +96,7 @@ def test_operators_are_exact(bases, shape, sizes, kind):
 
 @pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), CENTRED)
 def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
-    """The divergence, curl and projection are known for the sum of a gradient and a curl."""
+    """Divergence, curl and projection of the sum of a gradient and a solenoidal field equal exact results."""
     fft = transform(bases, shape, sizes, kind)
     known, dec = Known(bases, shape), fft.decomposition
     a, b = known.gradient, known.derivative(1, 1, 1)  # `b` has slopes along all axes, so its curl is a vector.
@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """If no mode is constant, a solution exists for every right-hand side."""
+    """`Poisson` inverts `Laplacian` exactly for walls without constant modes, where a solution always exists."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))

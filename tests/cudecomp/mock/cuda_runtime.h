@@ -1,4 +1,5 @@
-// The few names of CUDA's runtime that our kernels use, for a machine without GPUs: "device" memory is host memory.
+// A mock of the few CUDA runtime functions that our kernels use, for a machine without GPUs. "Device" memory is host
+// memory.
 
 #pragma once
 

@@ -1,6 +1,6 @@
-// A mock of cuDecomp that moves host memory over MPI in the way in which cuDecomp, by its documentation, moves device
-// memory. The mock is strict where cuDecomp is strict: it refuses wrong calls, and it ends the program if an object is
-// leaked or destroyed out of order.
+// A mock of cuDecomp for machines without GPUs. It moves host memory over MPI as cuDecomp's documentation describes for
+// device memory. Like cuDecomp, the mock refuses wrong calls. It ends the program if an object is leaked or destroyed
+// out of order.
 
 #include <cudecomp.h>
 

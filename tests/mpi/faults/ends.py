@@ -119,7 +119,7 @@ def exits_at_once() -> None:
 
 
 def ends_one_of_two_meshes() -> None:
-    """A rank that ends must leave both meshes before it waits for other ranks in one of them."""
+    """The victim ends after it has used two meshes. It must leave both meshes before it waits for ranks of either."""
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
     fft, field = waiting()
@@ -144,7 +144,7 @@ def does_not_initialize() -> None:
 
 
 def stopped_for_a_while() -> None:
-    """The other ranks print which rank they wait for, and the results are right."""
+    """The victim pauses. The other ranks print that they wait for the victim, and then all results are right."""
     fft, field = waiting()
     expected = np.asarray(fft(field).addressable_data(0))
     if victim():
@@ -156,14 +156,14 @@ def stopped_for_a_while() -> None:
 
 
 def stopped_for_ever() -> None:
-    """SIGSTOP stops the victim, and the other ranks wait until the limit."""
+    """SIGSTOP stops the victim, and the other ranks wait until the time limit."""
     fft, field = waiting()
     if victim():
         os.kill(os.getpid(), signal.SIGSTOP)
     fft(field)
 
 
-# --- Ends that are no faults.
+# --- A rank ends without a fault.
 
 
 def finalizes() -> None:
@@ -178,7 +178,7 @@ def finalizes() -> None:
 
 
 def writes() -> None:
-    """Standard error passes on all text at once: text of Python, of the system and of C, and also half a line."""
+    """Text of Python, of system calls and of C appears on standard error at once, even if the line is not complete."""
     library = ctypes.CDLL(None)
     stream = ctypes.c_void_p.in_dll(library, "stderr")
     texts = {
@@ -210,7 +210,7 @@ def in_child(queue=None) -> str:
 
 
 def forks() -> None:
-    """Forked children end silently in every way. An operator in a forked child raises an error."""
+    """Forked children end in several ways without a message. An operator in a forked child raises an error."""
     global MADE
     MADE = fft, field = waiting()
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -235,7 +235,7 @@ def forks() -> None:
 
 
 def ends_one_by_one() -> None:
-    """The last rank calls the last operator when ranks that need no data from it have already ended."""
+    """The victim calls the last operator late, after ranks that need none of its data have ended. Results are right."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())
     field = field_of(transpose)

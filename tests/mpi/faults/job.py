@@ -1,4 +1,4 @@
-"""The common part of the fault scripts: starts a rank of a job, and makes an operator.
+"""The common part of the fault scripts: it starts a rank of a job and makes an operator.
 
 The victim of a fault is the last rank, or rank VICTIM. Ranks print the time at which the fault happens.
 """
@@ -19,7 +19,7 @@ SHAPE = (16, 16, 16)
 
 
 def run(functions: dict[str, Callable], **options) -> None:
-    """Run the function that the command line names. `MPI.initialize` gets the `options`."""
+    """Run the function that the command line names, after `MPI.initialize` with the `options`."""
     dops.MPI.initialize(**{"timeout": 1.0, "traces": "TRACES" in os.environ, **options})
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
@@ -32,14 +32,14 @@ def victim() -> bool:
 
 
 def happens() -> None:
-    # One call: where Python does not buffer its output, `print` writes the end of the line apart, and another rank's
-    # line may come between.
+    # Unbuffered Python writes text and line end of `print` separately, so that another rank's line may come between. A
+    # single `write` avoids this.
     sys.stdout.write(f"fault at {time.time()}\n")
     sys.stdout.flush()
 
 
 def field_of(operator, dtype=complex) -> jax.Array:
-    """Make a random field without XLA's collectives, because these would wait for the other ranks."""
+    """Make a random field without XLA's collectives, which would wait for the other ranks."""
     layout = operator.plan(operator.decomposition.shape).source
     rng = np.random.default_rng(jax.process_index())
     block = jnp.asarray(rng.standard_normal(layout.block_shape), dtype)
@@ -54,7 +54,7 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
-    """Return an operator that has run once, and its input. The victim returns after the other ranks wait in it."""
+    """Return an operator that has run once, and its input. The victim returns when the other ranks already wait."""
     fft = transform()
     field = field_of(fft)
     jax.block_until_ready(fft(field))

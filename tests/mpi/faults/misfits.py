@@ -1,7 +1,7 @@
-"""Faults in which ranks run different programs. All ranks raise an error, which can be caught.
+"""Faults in which ranks run different programs ("misfits"). All ranks raise an error that a program can catch.
 
-`mpiexec -n N python misfits.py different_programs` runs one misfit after the other. Each has its own communicator,
-because a mesh cannot be used after an error.
+`mpiexec -n N python misfits.py different_programs` runs one misfit after the other. Each misfit has its own
+communicator, because a mesh cannot be used after an error.
 """
 
 import time
@@ -17,14 +17,14 @@ from mpi4py import MPI
 def raises_everywhere(name: str, body, pattern: str) -> None:
     start = time.time()
     for _ in range(2):  # The second call raises the same error.
-        # JAX raises a `JaxRuntimeError` if the program has run before, else a `ValueError`.
+        # JAX raises a `JaxRuntimeError` if the program has run before, and otherwise a `ValueError`.
         with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="(?s)" + pattern):
             jax.block_until_ready(body())
     print(f"caught {name} after {time.time() - start:.1f} s", flush=True)
 
 
 def misfits(key) -> dict:
-    """Return functions that make a misfit and the pattern of its error message, which describes both ranks."""
+    """Return functions by name. Each makes a misfit, and the pattern of an error message that describes both ranks."""
     other = victim()
     line = r"misfits\.py:\d+"
 

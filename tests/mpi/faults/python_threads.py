@@ -29,12 +29,12 @@ def run_in_threads(bodies: dict) -> dict:
 
 
 def named_threads() -> None:
-    """A time step and a diagnostic run at the same time, each in its own thread. The results of both are right."""
+    """A time step and a diagnostic run at the same time in their own named threads. Both results are right."""
     fft = transform()
     u = field_of(fft)
     step = jax.jit(lambda v: fft.inverse(fft(v) * jnp.exp(1j * jnp.arange(16.0))))
     power = jax.jit(lambda v: jnp.abs(fft(v)) ** 2)
-    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # This program has no collective of XLA.
+    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # XLA has no collectives in this program.
     expected = {"step": u, "power": None, "main": None}
     for _ in range(20):
         expected["step"] = step(expected["step"])
@@ -82,7 +82,7 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """JAX runs a function compiled ahead of time in any thread. Two threads at a time are an error on all ranks."""
+    """JAX runs a function compiled ahead of time in any thread. Two threads at a time cause errors on all ranks."""
     fft = transform()
     u = field_of(fft)
 
@@ -99,7 +99,7 @@ def threads_that_pass_for_one() -> None:
 def threads() -> None:
     named_threads()
     unnamed_threads()
-    threads_that_pass_for_one()  # This must be the last one, because the mesh cannot be used after it.
+    threads_that_pass_for_one()  # This must be the last task, because the mesh cannot be used after an error.
 
 
 if __name__ == "__main__":

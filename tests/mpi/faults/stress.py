@@ -19,7 +19,7 @@ def mixed() -> None:
     halo = dops.HaloExchange(fft.decomposition, 1)
     rfft = fft.replace(real=True)
     u = field_of(fft)
-    # All three operators keep the norm of a field and mix its cells, so that a single error stays visible to the end.
+    # All three operators keep the norm of a field and mix its cells, so that any error stays visible to the end.
     turned = np.exp(1j * np.arange(16))
 
     def step(v):

@@ -1,4 +1,4 @@
-"""Faults in a job under `mpiexec`: the output and the exit status of the job, and the time until it ends.
+"""Faults in a job under `mpiexec`. The tests check the output and exit status of the job, and the time until it ends.
 
 `python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
 """
@@ -27,17 +27,17 @@ WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
 ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
-FAULT = r"fault at ([\d.]+)"  # printed by the victim (job.py)
+FAULT = r"fault at ([\d.]+)"  # The victim prints this line (job.py).
 NOISE = r"$|\[Gloo\]|\w+ ended$"
-NAMED = r"decompops: rank \d"  # The first line of output begins like this, except after `NOISE`.
+NAMED = r"decompops: rank \d"  # The first line of output that is not `NOISE` begins like this.
 STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before its stack trace.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, which function `name` of `script` causes, and the expected output.
+    """A fault and the expected output of the job. The function `name` of `script` causes the fault.
 
-    - `what`, `says`: the fault and its effect, for the table.
+    - `what`, `says`: the fault and its effect, as shown in the table.
     - `patterns`, `absent`: patterns that the output must and must not contain.
     - `first`: the pattern at the beginning of the output, if the job fails.
     """
@@ -50,7 +50,7 @@ class Fault:
     absent: tuple[str, ...] = (STACK,)
     first: str = NAMED
     fails: bool = True
-    within: float = 60  # seconds from the fault to the end of the job; far more than an idle machine needs
+    within: float = 60  # The limit in seconds from fault to end is far more than an idle machine needs.
     lines: int = 25
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
