@@ -18,8 +18,8 @@ from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
 
 
-# Increase this number whenever an older version of the library would misread newer files, or the other way around.
-# Files of format 1 have no checksum of their description.
+# Increase this number if older versions of the library would misread new files, or if this version would misread old
+# files. Files of format 1 have no checksum of their description.
 VERSION = 2
 FORMAT, CHECKSUM, SPACE, LENGTHS, BOX = "decompops_format", "decompops_checksum", "space", "lengths", "box"
 RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX)

@@ -9,7 +9,8 @@ from decompops.extend import UNCHANGED, AbstractDerivable, check_box, vector
 class ChannelPoisson(AbstractDerivable):
     """The zero-mean solution u of `∇²u = f` with `∂u/∂z = 0` at both walls. The mean of f is ignored.
 
-    Real fields `(*batch, nx, ny, nz)` in z-pencils. Along z the points lie at `(j + 1/2) / nz` of the height.
+    The operator takes real fields `(*batch, nx, ny, nz)` in z-pencils. Along z the points lie at `(j + 1/2) / nz` of
+    the height.
 
     **Arguments:**
 

@@ -13,7 +13,8 @@ class Fisher(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`, `growth`: D and r, numbers of at least zero. May be traced, to differentiate by.
+    - `diffusivity`, `growth`: D and r, numbers of at least zero. They may be traced, so that JAX can
+        differentiate with respect to them.
     - `box`: the periodic box.
     """
 

@@ -8,11 +8,13 @@ from decompops.extend import DFT, AbstractPlanned, Clear, LocalTransform, Move, 
 
 
 class LineFFT(AbstractPlanned):
-    """The FFT of fields along one axis, `jnp.fft.fft(u, axis=axis)`. Both lie in the pencils of the last axis.
+    """The FFT of fields along one axis, `jnp.fft.fft(u, axis=axis)`.
+
+    Fields and results lie in the pencils of the last axis.
 
     **Arguments:**
 
-    - `decomposition`: how the grid is divided; with a `shape` where the mesh does not divide it.
+    - `decomposition`: how the mesh shards the grid. It needs a `shape` if the mesh does not divide the grid.
     - `axis`: the name or number of a grid axis, such as "x".
     """
 

@@ -22,7 +22,7 @@ class Ring(AbstractBackend):
 
     def run(self, plan, block, call):
         for stage in plan.stages:
-            assert isinstance(stage, Move)  # `takes` has seen to it
+            assert isinstance(stage, Move)  # `takes` accepts no other stages
             block = move(stage, block, exchange=around_the_ring)
         return block
 

@@ -28,7 +28,7 @@ class Roll(AbstractStage):
         return Roll(self.before, self.axis, -self.cells)
 
     def inverse(self):
-        return self.transpose(), 1.0  # a stage, and a factor to multiply it by
+        return self.transpose(), 1.0  # the inverse stage, and the factor of its results
 
     def apply(self, block):
         return jnp.roll(block, self.cells, self.before.position(self.axis))

@@ -12,7 +12,7 @@ from jax import lax
 class Whole(AbstractBackend):
     """Computes complex FFTs along all axes at once. XLA does everything else, and grids that the mesh does not divide.
 
-    This one gathers the whole grid on every device; a library such as cuFFTMp would be called in its place.
+    This backend gathers the whole grid on every device. A real backend would call a library such as cuFFTMp instead.
     """
 
     def problem(self):
