@@ -282,7 +282,7 @@ def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     blocks = float(done.stdout)
-    assert blocks < (0.6 if (suffix, how) == (".zarr", "foreground") else 1.6)
+    assert blocks < (0.6 if how == "foreground" else 1.6)
 
 
 def broken(path, how):
