@@ -57,11 +57,12 @@ def check_checkpoints(folder: Path, begun: list[int]) -> None:
             assert np.all(found["v"] == -latest)
 
 
-def kill_while_writing(folder: Path, suffix: str, processes: int, after: float) -> None:
+def kill_while_writing(folder: Path, suffix: str, processes: int, after: float, begun: int = 1) -> None:
+    """Start the program, kill it `after` seconds after it began its snapshot number `begun`, and check the files."""
     logs = Path(tempfile.mkdtemp(dir=folder.parent))
     with start(logs, commands(folder, suffix, processes)) as ranks:
         deadline = time.monotonic() + 60
-        while not numbers(ranks[0]):
+        while len(numbers(ranks[0])) < begun:
             assert time.monotonic() < deadline, report(ranks)
             assert not ranks[0].has_ended(), report(ranks)
             time.sleep(0.01)
@@ -86,7 +87,7 @@ def test_full_disk(tmp_path, suffix, limit, processes):
     """If the disk is full, every process raises an error that names the cause, and the older snapshot stays."""
     folder = tmp_path / "run"
     folder.mkdir()
-    kill_while_writing(folder, suffix, processes, 0.3)
+    kill_while_writing(folder, suffix, processes, 0.3, begun=3)  # The second snapshot, the first `last`, is complete.
     before = io.read(folder / f"last{suffix}")
     with start(tmp_path, commands(folder, suffix, processes, "--limit", limit)) as ranks:
         wait(ranks, limit=60)
