@@ -53,7 +53,7 @@ def test_one_process(in_one_process):
     assert re.search(r"Solver alone \S+ s, learners alone \S+ s, sum \S+ s\.\nTogether \S+ s: \S+ of", in_one_process)
 
 
-@pytest.mark.parametrize(("processes", "mesh"), [(2, "2x2x2"), (4, "4x1x1")])
+@pytest.mark.parametrize(("processes", "mesh"), [(2, "2x2x2"), pytest.param(4, "4x1x1", marks=pytest.mark.sweep)])
 def test_several_processes_compute_the_same(processes, mesh, in_one_process, tmp_path, monkeypatch):
     """Several processes find the same energy and the same errors of the first learner as one process.
 

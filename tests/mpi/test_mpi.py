@@ -32,7 +32,7 @@ def test_kernels_work():
     ("tasks", "ranks", "share"),
     [
         ("operators", 2, "0"),
-        ("operators", 4, "1"),
+        pytest.param("operators", 4, "1", marks=pytest.mark.sweep),
         ("transformations,order,tree", 2, "1"),
         ("transformations,order,tree", 4, "0"),
     ],

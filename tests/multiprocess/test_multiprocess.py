@@ -20,7 +20,7 @@ def time_of_death(victim: Rank) -> float | None:
     return float(found[1]) if found else None
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
+@pytest.mark.parametrize(("processes", "devices"), [(2, 2), pytest.param(4, 1, marks=pytest.mark.sweep)])
 def test_operators(tmp_path, processes, devices):
     with start(tmp_path, worker(WORKER, "checks", processes, devices, "--folder", tmp_path), FLAGS) as ranks:
         wait(ranks, limit=200)
@@ -28,7 +28,7 @@ def test_operators(tmp_path, processes, devices):
         assert all("all checks passed" in rank.output for rank in ranks), report(ranks)
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
+@pytest.mark.parametrize(("processes", "devices"), [pytest.param(2, 2, marks=pytest.mark.sweep), (4, 1)])
 def test_groups(tmp_path, processes, devices):
     with start(tmp_path, worker(WORKER, "groups", processes, devices), FLAGS) as ranks:
         wait(ranks, limit=200)

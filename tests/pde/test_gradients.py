@@ -143,9 +143,7 @@ def energy(solver, steps, **options):
     return lambda u: jnp.sum(jnp.abs(solver.rollout(u, steps, **options)[0]) ** 2)
 
 
-@pytest.mark.parametrize(
-    ("steps", "keep", "every"), [(50, 45, None), (100, 120, None), (700, "2.5 MB", None), (700, 250, None), (96, 90, 8)]
-)
+@pytest.mark.parametrize(("steps", "keep", "every"), [(50, 45, None), (700, "2.5 MB", None), (96, 90, 8)])
 def test_no_more_memory_is_taken_than_asked_for(steps, keep, every):
     solver, u = vortices(16)
     options = {} if every is None else {"every": every, "observe": lambda t, u: jnp.sum(u.real**2)}

@@ -303,7 +303,7 @@ def finish(folder: Path, logs: Path, command: list[list]) -> dict[str, np.ndarra
 @pytest.mark.parametrize(
     ("method", "how", "processes"),
     [
-        ("etdrk", signal.SIGTERM, 1),
+        pytest.param("etdrk", signal.SIGTERM, 1, marks=pytest.mark.sweep),
         ("sbdf", signal.SIGUSR1, 1),
         ("controlled", signal.SIGKILL, 1),
         ("etdrk", signal.SIGTERM, 2),
