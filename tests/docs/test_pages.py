@@ -1,7 +1,10 @@
-"""Every page with Python code has a test that runs it."""
+"""Every page with Python code has a test that runs it, and the commands on the pages have valid options."""
 
 import re
 
+import pytest
+
+from commands import parse, shown
 from pages import ROOT, blocks, scripts
 
 
@@ -18,6 +21,8 @@ ELSEWHERE = {
     ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",
     ("docs/cluster.md", scripts): "tests/mpi/test_mpi.py",
 }
+# The package that docs/extending.md describes has this backend.
+OF_A_PACKAGE = ["decompops", "selftest", "--backend", "ring"]
 
 
 def test_each_page_with_code_is_tested():
@@ -41,3 +46,19 @@ def test_no_code_is_overlooked():
     fences = {page: re.findall(r"^[ >]*(?:```+|~~~+) *\{? ?\.?py.*", (ROOT / page).read_text(), re.M) for page in PAGES}
     assert {page: len(blocks(page)) + len(scripts(page)) for page in PAGES} == {p: len(f) for p, f in fences.items()}
     assert sum(map(len, fences.values())) > 100
+
+
+def test_commands_on_the_pages_are_valid():
+    found = [words for page in PAGES for words in shown((ROOT / page).read_text())]
+    for words in found:
+        if words != OF_A_PACKAGE:
+            parse(words)
+    assert OF_A_PACKAGE in found
+    assert len(found) > 50
+    block = "```sh\npython -m decompops info --csv  # `x`\n```\n"
+    text = f"With `mpiexec -n 2 python -m decompops bench\n--shape 8` or:\n\n{block}"
+    sentence, line = shown(text)
+    assert parse(sentence).shape == [(8,)]
+    assert line == ["decompops", "info", "--csv"]
+    with pytest.raises(AssertionError):
+        parse(line)
