@@ -1,9 +1,18 @@
-"""Helpers that run `python -m decompops` in its own process."""
+"""Helpers that run `python -m decompops` in its own process, or parse the commands that the documentation shows."""
 
+import argparse
+import importlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from decompops import cli
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
@@ -24,3 +33,45 @@ def assert_fits(text: str, columns: int = 80) -> None:
     """Assert that every line fits into the width, unless it is a single long word."""
     for line in text.splitlines():
         assert len(line) <= columns or len(line.split()) == 1, line
+
+
+def shown(text: str) -> list[list[str]]:
+    """Return the words after `python -m` of each command of decompops in a Markdown page or a shell script."""
+    text = re.sub(r"\\\n\s*", " ", text)  # A backslash at the end of a line continues the line.
+    fence = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+    prose = fence.sub("", text)
+    lines = "\n".join(block[0] for block in fence.finditer(text)).splitlines()
+    lines += [line for line in prose.splitlines() if "`" not in line]
+    code = [*re.findall(r"`([^`]+)`", prose), *lines]
+    found = [re.search(r"python -m (decompops.*)", part, re.DOTALL) for part in code]
+    return [shlex.split(command[1], comments=True) for command in found if command]
+
+
+class Parsed(Exception):
+    """The end of a command whose arguments are parsed."""
+
+
+def parse(words: list[str]) -> argparse.Namespace | None:
+    """Parse the words after `python -m` with the parser of the command, and run nothing.
+
+    Returns the options; `None` for an option such as `--version`, which ends the command.
+    """
+
+    def and_stop(function: Callable) -> Callable:
+        def stopped(*arguments: Any) -> None:
+            raise Parsed(function(*arguments))
+
+        return stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        patch.setattr(cli, "parse", and_stop(cli.parse))
+        patch.setattr(argparse.ArgumentParser, "parse_args", and_stop(argparse.ArgumentParser.parse_args))
+        try:
+            importlib.import_module("decompops.cli" if words[0] == "decompops" else words[0]).main()
+        except Parsed as end:
+            return end.args[0]
+        except SystemExit as end:
+            code = end.code
+    assert code == 0, words
+    return None

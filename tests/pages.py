@@ -11,8 +11,14 @@ ROOT = Path(__file__).parents[1]
 
 
 def blocks(page: str) -> list[str]:
-    """Return the Python code blocks of a page, such as `"docs/fft.md"`, in order."""
+    """Return the Python code blocks without a title of a page, such as `"docs/fft.md"`, in order."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def scripts(page: str) -> dict[str, str]:
+    """Return the Python code blocks with a title, as `{title: code}`."""
+    found = re.findall(r'^```python title="(.*?)"\n(.*?)^```', (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return dict(found)
 
 
 def errors(page: str, calls: dict[str, str]) -> str:

@@ -74,7 +74,20 @@ class AbstractOperator(AbstractTyped):
 
     @abc.abstractmethod
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
-        """Apply the operator to a field. `key` is ignored; `eqx.nn.Sequential` passes it."""
+        """Apply the operator to a field.
+
+        **Arguments:**
+
+        - `x`: a global array of shape `(*batch, *grid)`, or `(*batch, components, *grid)` for an operator on vectors.
+            `in_layout` tells the shape and the sharding of the grid axes.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** a global array with the same batch axes. `out_layout` tells the shape and the sharding of its grid
+        axes.
+
+        **Raises:** `ValueError` for an `x` of another shape; `TypeError` for a complex `x` if the operator takes real
+        fields.
+        """
 
     @abc.abstractmethod
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:

@@ -39,7 +39,7 @@ class MpmdMesh:
 
         ```python
         mesh = jax.make_mesh((2, 2, 2), ("group", "x", "y"))
-        mpmd_mesh = MpmdMesh(mesh, "group")
+        mpmd_mesh = mpmd.MpmdMesh(mesh, "group")
         solver, learner = mpmd_mesh.groups  # two meshes with axes x and y
         fft = dops.FFT3D(solver)
         ```

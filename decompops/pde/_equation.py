@@ -146,7 +146,18 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """Return ∂u/∂t for the state `u` at the time `t`."""
+        """Return ∂u/∂t.
+
+        **Arguments:**
+
+        - `t`: the time.
+        - `u`: a state: a spectrum of shape `(*batch, *modes)` or `(*batch, components, *modes)`, as `state` returns it.
+        - `args`: what `nonlinear` gets as `args`.
+
+        **Returns:** an array of the shape and dtype of `u`.
+
+        **Raises:** `ValueError` or `TypeError` for a `u` that is not a state of this equation.
+        """
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
         return linear + self.nonlinear(t, u, args)
@@ -203,6 +214,7 @@ class RealSpace(eqx.Module):
         return self.in_structure
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
+        """Return the field ∂u/∂t for a field `u`; otherwise like `AbstractEquation.__call__`."""
         self.in_structure.check(u, "u")
         return self.equation.fields(self.equation(t, self.equation.state(u), args))
 

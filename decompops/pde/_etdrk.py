@@ -30,10 +30,10 @@ class ETDRK(AbstractIntegrator):
     !!! example
 
         ```python
-        solver = ETDRK(NavierStokes(fft, viscosity=1e-3), dt=0.01)
+        solver = pde.ETDRK(pde.NavierStokes(fft, viscosity=1e-3), dt=0.01)
         transform = solver.equation.transform
         u = transform(velocity)
-        u, energies = solver.rollout(u, 100, every=10, observe=lambda t, u: mean_square(transform, u))
+        u, energies = solver.rollout(u, 100, every=10, observe=lambda t, u: spectral.mean_square(transform, u))
         ```
     """
 

@@ -42,7 +42,7 @@ class IMEXRK(AbstractIntegrator):
     !!! example
 
         ```python
-        solver = IMEXRK(NavierStokes(fft, viscosity=1e-3), dt=0.01)
+        solver = pde.IMEXRK(pde.NavierStokes(fft, viscosity=1e-3), dt=0.01)
         u, _ = solver.rollout(solver.equation.transform(velocity), 100)
         ```
     """

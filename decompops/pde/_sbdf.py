@@ -48,7 +48,7 @@ class SBDF(AbstractIntegrator):
     !!! example
 
         ```python
-        solver = SBDF(NavierStokes(fft, viscosity=1e-3), dt=0.01, order=3)
+        solver = pde.SBDF(pde.NavierStokes(fft, viscosity=1e-3), dt=0.01, order=3)
         u, _ = solver.rollout(u, 100)  # from a state to a state
 
         history = solver.start(u)

@@ -25,7 +25,7 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
         ```python
         symbol = lambda kx, ky, kz: 1 + kx**2
-        A = as_linear_operator(SpectralOperator(fft, symbol), b, lx.positive_semidefinite_tag)
+        A = spectral.as_linear_operator(spectral.SpectralOperator(fft, symbol), b, lx.positive_semidefinite_tag)
         u = lx.linear_solve(A, b, lx.CG(rtol=1e-6, atol=1e-6), throw=False).value
         ```
 

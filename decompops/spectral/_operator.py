@@ -156,9 +156,9 @@ class SpectralOperator(AbstractSpectralOperator):
     !!! example
 
         ```python
-        bilaplacian = SpectralOperator(fft, lambda kx, ky, kz: (kx**2 + ky**2 + kz**2) ** 2)
+        bilaplacian = spectral.SpectralOperator(fft, lambda kx, ky, kz: (kx**2 + ky**2 + kz**2) ** 2)
         wave = lambda phase: jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
-        shift = SpectralOperator(fft, lambda kx, ky, kz: wave(-0.1 * kx), nyquist=False)
+        shift = spectral.SpectralOperator(fft, lambda kx, ky, kz: wave(-0.1 * kx), nyquist=False)
         ```
 
     **Arguments:**

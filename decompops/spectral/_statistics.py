@@ -44,7 +44,7 @@ class GaussianRandomField(eqx.Module):
     !!! example
 
         ```python
-        field = GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
+        field = spectral.GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
         delta = field(jax.random.key(0))
         ```
     """

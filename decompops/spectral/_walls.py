@@ -219,7 +219,7 @@ class WallPoisson(AbstractWallSolver):
         ```python
         bases = (dops.Cells.clustered(96, 2.0), dops.Fourier(), dops.Fourier(half=True))
         transform = dops.Transform(mesh, shape=(96, 128, 128), bases=bases)
-        pressure = WallPoisson(transform, "neumann", dops.Box((2.0, 6.0, 3.0)))(f)
+        pressure = spectral.WallPoisson(transform, "neumann", dops.Box((2.0, 6.0, 3.0)))(f)
         ```
 
     **Arguments:**

@@ -15,6 +15,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 
 DOCS = Path(__file__).parents[1]
@@ -36,6 +37,7 @@ class Chart:
     - `series`: the number of columns after them to draw; `None` for all columns.
     - `label`: the label of the axis of numbers.
     - `reference`: where a line is drawn; `None` for no line.
+    - `scale`: the scale of the axis of numbers, "log" or, for numbers that may be zero, "linear".
     """
 
     name: str
@@ -46,6 +48,7 @@ class Chart:
     series: int | None = None
     label: str = BELOW_1
     reference: float | None = 1.0
+    scale: Literal["log", "linear"] = "log"
 
 
 NATIVE, XLA, MPI = (
@@ -55,6 +58,9 @@ NATIVE, XLA, MPI = (
 )
 CELLS = "Planes, batches and cosines beside mpi4py-fft"
 POISSON = "time relative to the periodic equation"
+STAGES = "XLA on CPUs, stage by stage"
+COSINES = "Cosine and sine transforms with XLA"
+SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
     Chart("native", "benchmarks", NATIVE, keys=2),
     Chart("xla-256", "benchmarks", XLA, keys=3, series=3),
@@ -66,6 +72,7 @@ ALL = (
     Chart("mpi-operators", "benchmarks", MPI, 4, keys=2),
     Chart("mpi-alone", "benchmarks", MPI, 6, label="ms", reference=None),
     Chart("mpi4py-fft", "benchmarks", CELLS),
+    Chart("gpu-scratch", "benchmarks", "GPUs", label=SCRATCH, reference=None, scale="linear"),
     Chart("solvers", "benchmarks", "Solvers", 1, keys=2, series=2, label="time relative to its FFTs, or to full FFTs"),
     Chart("solvers-one-device", "benchmarks", "Solvers", 2, label="time relative to its FFTs, or to full FFTs"),
     Chart("exponax", "benchmarks", "Solvers", 3),
@@ -75,9 +82,23 @@ ALL = (
     Chart("dedalus", "benchmarks", "Between walls", 3, keys=2),
     Chart("groups", "benchmarks", "Groups of devices", keys=2),
     Chart("files", "benchmarks", "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
+    Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
     Chart("overlap", "performance", "Overlap", label="scratch, blocks", reference=None),
+    Chart("overlap-devices", "performance", "Overlap", 1, label="time relative to n = 1"),
+    Chart("overlap-memory", "performance", "Overlap", 2, label="MiB", reference=None),
+    Chart("overlap-ranks", "performance", "Overlap", 3, label="time relative to n = 1"),
     Chart("fft-libraries", "performance", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
+    Chart("short-lines", "performance", COSINES, keys=2, label="time of the product relative to the FFT"),
+    Chart("cosines", "performance", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
+    Chart("calls", "performance", "Calls outside of `jax.jit`", label="time relative to a call under jax.jit"),
 )
+# Tables of docs/benchmarks.md with numbers that have no chart, as `(section, table)`, and the reason.
+WITHOUT = {
+    (MPI, 3): "its numbers are aims, beside text",
+    (MPI, 5): "what is sent is what is least possible, in every row",
+    ("On paper: 4096³ on 16×16 devices", 0): "each column has one number or two",
+    ("GPUs", 1): "its rows have different units",
+}
 
 
 def tables(text: str, section: str) -> list[list[list[str]]]:
@@ -89,7 +110,12 @@ def tables(text: str, section: str) -> list[list[list[str]]]:
 
 
 def numbers(cell: str) -> list[float]:
-    """Return the numbers of a cell such as `0.89 / 0.69`, `0.44, 0.45` or `0.08 to 0.1`."""
+    """Return the numbers of a cell such as `0.89 / 0.69`, `0.44, 0.45`, `0.08 to 0.1` or `1.00 (1.12)`.
+
+    A footnote and a size in GiB in parentheses are left out.
+    """
+    cell = re.sub(r" \([\d.]+ GiB\)$|¹$", "", cell)
+    cell = re.sub(r" \(([\d.]+)\)$", r" / \1", cell)
     if not re.fullmatch(r"[\d.]+(?:(?: / |, |; | to )[\d.]+)*", cell):
         return []  # The cell is empty or contains text.
     return [float(number) for number in re.findall(r"[\d.]+", cell)]
@@ -138,10 +164,11 @@ def draw(chart: Chart, data: Data) -> None:
             axes.plot(x, y, "-|", color=COLOURS[i], linewidth=1.2, markersize=4.5)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_xscale("log")
+        axes.set_xscale(chart.scale)
         axes.xaxis.set_major_formatter("{x:g}")
-        low, high = axes.get_xlim()
-        axes.xaxis.set_minor_formatter(_few if high > 4 * low else "{x:g}")  # On a short axis all ticks have room.
+        if chart.scale == "log":
+            low, high = axes.get_xlim()
+            axes.xaxis.set_minor_formatter(_few if high > 4 * low else "{x:g}")  # On a short axis all ticks have room.
         axes.set_xlabel(chart.label)
         axes.grid(axis="x", which="both", color=GREY, alpha=0.2)
         for y in range(1, len(names)):
@@ -181,7 +208,28 @@ def problems() -> list[str]:
             found.append(f"{chart.name}.svg shows other numbers than its table in docs/{chart.page}.md")
         if not re.search(rf"!\[[^\]]+\]\(charts/{chart.name}\.svg\)", text):
             found.append(f"docs/{chart.page}.md does not show {chart.name}.svg with an alternative text")
+    drawn_tables = {(chart.section, chart.table) for chart in ALL if chart.page == "benchmarks"}
+    numeric = _tables_with_numbers((DOCS / "benchmarks.md").read_text())
+    found += [
+        f'table {table} of "{section}" in docs/benchmarks.md has no chart: add one to `ALL`, or a reason to `WITHOUT`'
+        for section, table in sorted(numeric - drawn_tables - set(WITHOUT))
+    ]
+    needless = set(WITHOUT) - (numeric - drawn_tables)
+    found += [
+        f'`WITHOUT` names table {table} of "{section}", which has a chart or no numbers' for section, table in needless
+    ]
     return found
+
+
+def _tables_with_numbers(text: str) -> set[tuple[str, int]]:
+    """Return the section and the number of each table with a cell that starts with a digit, except for the names."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {
+        (heading, i)
+        for heading in headings
+        for i, (_, *body) in enumerate(tables(text, heading))
+        if any(re.match(r"\d", cell) for row in body for cell in row[1:])
+    }
 
 
 def main() -> None:

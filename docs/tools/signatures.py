@@ -1,22 +1,14 @@
 """An extension of griffe, which reads the sources for the API pages.
 
 Equinox modules are dataclasses without a decorator, so griffe alone shows no signature of their constructors. Type
-aliases such as `Norm` are replaced by their values, which tell a reader more.
-
-python docs/tools/signatures.py   # compare the signatures of all public classes with those that Python reports
+aliases such as `Norm` are replaced by their values, which tell a reader more. tests/docs/test_api.py compares the
+signatures with those that Python reports.
 """
 
 import dataclasses
-import importlib
-import inspect
-import sys
-from pathlib import Path
 from typing import Any
 
 import griffe
-
-
-PUBLIC = ("decompops", *(f"decompops.{name}" for name in ("fft", "io", "mpmd", "nn", "pde", "plot", "spectral")))
 
 
 class Signatures(griffe.Extension):
@@ -92,37 +84,3 @@ def _alias(name: griffe.ExprName, package: griffe.Module) -> griffe.Expr | None:
     target = target.final_target if target.is_alias else target
     is_type = isinstance(target, griffe.Attribute) and isinstance(target.value, griffe.ExprSubscript | griffe.ExprBinOp)
     return target.value if is_type else None
-
-
-def main() -> None:
-    """Exit with the names of public classes and functions whose parameters griffe shows wrongly."""
-    package = griffe.load(
-        "decompops",
-        search_paths=[Path(__file__).parents[2]],
-        extensions=griffe.load_extensions(Signatures),
-    )
-    compared, wrong = 0, []
-    for module in PUBLIC:
-        for name, member in vars(importlib.import_module(module)).items():
-            if name.startswith(("_", "Abstract")) or not (inspect.isclass(member) or inspect.isfunction(member)):
-                continue
-            shown = package[f"{module}.{name}".removeprefix("decompops.")]
-            if issubclass(member if inspect.isclass(member) else object, Exception | tuple):
-                continue
-            # The order of arguments that are passed by keyword means nothing.
-            kinds = [(p.kind.value == "keyword-only", p.name) for p in shown.parameters if p.name != "self"]
-            true = [(p.kind == p.KEYWORD_ONLY, p.name) for p in inspect.signature(member).parameters.values()]
-            compared += 1
-            if sorted(kinds, key=_by_position) != sorted(true, key=_by_position):
-                wrong.append(f"{module}.{name}: {kinds}")
-    print(*wrong, f"{compared} signatures, {len(wrong)} wrong", sep="\n")
-    sys.exit(bool(wrong))
-
-
-def _by_position(parameter: tuple[bool, str]) -> tuple[bool, str]:
-    by_keyword, name = parameter
-    return by_keyword, name if by_keyword else ""
-
-
-if __name__ == "__main__":
-    main()

@@ -4,16 +4,21 @@ import importlib
 import inspect
 import pkgutil
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
 import decompops
+import griffe
 import pytest
+import yaml
 
 from pages import ROOT
 
 
 MODULES = ("decompops", *(f"decompops.{n}" for n in ("extend", "fft", "io", "mpmd", "nn", "pde", "plot", "spectral")))
+PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
+EXTEND = ROOT / "docs" / "api" / "extend.md"
 # A page documents an instance under the name of its class.
 SHOWN_AS = {"decompops.config": "decompops._config.Config"}
 
@@ -25,20 +30,39 @@ def public_names(module: str) -> set[str]:
 
 
 def names_on(page: Path) -> list[str]:
-    """Return the names that a page lists. A module with `members: true` stands for all its public names."""
+    """Return the names that a page documents. A module with `members: true` stands for all its public names."""
     names = []
-    for name, options in re.findall(r"^::: (\S+)\n((?: +\S.*\n)*)", page.read_text(), re.MULTILINE):
+    for name, block in re.findall(r"^::: (\S+)\n((?: +\S.*\n)*)", page.read_text(), re.MULTILINE):
+        members = (yaml.safe_load(block) or {}).get("options", {}).get("members")
         if name not in MODULES:
             names.append(name)
-        elif "members: true" in options:
-            names += public_names(name)
+        elif members:
+            names += public_names(name) if members is True else [f"{name}.{member}" for member in members]
     return names
 
 
+def member(name: str) -> object:
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
 def test_every_public_name_is_under_one_topic():
-    listed = Counter(name for page in (ROOT / "docs" / "api").glob("*.md") for name in names_on(page))
-    assert set(listed) == {name for module in MODULES for name in public_names(module)}
+    """Every public name is documented once. `dops.extend` repeats names: its page links those to their own pages."""
+    listed = Counter(name for page in PAGES for name in names_on(page))
+    linked = dict(re.findall(r"\[`(\w+)`\]\[(decompops[.\w]+)\]", EXTEND.read_text()))
+    repeated = {f"decompops.extend.{name}" for name in linked}
+    assert set(listed) | repeated == {name for module in MODULES for name in public_names(module)}
     assert set(listed.values()) == {1}
+    assert not repeated & set(listed)
+    assert set(linked.values()) <= set(listed)
+    assert all(member(f"decompops.extend.{name}") is member(page) for name, page in linked.items())
+
+
+def test_no_class_and_no_function_is_documented_twice():
+    names = [name for page in PAGES for name in names_on(page)]
+    times = Counter(found for name in names if inspect.isroutine(found := member(name)) or inspect.isclass(found))
+    assert [found for found, number in times.items() if number > 1] == []
+    assert len(times) > 150
 
 
 @pytest.mark.parametrize("module", ["spectral", "pde"])
@@ -54,5 +78,29 @@ def test_no_public_module_is_left_out():
 
 def test_every_page_is_in_the_table():
     table = re.findall(r"^\| \[.*?\]\((\w+\.md)\)", (ROOT / "docs" / "api" / "index.md").read_text(), re.MULTILINE)
-    pages = {path.name for path in (ROOT / "docs" / "api").glob("*.md")} - {"index.md"}
-    assert sorted(table) == sorted(pages)
+    assert sorted(table) == [page.name for page in PAGES if page.name != "index.md"]
+
+
+def test_signatures_on_the_pages_are_those_of_python():
+    extension = runpy.run_path(str(ROOT / "docs/tools/signatures.py"))["Signatures"]
+    package = griffe.load("decompops", search_paths=[ROOT], extensions=griffe.load_extensions(extension))
+    different, names = [], [name for page in PAGES for name in names_on(page) if name not in SHOWN_AS.values()]
+    for name in names:
+        found = member(name)
+        # Abstract classes have no constructor to show; exceptions and named tuples have one that griffe does not know.
+        if not (inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple))):
+            continue
+        if name.rpartition(".")[2].startswith("Abstract"):
+            continue
+        shown = package[name.removeprefix("decompops.")].parameters
+        shown = [(p.kind.value == "keyword-only", p.name) for p in shown if p.name != "self"]
+        true = [(p.kind == p.KEYWORD_ONLY, p.name) for p in inspect.signature(found).parameters.values()]
+        # The order of arguments that are passed by keyword means nothing.
+        if sorted(shown, key=by_position) != sorted(true, key=by_position):
+            different.append(f"{name}: {shown}, not {true}")
+    assert different == []
+
+
+def by_position(parameter: tuple[bool, str]) -> tuple[bool, str]:
+    by_keyword, name = parameter
+    return by_keyword, name if by_keyword else ""

@@ -45,16 +45,28 @@ def test_a_table_is_read():
         CHARTS["read"](chart, PAGE.replace("XLA¹", "MPI()"))
 
 
-def test_a_changed_number_is_noticed(tmp_path):
-    """The check of the charts fails for a copy of the pages in which one number of a table differs."""
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [("1.00 (1.12)", [1.0, 1.12]), ("17.72 (7.9 GiB)", [17.72]), ("2.01¹", [2.01]), ("0", [0.0]), ("1.25 GiB", [])],
+)
+def test_a_cell_is_read(cell, found):
+    assert CHARTS["numbers"](cell) == found
+
+
+def test_a_changed_number_and_a_table_without_a_chart_are_noticed(tmp_path):
+    """The check of the charts fails for a copy of the pages with another number and one more table."""
     copy = tmp_path / "docs"
     shutil.copytree(ROOT / "docs", copy)
     page = copy / "benchmarks.md"
-    page.write_text(page.read_text().replace("| 0.89 / 0.69 |", "| 0.88 / 0.69 |"))
+    table = "\n## A section\n\n| a | b |\n|---|---|\n| c | 7 |\n"
+    page.write_text(page.read_text().replace("| 0.89 / 0.69 |", "| 0.88 / 0.69 |") + table)
     done = subprocess.run([sys.executable, copy / "tools/charts.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 1
-    message = "native.svg shows other numbers than its table in docs/benchmarks.md"
-    assert done.stderr.splitlines() == [message, "Run `python docs/tools/charts.py`."]
+    assert done.stderr.splitlines() == [
+        "native.svg shows other numbers than its table in docs/benchmarks.md",
+        'table 0 of "A section" in docs/benchmarks.md has no chart: add one to `ALL`, or a reason to `WITHOUT`',
+        "Run `python docs/tools/charts.py`.",
+    ]
 
 
 def test_every_series_has_numbers():

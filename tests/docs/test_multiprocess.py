@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import mpiexec
-from pages import ROOT, blocks
+from pages import ROOT, blocks, scripts
 from processes import free_port, report, start, wait
 
 
@@ -63,7 +63,7 @@ def test_the_default_time_limits():
 @pytest.mark.xdist_group("mpiexec")
 def test_a_launch_by_mpi(tmp_path):
     text = (ROOT / PAGE).read_text()
-    (script,) = re.findall(r"```python title=.*?\n(.*?)```", text, flags=re.DOTALL)
+    script = scripts(PAGE)["power.py"]
     (call,) = re.findall(r"\| any MPI.*`(jax\.distributed\.initialize\(.*\))`", text)
     plain = "jax.distributed.initialize(heartbeat_timeout_seconds=30)"
     assert plain in script

@@ -1,13 +1,64 @@
-"""Every page with Python code has a test that runs it."""
+"""Every page with Python code has a test that runs it, and the commands on the pages have valid options."""
 
-from pages import ROOT, blocks
+import re
+
+import pytest
+
+from commands import parse, shown
+from pages import ROOT, blocks, scripts
 
 
+GALLERY = ROOT / "docs" / "gallery"  # docs/tools/gallery.py makes these pages.
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    if GALLERY not in path.parents
+]
 # The tests of another folder run the code of these pages.
-ELSEWHERE = {"extending": "tests/examples/test_extending.py"}
+ELSEWHERE = {
+    ("docs/extending.md", blocks): "tests/examples/test_extending.py",
+    ("docs/first_solve.md", scripts): "tests/docs/test_first_solve_on_processes.py",
+    ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",
+    ("docs/cluster.md", scripts): "tests/mpi/test_mpi.py",
+}
+# The package that docs/extending.md describes has this backend.
+OF_A_PACKAGE = ["decompops", "selftest", "--backend", "ring"]
 
 
 def test_each_page_with_code_is_tested():
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md") if blocks(f"docs/{path.name}")}
-    tested = {page for page in pages if (ROOT / ELSEWHERE.get(page, f"tests/docs/test_{page}.py")).exists()}
-    assert tested == pages
+    untested = []
+    for page in PAGES:
+        for part in (blocks, scripts):
+            name = page.removeprefix("docs/").removesuffix(".md").replace("/", "_").lower()
+            test = ROOT / ELSEWHERE.get((page, part), f"tests/docs/test_{name}.py")
+            if part(page) and not (test.exists() and {page, f"{part.__name__}("} <= words(test.read_text())):
+                untested.append(f"{page}: no {part.__name__}(...) in {test}")
+    assert untested == []
+
+
+def words(test: str) -> set[str]:
+    """Return the names of pages in a test, and its calls of `blocks` and `scripts`."""
+    return set(re.findall(r'(?<=")[\w/]+\.md(?=")|\b(?:blocks|scripts)\(', test))
+
+
+def test_no_code_is_overlooked():
+    """`blocks` and `scripts` find every Python block, whatever its indentation or its options."""
+    fences = {page: re.findall(r"^[ >]*(?:```+|~~~+) *\{? ?\.?py.*", (ROOT / page).read_text(), re.M) for page in PAGES}
+    assert {page: len(blocks(page)) + len(scripts(page)) for page in PAGES} == {p: len(f) for p, f in fences.items()}
+    assert sum(map(len, fences.values())) > 100
+
+
+def test_commands_on_the_pages_are_valid():
+    found = [words for page in PAGES for words in shown((ROOT / page).read_text())]
+    for words in found:
+        if words != OF_A_PACKAGE:
+            parse(words)
+    assert OF_A_PACKAGE in found
+    assert len(found) > 50
+    block = "```sh\npython -m decompops info --csv  # `x`\n```\n"
+    text = f"With `mpiexec -n 2 python -m decompops bench\n--shape 8` or:\n\n{block}"
+    sentence, line = shown(text)
+    assert parse(sentence).shape == [(8,)]
+    assert line == ["decompops", "info", "--csv"]
+    with pytest.raises(AssertionError):
+        parse(line)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
+import pytest
 import yaml
 
 from pages import ROOT
@@ -35,6 +36,31 @@ def test_links_within_the_site_are_checked_and_others_are_counted(tmp_path):
     assert f"{page}: #here" not in first.stdout
     assert f"{page}: #there" in second
     assert f"NOT CHECKED: {int(line.split()[2]) - 1} external links" in second
+
+
+@pytest.mark.parametrize(
+    ("option", "network", "code", "says"),
+    [
+        ("--external", True, True, "https://x.org/y: gone"),
+        ("--try-external", True, False, "NOT FOUND: https://x.org/y: gone"),
+        ("--try-external", False, False, "NOT CHECKED: "),
+    ],
+)
+def test_a_fault_of_another_site_is_printed_and_fails_only_with_external(
+    tmp_path, monkeypatch, capsys, option, network, code, says
+):
+    checker = load("links")
+    (tmp_path / "index.html").write_text('<a href="https://x.org/y">x</a> <a href="https://x.org/z">x</a>')
+    unknown = {"https://x.org/y": "gone"} | ({} if network else {checker.PROBE: "no network"})
+    monkeypatch.setattr(checker, "_fault", lambda link, timeout=10: unknown.get(link, ""))
+    # The test checks no Markdown file of the repository, because those link to pages of the site.
+    monkeypatch.setattr(checker, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["links.py", str(tmp_path), option])
+    with pytest.raises(SystemExit) as end:
+        checker.main()
+    assert end.value.code is code
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(says))
+    assert "x.org/z" not in line
 
 
 def test_a_page_may_ask_for_facts_about_the_repository_only():

@@ -13,11 +13,11 @@ import pytest
 from decompops._backend import library
 
 import mpiexec
+from pages import scripts
 
 
 HERE = Path(__file__).parent
 WORKER = HERE / "worker.py"
-DOCS = HERE.parents[1] / "docs" / "cluster.md"
 EXAMPLE = HERE.parents[1] / "examples" / "taylor_green.py"
 pytestmark = mpiexec.MARKS
 
@@ -131,9 +131,8 @@ def test_two_threads_cannot_have_the_same_name():
 
 
 def test_documented_script(tmp_path):
-    (script,) = re.findall(r"```python title=.*?\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
     path = tmp_path / "power.py"
-    path.write_text(script)
+    path.write_text(scripts("docs/cluster.md")["power.py"])
     done = mpiexec.run(path, ranks=4, XLA_FLAGS="")
     assert done.returncode == 0, done.stdout
     u = np.random.default_rng(0).standard_normal((64, 64, 64))

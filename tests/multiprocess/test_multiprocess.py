@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from compiling import FLAGS
+from pages import ROOT, scripts
 from processes import Rank, free_port, report, start, wait, worker
 
 
 WORKER = Path(__file__).with_name("worker.py")
-DOCS = Path(__file__).parents[2] / "docs" / "multiprocess.md"
+PAGE = "docs/multiprocess.md"
 TIMEOUT = 4  # JAX's heartbeat timeout in seconds, which limits the wait for a dead rank.
 
 
@@ -72,11 +73,10 @@ def test_rank_that_is_alive_but_stuck(tmp_path):
 
 @pytest.mark.parametrize("devices", [2, 3], ids=["as it is", "on a mesh that does not divide the grid"])
 def test_documented_script(tmp_path, devices):
-    script, _, printed = re.search(
-        r"```python title=.*?\n(.*?)```(.*?)```text\n(.*?)```", DOCS.read_text(), flags=re.DOTALL
-    ).groups()
+    after = (ROOT / PAGE).read_text().partition('title="power.py"')[2]
+    printed = re.findall(r"^```text\n(.*?)^```", after, re.DOTALL | re.MULTILINE)[0]
     path = tmp_path / "script.py"
-    path.write_text(script.replace('"jax_num_cpu_devices", 2', f'"jax_num_cpu_devices", {devices}'))
+    path.write_text(scripts(PAGE)["power.py"].replace('"jax_num_cpu_devices", 2', f'"jax_num_cpu_devices", {devices}'))
     printed = printed.replace("4 devices", f"{2 * devices} devices")
     address = f"127.0.0.1:{free_port()}"
     with start(tmp_path, [[path, address, 2, rank] for rank in range(2)]) as ranks:

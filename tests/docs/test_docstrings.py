@@ -1,0 +1,117 @@
+"""The examples in docstrings, which the API pages show."""
+
+import ast
+import functools
+import re
+import textwrap
+import threading
+from typing import Any
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+
+from helpers import make_mesh, random_field
+from pages import ROOT
+
+
+def examples() -> dict[str, str]:
+    """Return the Python blocks in the docstrings of the package, as `{file::name: code}`."""
+    found = {}
+    for path in sorted((ROOT / "decompops").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module):
+                blocks = re.findall(r"^( *)```python\n(.*?)^\1```", ast.get_docstring(node) or "", re.DOTALL | re.M)
+                for _, code in blocks:
+                    name = f"{path.relative_to(ROOT / 'decompops')}::{getattr(node, 'name', '')}"
+                    found[name] = found.get(name, "") + textwrap.dedent(code)
+    return found
+
+
+EXAMPLES = examples()
+# These examples need arrays with values: they write files, draw, or start threads. The others are only traced, which
+# takes much less time than to compile them.
+WITH_VALUES = ("_autotune/", "_backend/", "_decomposition", "_layout", "io/", "plot/", "pde/_simulate")
+NEEDS_GPUS = {"_autotune/cudecomp.py::CuDecompTuner"}
+# Numbers in the examples, and smaller ones with which the examples run fast.
+SMALLER = {"12": "6", "16": "12", "32": "16", "50": "2", "64": "16", "65": "17", "96": "16", "100": "10", "128": "16"}
+SMALLER |= {"256": "16", "1000": "10", "0.5": "0.05", "10.0": "0.1"}
+STATE = "u = pde.NavierStokes(fft, 1e-3).state(velocity)"
+FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = jnp.ones((2, 16, 16))"
+SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
+# Code that defines the names that an example uses beside those of `prepared`.
+GIVEN = {
+    "_backend/mpi.py::thread": "power = np.sum",
+    "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
+    "io/_snapshot.py::write": "p = u",
+    "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
+    "fields = lambda u: velocity; dt = 0.01; box = dops.Box()",
+    "io/_snapshot.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
+    "nn/_fno.py::FNO": "u = u[None]",
+    "nn/_halo_conv.py::HaloConv": "u = velocity",
+    "nn/_spectral_conv.py::SpectralConv": "u = velocity",
+    "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
+    "pde/_passive_scalar.py::PassiveScalar": "c = u",
+    "pde/_rayleigh_benard.py::RayleighBenard": "fields = np.zeros((3, 16, 16))",
+    "pde/_sbdf.py::SBDF": STATE,
+    "pde/_simulate.py::simulate": FLAT,
+    "plot/_curves.py::curves": "time = known_time = energy = enstrophy = known_energy = np.arange(1.0, 5.0)",
+    "plot/_panels.py::panels": "time = energy = np.arange(1.0, 5.0); vorticity = u",
+    "plot/_projection.py::projection": "enstrophy = density = u**2",
+    "plot/_spectrum.py::spectrum": "before = after = u",
+    # lineax does not support Explicit meshes.
+    "spectral/_linear.py::as_linear_operator": "fft = dops.FFT3D(auto, shape=(16, 16, 16), real=True); b = numpy_array",
+    "spectral/_walls.py::WallPoisson": "f = u",
+}
+
+
+@functools.cache
+def prepared(sizes: tuple[int, int]) -> dict[str, Any]:
+    """Return the names that examples use: modules, a mesh of the given sizes, a transform and fields."""
+    mesh = jax.make_mesh(sizes, ("x", "y"))
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16), real=True)
+    numpy_array = random_field((16, 16, 16))
+    shard = fft.decomposition.shard
+    modules = {name: getattr(dops, name) for name in ("io", "mpmd", "pde", "plot", "spectral")}
+    modules |= {"dops": dops, "eqx": eqx, "jax": jax, "jnp": jnp, "lx": lx, "np": np, "threading": threading}
+    return {
+        **modules,
+        "mesh": mesh,
+        "auto": make_mesh(sizes),
+        "fft": fft,
+        "numpy_array": numpy_array,
+        "u": shard(numpy_array),
+        "velocity": shard(np.stack([numpy_array] * 3)),
+        "key": jax.random.key(0),
+    }
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    threads = set(threading.enumerate())
+    code = re.sub(r"(?<![\w.])[\d.]+(?![\w.])", lambda number: SMALLER.get(number[0], number[0]), EXAMPLES[name])
+    program = compile(f"{GIVEN.get(name, '')}\n{code}", name, "exec")
+    if name in NEEDS_GPUS:
+        return
+    if name.startswith(WITH_VALUES):
+        device = jax.devices()[:1]
+        monkeypatch.setattr(jax, "devices", lambda *_: device)  # `autotune` tries fewer meshes.
+        exec(program, dict(prepared((1, 1))))
+    else:
+        names = prepared((2, 4))
+        fields = {name: names[name] for name in ("u", "velocity")}
+        jax.eval_shape(lambda fields: exec(program, names | fields), fields)
+    if name == "_backend/mpi.py::thread":
+        for thread in set(threading.enumerate()) - threads:
+            thread.join()
+
+
+def test_every_example_is_found():
+    text = "".join(path.read_text() for path in (ROOT / "decompops").rglob("*.py"))
+    assert len(EXAMPLES) == len(re.findall(r"^ *```python", text, re.MULTILINE)) > 30
+    assert not {*GIVEN, *NEEDS_GPUS} - set(EXAMPLES)
