@@ -51,6 +51,13 @@ def plain():
     return unchecked
 
 
+def pytest_collection_modifyitems(config, items):
+    """Let one worker run all tests of a file, so that they share its fixtures and its compiled programs."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
+
+
 def pytest_collection_finish():
     """Collect garbage less often, because JAX makes millions of short-lived objects.
 
