@@ -15,8 +15,8 @@ On the mesh, each device paints its own particles on its block and a halo. The m
   `jaxdecomp.halo_exchange` to get the neighbours' halos, and adds them. This example does the same.
 
 Both densities are right. The gradient goes backwards through the exchange, so it needs the transpose of the exchange.
-jaxDecomp uses the exchange itself instead, in version 0.3.1 and, according to its source code, in version 0.3.4. Finite
-differences show which gradient is right.
+jaxDecomp uses the exchange itself instead, in versions 0.3.1 and 0.3.4, which both ran here. Finite differences show
+which gradient is right.
 """
 
 import importlib.metadata

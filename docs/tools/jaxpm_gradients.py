@@ -1,11 +1,12 @@
-"""Measure how wrong JaxPM's gradients are on 8 virtual devices, beside one device: the figures of docs/peers.md.
+"""Measure the error of JaxPM's gradients on 8 virtual devices, beside one device: the figures of docs/peers.md.
 
-    pip install jaxdecomp && git clone https://github.com/DifferentiableUniverseInitiative/JaxPM
-    PYTHONPATH=JaxPM python docs/tools/jaxpm_gradients.py
+    pip install jaxdecomp jaxpm && python docs/tools/jaxpm_gradients.py
+    PYTHONPATH=JaxPM python docs/tools/jaxpm_gradients.py    # with a clone of JaxPM; its main branch runs unchanged
 
-JaxPM's own functions run unchanged. Its module `jaxpm.painting` needs JAX and jaxDecomp only. `paint` is the variance
-of `cic_paint_dx` as a function of the displacements. `read` is the mean square of `cic_read_dx` as a function of the
-field that it reads. Particles move by less than half of the halo.
+JaxPM's own functions run twice: with `jaxdecomp.halo_exchange`, and with `decompops.HaloExchange` in its place. Nothing
+else changes, so the first error comes from jaxDecomp's derivative. `paint` is the variance of `cic_paint_dx` as a
+function of the displacements. `read` is the mean square of `cic_read_dx` as a function of the field that it reads.
+Particles move by less than half of the halo.
 """
 
 import jax
@@ -14,29 +15,53 @@ import jax
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
 
+import importlib.metadata  # noqa: E402
+import inspect  # noqa: E402
+
+import decompops as dops  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import jaxdecomp  # noqa: E402  # pyright: ignore[reportMissingImports]
+import jaxpm.distributed  # noqa: E402  # pyright: ignore[reportMissingImports]
 import numpy as np  # noqa: E402
 from jax import Array  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 from jaxpm.painting import cic_paint_dx, cic_read_dx  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
+# JaxPM 0.1.6 passes arguments to `shard_map` that JAX 0.10 no longer takes. Its halo has one width for both axes.
+RELEASE = "check_rep" in inspect.signature(jaxpm.distributed.autoshmap).parameters
+if RELEASE:
+    jaxpm.distributed.shard_map = lambda f, mesh, in_specs, out_specs, *_: jax.shard_map(
+        f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+
 def main() -> None:
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
     sharding = NamedSharding(mesh, P("x", "y"))
-    print("relative error of   value of paint   gradient of paint   value of read   gradient of read")
+
+    def exchange(x: Array, halo_extents, halo_periods) -> Array:
+        assert halo_periods == (True, True)
+        return dops.HaloExchange(mesh, (*halo_extents, 0)).update(x)
+
+    exchanges = {f"jaxDecomp {importlib.metadata.version('jaxdecomp')}": jaxdecomp.halo_exchange, "decompops": exchange}
+    print("relative error of".ljust(33) + "value of paint   its gradient   value of read   its gradient")
     for n in (16, 32, 64):
         for halo in (4, 8):
-            if n // 4 >= halo:  # A block along y must be as wide as its halo.
+            if n // 4 < halo:  # A block along y must be as wide as its halo.
+                continue
+            for name, jaxdecomp.halo_exchange in exchanges.items():  # JaxPM looks it up in this module when JAX traces.
+                jax.clear_caches()  # Otherwise JAX would reuse the functions that it traced with the other exchange.
                 errors = [error for function in (paint, read) for error in compare(function, n, halo, sharding)]
-                print(f"{n}³, halo {halo}".ljust(16) + "".join(f"{error:18.1e}" for error in errors), flush=True)
+                print(f"{n}³, halo {halo}, {name}".ljust(32) + "".join(f"{e:15.1e}" for e in errors), flush=True)
 
 
 def compare(function, n: int, halo: int, sharding: NamedSharding) -> tuple[float, float]:
     """Return the relative errors of the value and of the gradient on several devices, beside one device."""
     field, displacement = made(n, halo / 2 - 0.01)
+    widths = halo if RELEASE else (halo, halo)
     one = jax.jit(jax.value_and_grad(lambda *args: function(*args, 0, None)))
-    several = jax.jit(jax.value_and_grad(lambda *args: function(*args, (halo, halo), sharding)))
+    several = jax.jit(jax.value_and_grad(lambda *args: function(*args, widths, sharding)))
     value, gradient = one(*arguments(function, field, displacement))
     sharded = jax.device_put((field, displacement), sharding)
     found, found_gradient = several(*arguments(function, *sharded))
