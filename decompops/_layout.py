@@ -86,8 +86,8 @@ class Layout:
 
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 
-        **Raises:** `ValueError` for an array of another shape; on every process, if the processes pass different shapes
-        or dtypes.
+        **Raises:** `ValueError` for an array of another shape. If the processes pass different shapes or dtypes, every
+        process raises `ValueError`.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, self.blocks, "the layout")
@@ -208,7 +208,10 @@ class Layout:
             )
 
     def __str__(self) -> str:
-        """Return the axes that are whole on each device and the number of blocks along others: "x-pencils 2x4"."""
+        """Return the axes that are whole on each device and the numbers of blocks along the other axes.
+
+        For example "x-pencils 2x4". A storage order or halo that is not the default follows: "stored as yzx".
+        """
         names = axis_names(self.blocks.ndim)
         whole = "".join(name for name, own in zip(names, self.blocks.names) if own is None)
         counts = [str(n) for n, own in zip(self.blocks.parts, self.blocks.names) if own is not None]

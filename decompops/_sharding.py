@@ -70,7 +70,7 @@ def no_ambient_mesh() -> Iterator[None]:
     except ValueError as error:
         raise ValueError(
             "Inside JAX's transformations, arrays that are not traced can be moved only without "
-            f"`jax.set_mesh`; got the ambient mesh {context}. Move them before."
+            f"`jax.set_mesh`; got the ambient mesh {context}. Move them before the transformation."
         ) from error
     with nothing:
         yield
@@ -115,9 +115,9 @@ def map_blocks(
     With `check_types=False`, JAX does not check over which mesh axes results are replicated.
     """
     mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
-    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from it. But an
-    # `AbstractMesh` that a user set as the context has no kind of device, which JAX compares as well. In this case,
-    # `None` selects the mesh of the context.
+    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh. JAX
+    # requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set by a
+    # user does not have. If they differ, `None` selects the mesh of the context.
     return jax.shard_map(
         function,
         mesh=mesh if context.empty or mesh.abstract_mesh == context else None,
@@ -183,7 +183,7 @@ def place_field(
 
 def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) -> Array:
     # A surrounding `jit` does not look for devices inside our primitive. Without an ambient mesh, and with inputs that
-    # are not sharded, it would compile the program for one device. The constraint tells it the devices.
+    # are not sharded, the `jit` would compile the program for one device. The constraint tells the `jit` the devices.
     if not (isinstance(mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
         return x
     batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(grid_spec))

@@ -115,9 +115,9 @@ class AbstractBackend(abc.ABC):
         """Return why this backend does not work in this installation and what to do about it, or `None` if it works."""
 
     def missing_features(self) -> str | None:
-        """Return what `info` says of the optional parts of this installation, or `None` for nothing.
+        """Return the text that `python -m decompops info` prints about optional parts of this backend, or `None`.
 
-        The text names the parts that are there, or the missing ones and how to get them.
+        The text names the parts that are installed, or the missing parts and how to get them.
         """
         return None
 
@@ -148,6 +148,6 @@ class AbstractBackend(abc.ABC):
     def counters(self) -> Counters:
         """Return the counters of the compiled kernels, for the benchmark.
 
-        The counters are zero without compiled kernels: the benchmark reads the communication from XLA's programs.
+        A backend without compiled kernels returns zeros. The benchmark then reads the communication from XLA's program.
         """
         return Counters()
