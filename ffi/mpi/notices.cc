@@ -34,7 +34,7 @@ Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
 void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const std::vector<int>& ranks) {
   for (int other : ranks) {
     if (other == rank_) continue;
-    // It must outlive the message. Few of these messages are sent, and most of them are the last.
+    // The text must outlive the send, so it is never freed. A rank sends few notices, most of them at its end.
     auto message = new std::string(reinterpret_cast<const char*>(&mesh), sizeof(mesh));
     *message += text;
     MPI_Request request;

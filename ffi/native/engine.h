@@ -45,7 +45,7 @@ struct Meeting {
 
 class Engine {
  public:
-  // The engine of this process. It is never destroyed, because a forked child has its memory but not its threads.
+  // The engine of this process. It is never destroyed, because a forked child has the engine but not its threads.
   static Engine& get();
 
   // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
