@@ -162,20 +162,23 @@ class Layout:
         return reductions.total(jnp.asarray(field), self.blocks.true_shape)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the mean over the grid, of the dtype that `jnp.mean` returns. All else is as for `sum`."""
+        """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
         self._check_reduced("field", field)
         return reductions.mean(jnp.asarray(field), self.blocks.true_shape)
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the square root of the sum of `|field|²` over the grid, a real number. All else is as for `sum`.
+        """Return the square root of the sum of `|field|²` over the grid, a real number.
 
-        The derivative at a field of zeros is zero.
+        Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
         """
         self._check_reduced("field", field)
         return reductions.norm(jnp.asarray(field), self.blocks.true_shape)
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
-        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast. All else is as for `sum`."""
+        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
+
+        `u` and `v` are fields as in `sum`. Raises `ValueError` as `sum` does, and if only one of the two has padding.
+        """
         self._check_reduced("u", u)
         self._check_reduced("v", v)
         ndim = self.blocks.ndim

@@ -33,8 +33,8 @@ class Caller(NamedTuple):
     """The place in the user's program that calls an operator.
 
     - `line`: the file and line, such as `power.py:12`.
-    - `place`: the file, line and column of the call and of the traced functions around it. It distinguishes calls that
-        share a line.
+    - `place`: the file, line and column of the call and of the traced functions around it. The column distinguishes
+        calls on the same line.
     - `thread`: the name of the Python thread.
     """
 

@@ -48,8 +48,8 @@ class CuDecomp(AbstractBackend):
     - `halo`: how halo exchanges communicate: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking". `None`
         means `dops.config.halo_backend` if it is set, else "nccl".
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. More pieces need
-        less work space. XLA does not run cuDecomp's transposes and the transforms at the same time.
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
+        pieces, less work space is needed. Exchanges by cuDecomp and transforms still do not run at the same time.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA then runs
         these exchanges. `None` sends the field's dtype. docs/performance.md lists the bytes sent
         and the rounding errors.

@@ -210,7 +210,9 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
         jax.config.update("jax_num_cpu_devices", 1)
     except RuntimeError as error:  # JAX is already in use. With a single rank, it may still have one device.
         if communicator.size > 1:
-            raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
+            raise RuntimeError(
+                "`initialize()` must be called before any JAX computation. Call it right after the imports."
+            ) from error
     # JAX's preemption service catches SIGTERM and only logs it, so that a batch system could not end the job.
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
@@ -233,8 +235,8 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        # Other hosts look up the name of this host. The address that this host itself uses may not be valid on other
-        # hosts.
+        # Other hosts get the name of this host, and look it up. The address that this host has for itself may not be
+        # valid on other hosts.
         host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
             free.bind(("", 0))

@@ -32,7 +32,7 @@ class MPI(AbstractBackend):
         "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
     - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own: docs/cluster.md
         lists the options of `mpiexec`.
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. One piece is
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
         the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.

@@ -39,7 +39,7 @@ class XLA(AbstractBackend):
 
     **Arguments:**
 
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. XLA for GPUs
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. XLA for GPUs
         exchanges one piece while it transforms another. With more pieces, complex transforms need less scratch memory,
         and programs take longer to compile, above all for CPUs. See docs/performance.md.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
@@ -130,7 +130,7 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
 
     # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
     # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
-    # one and the same axis, so that it needs no copies besides XLA's own.
+    # one and the same axis, so that it needs no copies but those of XLA itself.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []

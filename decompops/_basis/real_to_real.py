@@ -207,7 +207,7 @@ def _type_4(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _even_type_4(line: _Line, x: Array) -> Array:
-    """Run a complex FFT of half the length. Its real parts are the even cells, its imaginary parts the reversed odd."""
+    """Run a complex FFT of half the length: even cells are its real parts, reversed odd cells its imaginary parts."""
     n, m = line.n, np.arange(line.n // 2)
     even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
     real = _gather(x, line.source[even], line.early[even])

@@ -106,7 +106,7 @@ class AbstractDerivable(AbstractOperator):
 
 
 class Derived(AbstractDerivable):
-    """An operator in another form. `.T`, `.H` and `.inverse` return it."""
+    """An inverted, transposed or conjugated operator: the result of `.inverse`, `.T` or `.H`."""
 
     operator: AbstractDerivable
     form: Form = eqx.field(static=True)

@@ -60,8 +60,8 @@ class Stencil(AbstractDerivable):
         """**Arguments:**
 
         - `fn`: the function of one extended block.
-        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: as for
-            `decompops.HaloExchange`.
+        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: the arguments of the
+            `decompops.HaloExchange` that extends the blocks.
 
         **Raises:** `ValueError` or `TypeError` for arguments that `decompops.HaloExchange` refuses, and `TypeError` for
         an `fn` that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.

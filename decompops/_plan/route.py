@@ -1,4 +1,4 @@
-"""Finds the route of a transform: the order of its axes, and the exchanges between them that communicate least."""
+"""Finds the route of a transform: the order of its axes, and exchanges in between that communicate least."""
 
 import functools
 import heapq

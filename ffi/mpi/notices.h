@@ -30,8 +30,8 @@ class Notices {
 
   MPI_Comm communicator() const { return communicator_; }
   int rank() const { return rank_; }
-  // Tells `ranks` (of the communicator; all of them if empty) why this rank cannot continue with a mesh (0: with any
-  // mesh).
+  // Tells `ranks`, or all ranks of the communicator if `ranks` is empty, why this rank cannot continue with operators
+  // on a mesh, or with any operator if `mesh` is 0.
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
   // Whether a lower rank has told all ranks that it gives up for the same reason.
   bool is_repeated(const std::string& reason);

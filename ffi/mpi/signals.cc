@@ -36,7 +36,7 @@ int process = 0;
 void on_signal(int signal, siginfo_t* info, void*) {
   for (const Watched& one : watched) {
     if (one.signal != signal) continue;
-    // A SIGTERM that the program handles itself need not end it.
+    // If the program itself handles SIGTERM, the signal need not end the program.
     const bool ends = signal != SIGTERM || one.previous.sa_handler == SIG_DFL;
     if (ends || current != nullptr) say_end(one.name, one.advice);
     sigaction(signal, &one.previous, nullptr);

@@ -100,7 +100,7 @@ void Team::refuse(const std::string& reason) {
   changed_.notify_all();
 }
 
-// The worker may not exist, so this thread tells the others.
+// The worker thread may not exist, so the calling thread tells the other ranks.
 void Team::refuse_locked(const char* reason) noexcept {
   if (refused_) return;
   refused_ = true;
