@@ -153,10 +153,11 @@ def pencil_blocks(
     sizes: Sequence[int],
     order: tuple[int, ...] = (),
 ) -> Blocks:
-    """Return the pencil in which grid axis `whole` is not sharded, on mesh axes `names` of `sizes` devices.
+    """Return the blocks of the pencil in which grid axis `whole` is not sharded.
 
-    The mesh axes shard the other grid axes in the given order. On a grid of three axes and mesh axes (a, b), z-pencils
-    are `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
+    The mesh axes `names`, which have `sizes` devices, shard the other grid axes in this order. On a grid of three axes
+    and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are
+    cuDecomp's pencils in C order.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))

@@ -266,7 +266,7 @@ class Decomposition(eqx.Module):
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or already without padding.
+        - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or one whose padding has already been cut off.
         - `pencil`: the name or number of the grid axis that is whole on every device. `None` finds the pencil from the
             shape of a field that is not axis-contiguous.
         - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with

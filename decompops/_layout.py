@@ -120,7 +120,7 @@ class Layout:
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
 
         **Returns:** a NumPy array of shape `(*batch, *true_shape)`, with its axes in the order of the grid.
 
@@ -150,7 +150,7 @@ class Layout:
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
 
         **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.sum` returns. Half precision is
         accumulated in single precision.

@@ -340,8 +340,8 @@ def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> Part
     """Return the spec of an eager array sharded over `entries`.
 
     On a mesh with both Auto and Explicit axes, the spec omits Explicit axes of one device. JAX derives the types of
-    eager results on such a mesh from XLA's shardings, which do not name these axes, and refuses to combine arrays that
-    name them with arrays that do not.
+    eager results on such a mesh from XLA's shardings, which do not name these axes. JAX refuses to combine arrays whose
+    types name these axes with arrays whose types do not.
     """
     kinds = dict(zip(mesh.axis_names, mesh.axis_types))
     mixed = {AxisType.Auto, AxisType.Explicit} <= set(kinds.values())
@@ -364,8 +364,8 @@ def batch_of(
 ) -> tuple[BatchEntry, ...]:
     """Return the mesh axes that shard each of the first `lead` axes of a field, its batch axes.
 
-    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. The
-    remaining mesh axes in `names` that do not shard the grid shard the batch axes that they divide.
+    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. If
+    another mesh axis in `names` does not shard the grid, it shards a batch axis whose length it divides.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)

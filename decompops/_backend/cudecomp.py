@@ -288,8 +288,9 @@ class CuDecomp(AbstractBackend):
         return received
 
     def _swap(self, call: Call, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
-        """Send `down` to the previous device and `up` to the next one; return what arrives from the next and previous.
+        """Send `down` to the previous device and `up` to the next device.
 
+        Return what arrives from the next device, and what arrives from the previous device.
         `down` and `up` become the two ends of a field whose halos cuDecomp updates.
         """
         field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)

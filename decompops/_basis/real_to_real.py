@@ -131,7 +131,7 @@ def _cells_2(line: _Line, x: Array, axis: int) -> Array:
 
 
 def _modes_2(line: _Line, x: Array, axis: int) -> Array:
-    """Return the result of type 2 from a complex FFT along `axis`: `2 cos φ` is the sum of modes k and -k."""
+    """Return the result of type 2 from a complex FFT along `axis`: the sum of modes k and -k, times phases."""
     k, phases = line.target, _phases(line.target, line.n)
     return _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
 

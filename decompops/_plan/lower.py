@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive stages that one kernel of a backend runs (`native`), or that XLA runs one by one.
+    """Consecutive stages that one kernel of a backend runs if `native` is True, or else that XLA runs one by one.
 
     A segment with `wire` is a single exchange. Values are cast to that dtype before the exchange, and back after it.
     """

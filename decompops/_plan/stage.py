@@ -197,9 +197,9 @@ class Extend(AbstractStage):
 
     The transposed stage adds each of these cells to the cell that it was copied from.
 
-    Along the axis, let the blocks be numbered so that the field has the cells 0 to n - 1. If `periodic`, an added cell
-    `g` is a copy of the field's cell `g` modulo n. Otherwise, cells outside the field are zero. Padding is outside the
-    field, but periodic images of the field may fill it.
+    Cells along the axis are numbered so that the field has the cells 0 to n - 1. With `periodic`, a cell of number `g`
+    outside the field is a copy of the field's cell `g` modulo n. Otherwise it is zero. Padding is outside the field,
+    but periodic images of the field may fill it.
     """
 
     before: Blocks

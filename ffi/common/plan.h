@@ -63,10 +63,10 @@ struct Plan {
   std::vector<Index> mesh;  // the sizes of the mesh axes
   std::vector<int> ranks;   // in the order of the mesh
   std::string label;        // the operator's name, its shape and dtype, and the line that calls it
-  std::string details;      // other properties that distinguish it, for error messages
-  std::string thread;       // the name of the Python thread that runs it
+  std::string details;      // other properties that distinguish the operator, for error messages
+  std::string thread;       // the name of the Python thread that runs the operator
 
-  // Equal on ranks with the same plan, and different otherwise (with the certainty of a 64-bit hash).
+  // A 64-bit hash of the plan: equal on ranks with the same plan, and almost certainly different on other ranks.
   std::uint64_t fingerprint() const;
   std::vector<std::int64_t> numbers;  // the encoded plan, as Python has sent it
 };

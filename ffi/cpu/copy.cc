@@ -64,7 +64,7 @@ void stream_row(void* to_start, const void* from_start, Index bytes) {
 #endif
 }
 
-// Two by two elements of 8 bytes, in vector registers.
+// Transposes two by two elements of 8 bytes in vector registers.
 template <class T, class Change>
 inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
   using Pair [[gnu::vector_size(16)]] = double;
@@ -178,7 +178,7 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   }
   const Axis inner = axes[count - 1];
   if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
-    // Whole rows always use `memcpy`, which knows best when to bypass the cache.
+    // Contiguous rows always use `memcpy`, which itself bypasses the cache where this is faster.
     auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }

@@ -11,7 +11,7 @@
 
 namespace decompops {
 
-// The distances, in cells, between the cells of a line and between lines. One of the two is 1.
+// The distances, in cells, between the cells of a line and between lines. `cells` or `lines` is 1.
 struct Spacing {
   Index cells, lines;
   bool operator<(const Spacing& other) const { return std::pair(cells, lines) < std::pair(other.cells, other.lines); }

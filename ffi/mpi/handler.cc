@@ -13,7 +13,7 @@ namespace ffi = xla::ffi;
 namespace decompops::mpi {
 namespace {
 
-// The bytes of a block whose computation takes less time than waking a thread a few times.
+// Computing a block of this many bytes takes less time than waking a thread a few times.
 constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.

@@ -13,7 +13,7 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
-// A rank that has ended still completes its sends. This time is long enough for them to arrive.
+// A rank completes its sends before it ends. After this time, all of them have arrived.
 constexpr std::chrono::seconds kLastMessages{3};
 
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }

@@ -84,7 +84,8 @@ class Team {
   bool is_under_way() const { return !under_way_.empty(); }
   // The places in the mesh of the other ranks that share memory with this one.
   const std::vector<int>& sharing() const { return sharing_; }
-  // The memory of this rank; the memory of the rank at a place, as soon as it holds this number of bytes of data.
+  // `own_memory` returns the memory of this rank, with room for `bytes` bytes of data. `memory_of` waits until the
+  // memory of the rank at `place` has room for so many bytes, and returns that memory.
   SharedMemory& own_memory(Index bytes);
   SharedMemory& memory_of(int place, Index bytes);
   // All ranks count the phases of all programs. `finish_phase` tells the others that a phase has ended. `wait_for`
