@@ -1,7 +1,7 @@
 """How a grid is cut into blocks: which grid axis is whole on every device, and in which order a block is stored.
 
-Grid axes are numbered from 0: x, y, z on a grid of three axes. This file knows no arrays and no devices; a `Blocks` is
-plain, hashable data.
+Grid axes are numbered from 0: x, y, z on a grid of three axes. A `Blocks` is plain, hashable data, without arrays or
+devices.
 """
 
 import functools
@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 # A pencil, given by the name or the number of the grid axis that is whole on every device.
 Pencil = str | int
-# The mesh axis that shards a grid axis, or several mesh axes that shard it together. The first of them varies slowest.
+# The mesh axis that shards a grid axis, or several mesh axes that shard it together. The first of these varies slowest.
 MeshAxis = str | tuple[str, ...]
 # One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
 BatchEntry = Any
@@ -47,11 +47,11 @@ def spec_entry(names: Iterable[str]) -> MeshAxis | None:
 class Blocks:
     """How a field of `lengths` cells is cut into blocks, one for each device, and in which order its axes are stored.
 
-    The first four have one entry for each grid axis:
+    All fields but `order` have one entry for each grid axis:
 
     - `lengths`: the number of cells, without padding.
     - `parts`: the number of blocks.
-    - `names`: the mesh axis or axes that shard the grid axis; `None` if it is whole on every device.
+    - `names`: the mesh axis or axes that shard the grid axis; `None` for a grid axis that is whole on every device.
     - `halo`: the number of layers of neighbours' cells before and after each block.
     - `order`: the grid axis that is stored at each position of an array.
 
@@ -142,7 +142,7 @@ class Blocks:
         return tuple(filter(self.is_padded, range(self.ndim)))
 
     def lengths_of(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the lengths of a field without padding whose array has `shape` in blocks of this kind."""
+        """Return the lengths of a field that has no padding, is cut like these blocks, and is an array of `shape`."""
         return tuple(shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(self.ndim))
 
 
@@ -153,10 +153,11 @@ def pencil_blocks(
     sizes: Sequence[int],
     order: tuple[int, ...] = (),
 ) -> Blocks:
-    """Return the pencil in which grid axis `whole` is not sharded, on mesh axes `names` of `sizes` devices.
+    """Return the blocks of the pencil in which grid axis `whole` is not sharded.
 
-    The mesh axes shard the other grid axes in their order. On a grid of three axes and mesh axes (a, b), z-pencils are
-    `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
+    The mesh axes `names`, which have `sizes` devices, shard the other grid axes in this order. On a grid of three axes
+    and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are
+    cuDecomp's pencils in C order.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))

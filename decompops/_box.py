@@ -68,7 +68,7 @@ class Box(eqx.Module):
     def with_axes(self, axes: int) -> "Box":
         """Return the same box with one length for each of `axes` axes.
 
-        **Raises:** `ValueError` for a box with another number of lengths.
+        **Raises:** `ValueError` for a box with several lengths, if their number is not `axes`.
         """
         if not isinstance(self.lengths, tuple):
             return Box((self.lengths,) * axes)

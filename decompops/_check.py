@@ -49,7 +49,7 @@ def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
-    """Return `shape` as a tuple of positive ints. Raises `ValueError` for other values, or if not `ndim` are given."""
+    """Return `shape` as a tuple of positive ints, `ndim` of them if `ndim` is given. Else raises `ValueError`."""
     try:
         lengths = tuple(operator.index(n) for n in shape)
     except TypeError:
@@ -60,7 +60,10 @@ def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ..
 
 
 def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """Return a tuple of `ndim` positive ints, given as one for all axes or one for each. Else raises `ValueError`."""
+    """Return one positive int for each of `ndim` axes. `value` is one int for all axes, or one for each axis.
+
+    Raises `ValueError` for other values.
+    """
     try:
         return check_shape(name, (value,) * ndim if isinstance(value, SupportsIndex) else value, ndim)
     except ValueError:

@@ -32,18 +32,22 @@ def avoid_hanging_ffts(
 
 
 def most_fft_elements(platform: str) -> float | int:
-    """Return the largest number of elements in the input or result of one XLA FFT on "cpu", "gpu" or "tpu"."""
+    """Return the largest number of elements that the input or the result of one XLA FFT may have on a platform.
+
+    The platform is "cpu", "gpu" or "tpu".
+    """
     # On GPUs, XLA omits the factor 1/n of inverse FFTs that have more elements than cuBLAS counts in 32 bits (all
-    # versions up to jaxlib 0.12.0, openxla/xla#45009). No error of other FFTs is known, but they count their batches
-    # in 32 bits, too. Remove this when the package requires a release with openxla/xla#45227.
+    # versions up to jaxlib 0.12.0, openxla/xla#45009). No error of forward FFTs is known. But they also count their
+    # batches in 32 bits, so the limit applies to all FFTs. Remove this when the package requires a release with
+    # openxla/xla#45227.
     return 2**31 - 1 if platform == "gpu" else math.inf
 
 
 def partitions(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Return the entries of a spec, also of one with reduced axes, over which JAX refuses to iterate."""
+    """Return the entries of a spec. JAX itself refuses to iterate over a spec with reduced axes."""
     if hasattr(spec, "partitions"):
         return spec.partitions
-    # JAX 0.10.0 does not have this attribute. Remove this when the package requires JAX 0.10.2, which has it.
+    # JAX 0.10.0 has no attribute `partitions`. Remove this line when the package requires JAX 0.10.2.
     return tuple(spec.update(reduced=frozenset(), unreduced=frozenset()))
 
 
@@ -58,8 +62,8 @@ def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
 def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
     """Return `function`, the body of a `shard_map`, so that its derivative recomputes all intermediate results."""
     # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
-    # axes of the outer one: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known). Remove
-    # this when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
+    # axes of the outer `shard_map`: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known).
+    # Remove this when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 

@@ -16,7 +16,7 @@ from ._backend.xla import XLA
 from ._registry import make_backend
 
 
-# The values of the options other than `backend`.
+# The values that the options other than `backend` accept.
 _NAMES = {"transpose_backend": get_args(TransposeBackend), "halo_backend": get_args(HaloBackend)}
 
 
@@ -25,13 +25,13 @@ class Config:
 
     - `backend`: a backend such as `dops.XLA()`, or the name of a registered backend: "xla", "native", "mpi",
       "cudecomp", ...
-    - `transpose_backend`, `halo_backend`: the communication of `CuDecomp()`: a name of cuDecomp in lower case ("nccl",
-      "nvshmem_pl", ...).
+    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates in transposes and in halo exchanges: cuDecomp's
+      name of the method, in lower case ("nccl", "nvshmem_pl", ...).
 
     An option that is not set is read from the environment variables `DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`
     and `DECOMPOPS_HALO_BACKEND`. If these variables are not set either, `backend` is `None`: operators on CPU devices
-    of this process get `Native()`, if its kernels work on this machine; all others get `XLA()`. An operator reads the
-    defaults once, when it is built. A later change does not alter the operator.
+    of this process get `Native()`, if the compiled kernels work on this machine; all others get `XLA()`. An operator
+    reads the defaults once, when it is built. A later change does not alter the operator.
     """
 
     __slots__ = ("_context", "_process")  # Setting a misspelt option raises an error.
@@ -55,7 +55,7 @@ class Config:
     def update(self, **options: Any) -> None:
         """Set defaults for the whole process, such as `config.update(backend="mpi")`. `None` unsets an option.
 
-        **Raises:** `TypeError` for an unknown option; `TypeError` or `ValueError` for a value that it cannot have.
+        **Raises:** `TypeError` for an unknown option; `TypeError` or `ValueError` for a wrong value.
         """
         self._process |= _checked(options)
 

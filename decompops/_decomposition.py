@@ -40,9 +40,9 @@ class Decomposition(eqx.Module):
     mesh are batch axes.
 
     If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
-    instead zero-padded at the end of that axis to the next multiple; `shape` is then required, because the shape of a
-    padded array does not tell the true lengths. Spectra are always padded where necessary, as most half spectra must
-    be.
+    instead zero-padded at the end of that axis, to the next length that the mesh divides. `shape` is then required,
+    because the shape of a padded array does not tell the true lengths. Spectra are padded where necessary even without
+    `pad=True`, because few meshes divide the lengths of a half spectrum.
 
     !!! example
 
@@ -92,8 +92,8 @@ class Decomposition(eqx.Module):
 
         **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
         too many; for a `shape` that is not made of positive integers, or that the mesh does not divide without
-        `pad=True`; and for an `ndim` that differs from the passed decomposition. `ImportError` for a backend that is
-        not available.
+        `pad=True`; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
+        for a backend that is not available.
         """
         if isinstance(mesh, Decomposition):
             shape = mesh.shape if shape is None else shape
@@ -154,7 +154,7 @@ class Decomposition(eqx.Module):
     def pencil(self, axis: int, shape: tuple[int, ...], order: tuple[int, ...] = ()) -> Blocks:
         """Return how a grid of `shape` is cut into blocks if grid axis number `axis` is whole on every device.
 
-        The blocks are padded where the mesh does not divide `shape`, as those of spectra are.
+        The blocks are padded where the mesh does not divide `shape`, even if `pad` is False.
         """
         return pencil_blocks(axis, shape, self.axes, self.sizes, order)
 
@@ -188,7 +188,7 @@ class Decomposition(eqx.Module):
         ]
         names = f" ({', '.join(_MESH[:axes])})" if axes > 1 else ""
         if not found:
-            return f"No mesh{names} of {devices} devices divides this shape: choose another one."
+            return f"No mesh{names} of {devices} devices divides this shape: choose another shape."
         return f"Meshes{names} of {devices} devices that divide this shape: {', '.join(map(str, found))}."
 
     def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: GridAxes | None = None) -> Layout:
@@ -245,8 +245,8 @@ class Decomposition(eqx.Module):
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
 
-        **Raises:** `ValueError` for an array of another shape; if the field would have to be padded, but `pad` is
-        False; and on every process, if the processes pass different shapes, dtypes or pencils.
+        **Raises:** `ValueError` for an array of another shape, and if the field would have to be padded, but `pad` is
+        False. If the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")
@@ -266,7 +266,7 @@ class Decomposition(eqx.Module):
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or already without padding.
+        - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or one whose padding has already been cut off.
         - `pencil`: the name or number of the grid axis that is whole on every device. `None` finds the pencil from the
             shape of a field that is not axis-contiguous.
         - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with

@@ -76,8 +76,8 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box 
     - `space`: "field" or "spectrum".
     - `box`: the box that the grid fills.
 
-    **Raises:** `TypeError` for another `grid`, for a `Decomposition` with `space="spectrum"` and for a traced `box`;
-    `ValueError` for another `space`, and for lengths that do not fit the grid.
+    **Raises:** `TypeError` for a `grid` of another type, for a `Decomposition` with `space="spectrum"`, and for a
+    traced `box`. `ValueError` for an unknown `space`, and for a number of box lengths that does not fit the grid.
     """
     if space not in get_args(Space):
         raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")

@@ -19,7 +19,7 @@ _KINDS = (
     *("collective-permute", "ragged-all-to-all", "reduce-scatter"),
 )
 # `%name = shape opcode(operands), attributes`. The shape of an asynchronous `-start` is a tuple of operands, results
-# and perhaps buffers. The pattern does not match `-done`, which has the same result.
+# and perhaps buffers. The pattern does not match `-done`, so that each asynchronous collective counts once.
 _INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT\s+)?%?[^\s=]+ = (?P<shape>\(.*?\)|\S+) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\("
 )
@@ -34,7 +34,7 @@ _MESH = re.compile(
 )
 _MESH_AXIS = re.compile(r"'?([^',=]+)'?=(\d+)")
 _GROUPED_AXIS = re.compile(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?(?:,|$)")
-# The header of a computation, `%name (parameters) -> results {`, and attributes that call one.
+# The header of a computation, `%name (parameters) -> results {`, and attributes that name a called computation.
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(")
 _CALLED = re.compile(r"(body|calls|to_apply|\w+_computations?)=\{?(%[\w.\-]+(?:, ?%[\w.\-]+)*)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')

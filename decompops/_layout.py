@@ -86,8 +86,8 @@ class Layout:
 
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 
-        **Raises:** `ValueError` for an array of another shape; on every process, if the processes pass different shapes
-        or dtypes.
+        **Raises:** `ValueError` for an array of another shape. If the processes pass different shapes or dtypes, every
+        process raises `ValueError`.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, self.blocks, "the layout")
@@ -120,7 +120,7 @@ class Layout:
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
 
         **Returns:** a NumPy array of shape `(*batch, *true_shape)`, with its axes in the order of the grid.
 
@@ -150,7 +150,7 @@ class Layout:
 
         **Arguments:**
 
-        - `field`: a field of shape `(*batch, *shape)`, or already without padding.
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
 
         **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.sum` returns. Half precision is
         accumulated in single precision.
@@ -162,20 +162,23 @@ class Layout:
         return reductions.total(jnp.asarray(field), self.blocks.true_shape)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the mean over the grid, of the dtype that `jnp.mean` returns. All else is as for `sum`."""
+        """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
         self._check_reduced("field", field)
         return reductions.mean(jnp.asarray(field), self.blocks.true_shape)
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the square root of the sum of `|field|²` over the grid, a real number. All else is as for `sum`.
+        """Return the square root of the sum of `|field|²` over the grid, a real number.
 
-        The derivative at a field of zeros is zero.
+        Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
         """
         self._check_reduced("field", field)
         return reductions.norm(jnp.asarray(field), self.blocks.true_shape)
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
-        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast. All else is as for `sum`."""
+        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
+
+        `u` and `v` are fields as in `sum`. Raises `ValueError` as `sum` does, and if only one of the two has padding.
+        """
         self._check_reduced("u", u)
         self._check_reduced("v", v)
         ndim = self.blocks.ndim
@@ -208,7 +211,10 @@ class Layout:
             )
 
     def __str__(self) -> str:
-        """Return the axes that are whole on each device and the number of blocks along others: "x-pencils 2x4"."""
+        """Return the axes that are whole on each device and the numbers of blocks along the other axes.
+
+        For example "x-pencils 2x4". A storage order or halo that is not the default follows: "stored as yzx".
+        """
         names = axis_names(self.blocks.ndim)
         whole = "".join(name for name, own in zip(names, self.blocks.names) if own is None)
         counts = [str(n) for n, own in zip(self.blocks.parts, self.blocks.names) if own is not None]

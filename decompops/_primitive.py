@@ -1,8 +1,8 @@
 """The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
 
-Their only parameter is a hashable `Call`. The rules for JAX's transformations are written once, in this file, which is
-the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive and not a `custom_vjp`
-or a bare `shard_map`.
+The only parameter of both primitives is a hashable `Call`. The rules for JAX's transformations are written once, in
+this file, which is the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive
+and not a `custom_vjp` or a bare `shard_map`.
 """
 
 import functools
@@ -45,7 +45,7 @@ def apply(call: Call, x: Array) -> Array:
         call = replace(call, mesh=mesh)
     if is_placed(x, call.mesh, source.mesh_axes, source.spec):
         call.backend.prepare(call, x.dtype)
-        # `bind` returns the same, but takes longer. Inside a `shard_map`, `bind` is needed.
+        # `_evaluate` returns the same result as `bind` in less time. But inside a `shard_map`, `bind` is needed.
         return operator_p.bind(x, call=call) if manual_axes() else _evaluate(x, call=call)
     if not manual_axes():
         lead = [None] * (x.ndim - source.ndim)
@@ -105,7 +105,7 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(call: Call):
-    """Return the program for eager calls. Its output sharding is given, because XLA's own would omit some entries."""
+    """Return the program for eager calls. Its output sharding is given: one chosen by XLA would omit some entries."""
     spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
 

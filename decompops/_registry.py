@@ -20,7 +20,7 @@ def register_backend(name: str, backend_class: type[AbstractBackend]) -> None:
 
     The name then works everywhere: `Decomposition(..., backend=name)`,
     `dops.config.update(backend=name)`, the environment variable `DECOMPOPS_BACKEND` and `--backend` on the command
-    line. Each of them calls `backend_class()`, so every option of the class needs a default.
+    line. All of these call `backend_class()`, so every option of the class needs a default.
 
     An installed package does not call this function, but declares an entry point. The entry point is loaded when the
     name is first used, or when `python -m decompops info` lists all backends:
@@ -55,7 +55,7 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(name: str, label: str = "backend") -> AbstractBackend:
     """Return the backend of this name, with the default of every option. Errors call the argument `label`.
 
-    Raises `ValueError` for an unknown name, and `ImportError` if the package that provides the backend fails.
+    Raises `ValueError` for an unknown name, and `ImportError` if the package of the backend cannot be loaded.
     """
     name = name.lower()
     if name not in _registered:
@@ -88,7 +88,8 @@ def all_backends() -> list[tuple[str, AbstractBackend | str]]:
 
 
 def _entry_points() -> dict[str, list[Any]]:
-    # A program may have imported `importlib_metadata`, whose class replaces Python's own `EntryPoint`.
+    # The entries are typed as `Any`: a program may have imported `importlib_metadata`, which returns entry points of a
+    # class of its own.
     entries: dict[str, list[Any]] = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         entries.setdefault(entry.name, []).append(entry)

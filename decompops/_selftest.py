@@ -1,4 +1,4 @@
-"""The checks of `python -m decompops selftest`: operators on this machine against NumPy."""
+"""The checks of `python -m decompops selftest`, which compare operators on this machine with NumPy."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ def no_ambient_mesh() -> Iterator[None]:
     except ValueError as error:
         raise ValueError(
             "Inside JAX's transformations, arrays that are not traced can be moved only without "
-            f"`jax.set_mesh`; got the ambient mesh {context}. Move them before."
+            f"`jax.set_mesh`; got the ambient mesh {context}. Move them before the transformation."
         ) from error
     with nothing:
         yield
@@ -115,9 +115,9 @@ def map_blocks(
     With `check_types=False`, JAX does not check over which mesh axes results are replicated.
     """
     mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
-    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from it. But an
-    # `AbstractMesh` that a user set as the context has no kind of device, which JAX compares as well. In this case,
-    # `None` selects the mesh of the context.
+    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh. JAX
+    # requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set by a
+    # user does not have. If they differ, `None` selects the mesh of the context.
     return jax.shard_map(
         function,
         mesh=mesh if context.empty or mesh.abstract_mesh == context else None,
@@ -183,7 +183,7 @@ def place_field(
 
 def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) -> Array:
     # A surrounding `jit` does not look for devices inside our primitive. Without an ambient mesh, and with inputs that
-    # are not sharded, it would compile the program for one device. The constraint tells it the devices.
+    # are not sharded, the `jit` would compile the program for one device. The constraint tells the `jit` the devices.
     if not (isinstance(mesh, Mesh) and jax.sharding.get_abstract_mesh().empty):
         return x
     batch = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(grid_spec))
@@ -340,8 +340,8 @@ def array_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> Part
     """Return the spec of an eager array sharded over `entries`.
 
     On a mesh with both Auto and Explicit axes, the spec omits Explicit axes of one device. JAX derives the types of
-    eager results on such a mesh from XLA's shardings, which do not name these axes, and refuses to combine arrays that
-    name them with arrays that do not.
+    eager results on such a mesh from XLA's shardings, which do not name these axes. JAX refuses to combine arrays whose
+    types name these axes with arrays whose types do not.
     """
     kinds = dict(zip(mesh.axis_names, mesh.axis_types))
     mixed = {AxisType.Auto, AxisType.Explicit} <= set(kinds.values())
@@ -364,8 +364,8 @@ def batch_of(
 ) -> tuple[BatchEntry, ...]:
     """Return the mesh axes that shard each of the first `lead` axes of a field, its batch axes.
 
-    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. The
-    remaining mesh axes in `names` that do not shard the grid shard the batch axes that they divide.
+    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. If
+    another mesh axis in `names` does not shard the grid, it shards a batch axis whose length it divides.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)

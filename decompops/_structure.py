@@ -70,7 +70,7 @@ class Structure:
         return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
 
     def following(self, given: "Structure") -> "Structure":
-        """Return this structure of a result, with open entries taken from the structure `given` of the input."""
+        """Return this structure of a result. Entries that are `None` are taken from `given`, the input's structure."""
         filled = replace(self, space=self.space or given.space, box=self.box or given.box)
         if not self.passes_on:
             return filled
@@ -221,7 +221,7 @@ def _box(given: Structure, wanted: Structure) -> str | None:
     if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
         return None
     have, want = (np.array(box.lengths, float) for box in (given.box, wanted.box))
-    # Lengths with more axes are mapped by `vmap`, and are not compared.
+    # Lengths that are arrays of one or more axes are mapped by `vmap`, and are not compared.
     if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):
         return None
     return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"

@@ -1,4 +1,7 @@
-"""Types of arguments. Type checkers see them; at run time, the checks of the arguments give better errors."""
+"""Types of arguments, which only type checkers see.
+
+At run time these types are `Any`, because the library's own checks of arguments give better errors than a type check.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex

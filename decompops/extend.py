@@ -1,7 +1,8 @@
 """The names that other packages build on: operators, bases, stages, backends, tuners and equations.
 
-All these names are defined elsewhere in the package. Other packages import from this module, where the names stay.
-docs/extending.md has a complete example of each kind; `examples/extending` is an installable package with one of each.
+All these names are defined elsewhere in the package. Other packages import from this module, because its names do not
+change. docs/extending.md has a complete example of each kind; `examples/extending` is an installable package with one
+of each.
 
 - Operators made of stages: implement `AbstractPlanned.plan`, which returns a `Plan` over `Blocks`.
 - Other operators: implement `AbstractDerivable.apply` for each `Form`, or all of `AbstractOperator`. Layers and other
@@ -16,7 +17,8 @@ docs/extending.md has a complete example of each kind; `examples/extending` is a
   with XLA. `register_backend` gives the backend a name. A backend may report `Caller` and `Counters`.
 - Tuners for `dops.autotune`: `AbstractTuner`, whose `candidates` gets a `Task`.
 - Operators that multiply modes: `AbstractSpectralOperator`. Equations: `AbstractEquation`. Terms of an equation that
-  multiply fields: `AbstractProducts`. All three are `AbstractSpectral`. `vector` is vector calculus on spectra.
+  multiply fields: `AbstractProducts`. All three derive from `AbstractSpectral`. `vector` is vector calculus on
+  spectra.
 - Checks of arguments: the functions `check_...` raise an error that names the argument, the rule and the value.
 """
 

@@ -173,8 +173,8 @@ def test_ways_of_cudecomp_that_are_tried():
 
 BAD_FILES = [
     ("mine", "notes.txt.*: Expecting value"),
-    ("[]", "its type is list, not a table"),
-    ("3", "its type is int, not a table"),
+    ("[]", "it holds a JSON value of type list, not an object"),
+    ("3", "it holds a JSON value of type int, not an object"),
     (b"\xff", "can't decode"),
     *((f'{{"KEY": {value}}}', f"it says {value}, of 4 candidates") for value in (4, -1, "true", "1.5")),
 ]

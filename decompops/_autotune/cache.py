@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices. A key names the devices, the candidates and the programs."""
+"""The cache of `dops.autotune`: a JSON file of choices. Its keys name the devices, the candidates and the programs."""
 
 import hashlib
 import json
@@ -21,7 +21,10 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """Return the key, and the choice in the file or `None`. If one process cannot use the file, all raise an error."""
+    """Return the key, and the choice in the file or `None`.
+
+    If one process cannot use the file, all processes raise an error.
+    """
     key, choice = "", _UNKNOWN
     problem = f"`cache` must be usable on process {task.devices[0].process_index}, whose error says why."
     try:
@@ -62,8 +65,9 @@ def _key(task: Task, candidates: Candidates, operator: Operator) -> str:
 def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
     """Return a hash of the programs to which JAX lowers the operator, on all meshes.
 
-    Programs of compiled kernels contain numbers that differ between runs, and need memory. The hash therefore contains
-    a program with XLA's collectives for each mesh, and the printed operator for each candidate with compiled kernels.
+    Programs of compiled kernels contain numbers that differ between runs, and lowering them takes memory. The hash is
+    therefore made of one program with XLA's collectives for each mesh, and of the printed operator for each candidate
+    with compiled kernels.
     """
     native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
     texts = [_printed(operator, candidate) for candidate in native]
@@ -74,7 +78,7 @@ def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
         try:
             field = jax.ShapeDtypeStruct(dec.padded_shape(), task.dtype, sharding=dec.sharding())
             texts.append(jax.jit(operator(dec)).lower(field).as_text())
-        except Exception as error:  # if it fails with every backend, its trial reports that
+        except Exception as error:  # an operator that fails with every backend is reported by its trials
             failures.append(f"{type(error).__name__}: {error}")
             texts.append(type(error).__name__)
     if len(failures) == len(meshes):
@@ -91,7 +95,7 @@ def _printed(operator: Operator, candidate: Decomposition) -> str:
     """Return the printed operator without the addresses of functions, which differ between runs."""
     try:
         return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(operator(candidate)))
-    except Exception as error:  # its trial reports that
+    except Exception as error:  # the candidate's trial reports this error
         return type(error).__name__
 
 
@@ -118,7 +122,7 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     if not isinstance(choices, dict):
-        raise ValueError(f"its type is {type(choices).__name__}, not a table")
+        raise ValueError(f"it holds a JSON value of type {type(choices).__name__}, not an object")
     return choices
 
 

@@ -1,4 +1,4 @@
-"""`dops.autotune`: times real candidates and returns the fastest decomposition."""
+"""`dops.autotune`: times operators on candidates for the decomposition, and returns the fastest candidate."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -54,20 +54,20 @@ def autotune(
     - `operator`: a function that takes a decomposition and returns the function to time, whose argument is a field of
         `shape` in the pencils of its last axis. `None` for a Fourier transform and its inverse, which are real for a
         real `dtype`.
-    - `backends`: the backends to try. Each entry is a backend or its name, which is tried on every mesh, or a tuner
-        such as `dops.CuDecompTuner()`, which finds the candidates of its backend itself. If a backend leaves an option
-        unset, several values are tried: for `CuDecomp()`, `transpose` "nccl" and "nccl_pl". `None` for every
-        registered backend that works here.
+    - `backends`: the backends to try; `None` for every registered backend that works here. Each entry is a backend, the
+        name of a backend, or a tuner. A backend is tried on every mesh. If it leaves an option unset, several values
+        are tried: for `CuDecomp()`, `transpose` "nccl" and "nccl_pl". A tuner such as `dops.CuDecompTuner()` finds the
+        candidates of its backend itself.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
         meshes of the devices that have these axes and divide the grid are tried. The default is ("x", "y"), or ("x",)
         on a grid of two axes. The sizes of ("x", "y") are `(rows, columns)`; `(n, 1)` and `(1, n)` are slabs. A grid of
         four axes takes up to three mesh axes.
     - `pad`: whether to also try the meshes that do not divide the grid, on which fields are padded with zeros.
-    - `repeats`: the number of timed calls of each candidate, whose median counts.
+    - `repeats`: the number of timed calls of each candidate. The median of their times counts.
     - `on_trial`: a function that is called with each `Trial`, which has a decomposition, seconds and a failure.
     - `cache`: a JSON file that keeps choices. A choice is read from the file if everything that it depends on is the
-        same: devices, versions, candidates, and the programs that JAX makes of the operator with XLA's collectives on
-        all meshes. If an operator depends on the backend, its printed form must show this dependence.
+        same: the devices, the version of JAX, the candidates, and the programs that JAX makes of the operator with
+        XLA's collectives on all meshes. If an operator depends on the backend, its printed form must show this.
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
 
@@ -152,7 +152,7 @@ def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
-    """Return `dtype`. Raises an error if it is no floating-point type, or if JAX would halve its size."""
+    """Return `dtype`. Raises an error if it is not floating-point, or too wide for JAX without its 64-bit mode."""
     dtype = jnp.dtype(dtype)
     if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
         raise ValueError(

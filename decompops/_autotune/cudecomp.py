@@ -1,4 +1,4 @@
-"""`CuDecompTuner`: cuDecomp's own choice of process grid and communication, or trials if cuDecomp cannot choose."""
+"""`CuDecompTuner`: lets cuDecomp choose the process grid and communication, or runs trials if cuDecomp cannot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +29,10 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 class CuDecompTuner(AbstractTuner):
     """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
 
-    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates alone, and its first rank
-    prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose. The tuner then
-    times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a `Trial`.
+    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates without transforms, and
+    the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose.
+    The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a
+    `Trial`.
 
     !!! example
 
@@ -87,7 +88,7 @@ class CuDecompTuner(AbstractTuner):
     def candidates(self, task: Task) -> list[Decomposition]:
         if (len(task.shape), len(task.axes)) != (3, 2):
             raise ValueError(
-                "`shape` must have three axes and `axes` two, which cuDecomp's process grids have; got "
+                "`shape` must have three axes and `axes` two, because cuDecomp's process grids have two; got "
                 f"{task.shape} and {task.axes}."
             )
         if task.dtype.name not in DTYPES:
@@ -100,8 +101,8 @@ class CuDecompTuner(AbstractTuner):
         cuda_aware = grids.mpi_is_cuda_aware() if self.cuda_aware_mpi is None else self.cuda_aware_mpi
         if "mpi" in (self.libraries or ()) and not cuda_aware:
             raise ValueError(
-                f"`libraries` must not have 'mpi' unless MPI says that it is CUDA-aware; got {self.libraries!r}. If it "
-                "is nevertheless, pass `cuda_aware_mpi=True`."
+                f"`libraries` must not have 'mpi' unless MPI says that it is CUDA-aware; got {self.libraries!r}. If "
+                "MPI is CUDA-aware but does not say so, pass `cuda_aware_mpi=True`."
             )
         libraries = tuple(self.libraries or _LIBRARIES[not cuda_aware :])
 

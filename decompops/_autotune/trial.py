@@ -20,7 +20,7 @@ from .._sharding import AxisTypes
 
 
 Operator = Callable[[Decomposition], Callable]
-# A candidate that takes more than this many times as long as the best candidate is timed only once.
+# If a candidate takes more than this many times as long as the best candidate so far, only one call of it is timed.
 _HOPELESS = 4
 
 
@@ -85,7 +85,7 @@ class Task:
         return np.asarray(jax.device_put(values, everywhere))
 
     def agreed(self, choice: int) -> int:
-        """Return the choice of the leading process. Other processes measure other times, and may not see the file."""
+        """Return the leading process's choice: other processes measure other times, and may not see its files."""
         return int(self.gathered(choice)[0])
 
 
@@ -114,7 +114,7 @@ def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator)
 
 
 def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) -> Trial:
-    """Time one candidate. The slowest process gives the time, and a failure in one process is a failure in all."""
+    """Time one candidate. The time of the slowest process counts. A failure in one process is a failure in all."""
     program: list[Any] = []
     failures: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The interface of tuners, which search for candidates of one backend better than `dops.autotune` could."""
+"""The interface of tuners: each finds the candidates of one backend for `dops.autotune` by a search of its own."""
 
 import abc
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from .trial import Task
 
 
 class AbstractTuner(abc.ABC):
-    """A search for the candidates of one backend for `dops.autotune`, for a backend that can measure by itself.
+    """A search for the candidates of one backend for `dops.autotune`, if the backend can measure by itself.
 
     A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
     """

@@ -33,8 +33,8 @@ class Caller(NamedTuple):
     """The place in the user's program that calls an operator.
 
     - `line`: the file and line, such as `power.py:12`.
-    - `place`: the file, line and column of the call and of the traced functions around it. It distinguishes calls that
-        share a line.
+    - `place`: the file, line and column of the call and of the traced functions around it. The column distinguishes
+        calls on the same line.
     - `thread`: the name of the Python thread.
     """
 
@@ -115,9 +115,9 @@ class AbstractBackend(abc.ABC):
         """Return why this backend does not work in this installation and what to do about it, or `None` if it works."""
 
     def missing_features(self) -> str | None:
-        """Return what `info` says of the optional parts of this installation, or `None` for nothing.
+        """Return the text that `python -m decompops info` prints about optional parts of this backend, or `None`.
 
-        The text names the parts that are there, or the missing ones and how to get them.
+        The text names the parts that are installed, or the missing parts and how to get them.
         """
         return None
 
@@ -148,6 +148,6 @@ class AbstractBackend(abc.ABC):
     def counters(self) -> Counters:
         """Return the counters of the compiled kernels, for the benchmark.
 
-        The counters are zero without compiled kernels: the benchmark reads the communication from XLA's programs.
+        A backend without compiled kernels returns zeros. The benchmark then reads the communication from XLA's program.
         """
         return Counters()

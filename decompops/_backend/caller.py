@@ -94,7 +94,7 @@ def current() -> Caller:
 @functools.lru_cache(maxsize=4096)  # An eager call looks up about twenty places.
 def _place(code: CodeType, instruction: int) -> str | None:
     """Return the file, line and column of an instruction, or `None` inside a library."""
-    # beartype and jaxtyping generate functions whose file names contain a memory address.
+    # beartype and jaxtyping generate functions whose file names start with "<@" and contain a memory address.
     if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
         return None
     line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))

@@ -48,10 +48,11 @@ class CuDecomp(AbstractBackend):
     - `halo`: how halo exchanges communicate: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking". `None`
         means `dops.config.halo_backend` if it is set, else "nccl".
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. More pieces need
-        less work space. XLA does not run cuDecomp's transposes and the transforms at the same time.
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
+        pieces, less work space is needed. Exchanges by cuDecomp and transforms still do not run at the same time.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA then runs
-        these exchanges. `None` sends the field's dtype. docs/performance.md lists bytes and errors.
+        these exchanges. `None` sends the field's dtype. docs/performance.md lists the bytes sent
+        and the rounding errors.
 
     **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
     """
@@ -119,8 +120,8 @@ class CuDecomp(AbstractBackend):
     def prepare(self, call: Call, dtype: np.dtype) -> None:
         self._prepare_stages(call, call.plan.stages, dtype)
         if self.overlap > 1:
-            # The number of fields in a block is not known yet. Several fields are exchanged whole, in turn. A single
-            # field is exchanged in pieces, which have descriptors of their own.
+            # The number of fields in a block is not known yet. Several fields are exchanged whole, one after the other.
+            # A single field is exchanged in pieces, which have descriptors of their own.
             for part in lowered(call.plan, self, call.platform, 1):
                 after = dtype
                 for segments in part.segments_of_pieces if isinstance(part, Chunks) else ((part,),):
@@ -207,9 +208,9 @@ class CuDecomp(AbstractBackend):
         return _Use(self._grid(axes, lengths, parts[::-1] if along else parts, orders, along, halo=False))
 
     def _halo(self, call: Call, stage: Extend, width: int) -> "_Use":
-        """Return the halo update that sends `width` layers to both neighbors.
+        """Return the halo update that sends `width` layers to both neighbours.
 
-        cuDecomp gets only these layers: along the axis of the halo, its block has no other cells.
+        cuDecomp gets only these layers: along the axis of the halo, the block passed to cuDecomp has no other cells.
         """
         layout, axis = stage.before, stage.axis
         whole, other = sorted({0, 1, 2} - {axis}, key=lambda axis: layout.parts[axis])
@@ -287,8 +288,9 @@ class CuDecomp(AbstractBackend):
         return received
 
     def _swap(self, call: Call, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
-        """Send `down` to the previous device and `up` to the next one; return what arrives from the next and previous.
+        """Send `down` to the previous device and `up` to the next device.
 
+        Return what arrives from the next device, and what arrives from the previous device.
         `down` and `up` become the two ends of a field whose halos cuDecomp updates.
         """
         field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)

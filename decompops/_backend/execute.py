@@ -48,9 +48,9 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     else:
         cut, joined = source.position(axis), target.position(axis)
 
-    # At most two pieces are in flight at a time, or one on CPUs: each piece waits for an earlier one. Without this
-    # order, XLA for GPUs exchanges all pieces before it transforms the first one that has arrived. XLA for CPUs, whose
-    # exchanges block, holds many pieces at the same time.
+    # At most two pieces are processed at a time, or one on CPUs: each piece waits for an earlier one. Without this
+    # order, XLA for GPUs would exchange all pieces before it transforms the first one that has arrived. XLA for CPUs,
+    # whose exchanges block, would hold many pieces at the same time.
     in_flight = 1 if call.platform == "cpu" else 2
     results, start = [], 0
     for length, segments in chunks.pieces:

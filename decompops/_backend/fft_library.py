@@ -42,7 +42,7 @@ def find() -> FftLibrary | None:
                 if version := _version(double, single):
                     return FftLibrary("MKL" if name == "mkl" else version, double, single)
     if wanted:
-        raise ImportError(f"the library of `{VARIABLE}={wanted}` was not found; see docs/cluster.md.")
+        raise ImportError(f"the library of `{VARIABLE}={wanted}` was not found; install it, or unset `{VARIABLE}`.")
     return None
 
 

@@ -42,8 +42,8 @@ class Grid:
 class Search:
     """A request to cuDecomp's autotuner. The fields equal those of `Search` in ffi/cudecomp/grids.h.
 
-    With `halo`, cuDecomp chooses the backend for halo updates of z-pencils, else the backend for transposes. With
-    `parts` of zero, cuDecomp also chooses the process grid.
+    With `halo`, cuDecomp chooses the backend for halo updates of z-pencils, otherwise the backend for transposes. If
+    `parts` are zero, cuDecomp also chooses the process grid.
     """
 
     lengths: tuple[int, ...]

@@ -78,7 +78,7 @@ def _is_supported(stage: AbstractStage) -> bool:
         case Pieces(stages=stages):
             supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
         case Move(before=before, after=after):
-            # If several mesh axes shard a grid axis, the kernels neither add nor remove one of them.
+            # If several mesh axes shard a grid axis, the kernels move all these mesh axes or none of them.
             cuts = zip(before.names, before.parts, after.names, after.parts)
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear():

@@ -113,7 +113,7 @@ def _start(
     make_known: Callable[[Any], int],
     choose_device: Callable[[Any], int | None] = lambda _: None,
 ) -> None:
-    """Check and register a communicator. Start JAX over the first one.
+    """Check and register a communicator. If it is the first communicator, also start JAX on its ranks.
 
     - `watch`: installs the handlers of uncaught errors, and returns the function to call at the end of the process.
     - `make_known`: registers the communicator with the kernels, and returns its number.
@@ -210,8 +210,10 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
         jax.config.update("jax_num_cpu_devices", 1)
     except RuntimeError as error:  # JAX is already in use. With a single rank, it may still have one device.
         if communicator.size > 1:
-            raise RuntimeError("`initialize()` must be called before any JAX computation.") from error
-    # This service of JAX catches SIGTERM and only logs it, so that batch systems could not end the job.
+            raise RuntimeError(
+                "`initialize()` must be called before any JAX computation. Call it right after the imports."
+            ) from error
+    # JAX's preemption service catches SIGTERM and only logs it, so that a batch system could not end the job.
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
@@ -233,8 +235,8 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        # Other hosts look up the name of this host. The address that this host itself uses may not be valid on other
-        # hosts.
+        # Other hosts get the name of this host, and look it up. The address that this host has for itself may not be
+        # valid on other hosts.
         host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
             free.bind(("", 0))

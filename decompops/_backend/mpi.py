@@ -30,11 +30,12 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads of each rank in a kernel. Give each thread a core: see docs/cluster.md.
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. One piece is
+    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own: docs/cluster.md
+        lists the options of `mpiexec`.
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
-        the field's dtype. docs/performance.md lists bytes and errors.
+        the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
 
     **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
     """
@@ -77,8 +78,8 @@ class MPI(AbstractBackend):
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: the name of the communicator in `MPI(communicator=key)`.
         - `timeout`: seconds after which a rank that waits in an operator prints its position and the ranks that it
-            waits for. It prints again each time the waiting time has doubled. If those ranks are in another operator,
-            all ranks raise an error.
+            waits for. The rank prints again each time the waiting time has doubled. If the ranks that it waits for are
+            in a different operator, all ranks raise an error.
         - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for no limit.
         - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
         - `reuse_memory`: keep freed memory in the process (glibc only). Otherwise the system provides the memory of

@@ -34,8 +34,8 @@ class Native(AbstractBackend):
         "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
     - `threads`: the number of threads that run a kernel, for all devices together. `None` starts one thread for each
         core that the process may use.
-    - `wire`: round exchanged numbers as the same option of other backends does: "float32", "bfloat16" or "float16".
-        This option shows the error of a narrower dtype; it saves no time within a process.
+    - `wire`: round exchanged numbers to a narrower dtype, as the option `wire` of `XLA` and `MPI` does: "float32",
+        "bfloat16" or "float16". This option shows the rounding error; it saves no time within a process.
 
     **Raises:** `ValueError` for an unknown option.
     """

@@ -39,11 +39,11 @@ class XLA(AbstractBackend):
 
     **Arguments:**
 
-    - `overlap`: the number of pieces that each exchange, and the transforms beside it, are split into. XLA for GPUs
+    - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. XLA for GPUs
         exchanges one piece while it transforms another. With more pieces, complex transforms need less scratch memory,
         and programs take longer to compile, above all for CPUs. See docs/performance.md.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
-        the field's dtype. docs/performance.md lists bytes and errors.
+        the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
 
     **Raises:** `ValueError` for an unknown option.
     """
@@ -130,7 +130,7 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
 
     # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
     # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
-    # one and the same axis, so that it needs no copies besides XLA's own.
+    # one and the same axis, so that it needs no copies but those of XLA itself.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []
@@ -170,10 +170,10 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
 def local_transform(stage: LocalTransform, block: Array, most: float | int = math.inf) -> Array:
     """Transform the lines of one block, with at most `most` elements in one FFT."""
     axes = tuple(stage.before.position(axis) for axis in stage.axes)
-    # The scale multiplies the spectrum of a real transform, where a copy is made anyway.
+    # In a real transform, the scale multiplies the spectrum, because the spectrum is copied anyway.
     early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
-    # XLA propagates memory layouts of neighboring operations to an FFT, whose CPU implementation fails at run time for
-    # any layout but the row-major one.
+    # XLA propagates memory layouts of neighbouring operations to an FFT. On CPUs, XLA's FFT fails at run time for every
+    # layout but the row-major one.
     block = row_major(_times(block, early))
     return _times(row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
 
@@ -184,7 +184,7 @@ def _transformed(
     def apply(block: Array) -> Array:
         return transform.apply(block, axes, points)
 
-    if 2 * block.size <= most:  # A result has at most twice as many elements: the real field of a half spectrum.
+    if 2 * block.size <= most:  # A result has at most twice as many elements as its input.
         return apply(block)
     elements = max(block.size, jax.eval_shape(apply, block).size)
     if elements <= most:
@@ -246,7 +246,7 @@ def resize(stage: Resize, block: Array) -> Array:
 
 
 def resize_fused(stage: Resize, block: Array) -> Array:
-    """Do the same as `resize`, for runs that only copy, in a form that XLA for GPUs fuses with its neighbors."""
+    """Do the same as `resize`, for runs that only copy, in a form that XLA for GPUs fuses with other operations."""
     for axis, runs in zip(stage.axes, stage.runs):
         at, new = block.ndim + stage.before.position(axis), stage.after.lengths[axis]
 
@@ -260,7 +260,7 @@ def resize_fused(stage: Resize, block: Array) -> Array:
             end = run.target + run.length
         block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
         if axis == stage.arrived:
-            # An all-to-all has just joined this axis. If this layout is the one in which the pieces arrived, one pass
-            # puts them into order and adds the zeros.
+            # An all-to-all has just joined this axis. The layout given here is the one in which its pieces arrived, so
+            # that a single pass over memory puts the pieces into order and adds the zeros.
             block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
     return block

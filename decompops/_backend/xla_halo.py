@@ -1,4 +1,4 @@
-"""Halos with XLA: copies layers of cells from neighbors, with collective permutes or another exchange along a line."""
+"""Halos with XLA: copies layers of cells from neighbours, with collective permutes or a given function `exchange`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Message:
-    """The layers of cells that each device of a line sends to another one in one exchange.
+    """The layers of cells that each device of a line sends to one other device in one exchange.
 
     - `pairs`: the senders and receivers; empty if each device keeps its own layers.
     - `parcels`: tuples `(hop, first, last)`: cells `first` to `last - 1` go to the device `hop` places ahead. The
@@ -47,7 +47,7 @@ def permute(stage: Extend, messages: list[Message], sent: list[Array]) -> list[A
 def messages_of(stage: Extend) -> list[Message]:
     """Return the messages that `stage` sends: one for each distance between owner and receiver, with its layers."""
     distance, offset, valid = _sources(stage)
-    # Parcels between the same pairs of devices share one message. On a ring of two devices, for example, both neighbors
+    # Parcels between the same pairs of devices share one message. On a ring of two devices, both neighbours
     # are the same device. XLA would merge two separate messages into one that contains the whole block.
     parcels: dict[Pairs, tuple[tuple[int, int, int], ...]] = {}
     for hop in sorted({int(h) for h in distance[valid]}, key=lambda h: (abs(h), h)):
@@ -129,8 +129,8 @@ def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         image, cell = np.divmod(cell, length)
     else:
         valid = (cell >= 0) & (cell < length)
-    # A periodic image is whole turns around the ring of devices away. The left and the right neighbor therefore have
-    # different distances even if they are the same device, and each sends only its own layers.
+    # A periodic image lies one or more whole turns around the ring of devices away. The left and the right neighbour
+    # therefore have different distances even if they are the same device, and each sends only its own layers.
     distance = device - (cell // cells + image * parts)
     return distance, cell % cells, valid
 

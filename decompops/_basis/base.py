@@ -20,7 +20,7 @@ Kind = Literal["real", "complex"]
 class Run:
     """A copy of `length` consecutive coefficients along one axis, from index `source` to index `target`.
 
-    The copies are multiplied by `factor`. With `real`, their imaginary parts are zero.
+    The copies are multiplied by `factor`. With `real`, their imaginary parts are set to zero.
     """
 
     source: int
@@ -40,7 +40,7 @@ class AbstractLineTransform(abc.ABC):
     @property
     @abc.abstractmethod
     def to_points(self) -> bool:
-        """Whether the result is on grid points. Otherwise the input is."""
+        """Whether the map leads from coefficients to grid points. Otherwise it leads from points to coefficients."""
 
     @property
     def multiplies(self) -> bool:
@@ -72,9 +72,9 @@ class AbstractLineTransform(abc.ABC):
         """Return the dtype of the result for an input of `dtype`."""
 
     def computed(self, points: tuple[int, ...], platform: str) -> tuple["AbstractLineTransform", float]:
-        """Return the map that `apply` computes best on `platform` ("cpu", "gpu", "tpu"), and a factor.
+        """Return the map that `apply` computes fastest on `platform` ("cpu", "gpu", "tpu"), and a factor.
 
-        Their product is this map.
+        The returned map times the factor is equal to this map.
         """
         del points, platform
         return self, 1.0
@@ -211,8 +211,8 @@ class AbstractBasis(abc.ABC):
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
         """Return the runs that copy coefficients computed for `n` points to the coefficients stored for `kept` points.
 
-        The runs are in the order of their targets. A coefficient that represents two modes becomes the sum of both with
-        `nyquist`, and zero without.
+        The runs are in the order of their targets. A coefficient that represents two modes becomes the sum of both if
+        `nyquist` is True, and zero otherwise.
         """
 
     @abc.abstractmethod

@@ -15,7 +15,7 @@ from .points import Identity
 class Cells(AbstractBasis):
     """Means over cells of any widths between two walls, for a finite-volume axis. The axis is not transformed.
 
-    The points are the centers of the cells, halfway between their faces. The weights are the widths of the cells.
+    The points are the centres of the cells, halfway between their faces. The weights are the widths of the cells.
     Operators that solve equations on cells need the whole axis on each device: make it the first axis of the grid.
 
     !!! example

@@ -22,9 +22,9 @@ class Chebyshev(AbstractBasis):
     The spectrum holds the coefficients `c_k` of the field `sum_k c_k T_k(1 - 2s)`, all multiplied by the factor in the
     table. If a transform has `norm="forward"`, the factor is 1/2.
 
-    Derivatives are not diagonal: the derivative of one polynomial is a sum of others. The wavenumbers are therefore
-    zero. Operators that solve equations between walls need the whole axis on each device: make it the first axis of the
-    grid.
+    Derivatives are not diagonal: the derivative of a polynomial is a sum of several polynomials. The wavenumbers are
+    therefore zero. Operators that solve equations between walls need the whole axis on each device: make it the first
+    axis of the grid.
 
     **Arguments:**
 
@@ -48,7 +48,8 @@ class Chebyshev(AbstractBasis):
 
     @property
     def forward(self) -> RealToReal:
-        # The end modes of a cosine transform are twice as large as those of the polynomials. `after=-2` halves them.
+        # The first and the last coefficient of a cosine transform are twice as large as the coefficients of the
+        # polynomials. `after=-2` halves these two.
         return RealToReal("dct", self.type, before=0, after=-2)
 
     @property
@@ -110,7 +111,7 @@ class Chebyshev(AbstractBasis):
         return (Run(0, 0, kept),)
 
     def points_below(self, n: int, fraction: float) -> int:
-        # Products of polynomials alias like products of cosines of θ.
+        # Products of polynomials alias as products of cosines of θ do.
         below = math.ceil(fraction * (n - 1 if self.type == 1 else n))
         return min(n, max(2 if self.type == 1 else 1, below))
 

@@ -18,8 +18,9 @@ from .fourier import spectral_dtype
 Family = Literal["dct", "dst"]
 Type = Literal[1, 2, 3, 4]
 
-# The end cells of the input and of the output of each transform. An inner cell represents two exponentials of a
-# periodic field, with opposite signs. An end cell is its own mirror image, and represents one exponential.
+# The indices of the end cells of the input and of the output of each transform. An inner cell represents two
+# exponentials of a periodic field, with opposite signs. An end cell is its own mirror image, and represents one
+# exponential.
 _ENDS: dict[tuple[Family, Type], tuple[tuple[int, ...], tuple[int, ...]]] = {
     ("dct", 1): ((0, -1), (0, -1)),
     ("dct", 2): ((), (0,)),
@@ -55,7 +56,7 @@ def _weights(ends: tuple[int, ...], n: int, weight: float) -> np.ndarray:
 def _cosines(angles: np.ndarray, half: int) -> np.ndarray:
     """Return the cosines of `angles`, which are integers in units of π / `half`. `half` is a multiple of 4.
 
-    All angles are reduced to an eighth of a turn, so that the cosines have full accuracy.
+    All angles are first reduced to at most an eighth of a turn, so that the cosines have full accuracy.
     """
     angles = angles % (2 * half)
     angles = np.minimum(angles, 2 * half - angles)
@@ -84,7 +85,8 @@ class RealToReal(AbstractLineTransform):
 
     @property
     def to_points(self) -> bool:
-        # Both sides have the same number of cells. Type 3 multiplies before its FFT, where a scale costs nothing.
+        # Either answer would be right, because points and coefficients have the same number of cells. A transform "to
+        # points" is scaled before its FFT. Type 3 multiplies its input there anyway, so the scale costs nothing.
         return self.type == 3
 
     @property
@@ -107,8 +109,8 @@ class RealToReal(AbstractLineTransform):
         return late[:, None] * 2 * waves * early * _weights(_ENDS[self.kind, self.type][0], n, 0.5)
 
     def transpose(self) -> "RealToReal":
-        # Without weights, and up to a factor 2 in each column of an inner cell, the matrices of types 1 and 4 are
-        # symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
+        # Without weights, and without the factor 2 in each column that belongs to an inner cell, the matrices of types
+        # 1 and 4 are symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
         type = _INVERSE[self.type]
         first, last = _ENDS[self.kind, type]
         return replace(self, type=type, before=self.after + (2 if first else 0), after=self.before - (2 if last else 0))
@@ -234,7 +236,7 @@ class AbstractSeries(AbstractBasis):
     def points_below(self, n: int, fraction: float) -> int:
         highest = fraction * math.pi * _half_period(self.kind, self.type, n)
         below = int(np.sum(self.wavenumbers(n) < highest))
-        # On the coarser grid, the last mode of a type with an end cell is left out, so one more point is kept.
+        # If the last mode of the coarser grid is an end cell, truncation sets it to zero, so one more point is kept.
         return min(n, max(1, below) + (1 if -1 in self._ends[1] else 0))
 
     def _check_derivative(self, order: int) -> None:
@@ -324,8 +326,8 @@ class Sine(AbstractSeries):
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:
     """Return the copies of the modes that cosines and sines have in common, from `n` points to `points` points.
 
-    Sines have no mode zero. The last mode of one family may have no counterpart in the other family, because it is zero
-    at the other family's points.
+    Sines have no mode zero. The last mode of one family may be zero at all points of the other family, and then has no
+    counterpart there.
     """
     if type in (3, 4):
         return (Run(0, 0, n),)

@@ -96,8 +96,9 @@ class DFT(AbstractLineTransform):
     - `kind`: "c2c" for complex to complex, "r2c" for real to half spectrum, "c2r" for half spectrum to real. The half
         spectrum is along the last axis.
     - `sign`: the sign of the exponent.
-    - `weighted`: multiply the half spectrum by the multiplicity of each mode in the full spectrum after "r2c", or
-        divide by it before "c2r". The weighted transforms are the transposes of the others.
+    - `weighted`: after "r2c", multiply each mode of the half spectrum by the number of times that it appears in the
+        full spectrum. Before "c2r", divide each mode by this number. The weighted transforms are the transposes of the
+        transforms without weights.
     - `normalised`: divide by the number of points.
     - `clean`: before "c2r", set to zero the imaginary parts that the transform must ignore.
     """
@@ -157,9 +158,9 @@ class DFT(AbstractLineTransform):
         divides = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
         if not divides or self.normalised:
             return self, 1.0
-        # NumPy and XLA on CPUs ignore the imaginary parts of modes zero and Nyquist. GPU libraries may read them
-        # (rocFFT; cuFFT at some lengths, see pytorch/pytorch#154496). These parts are zero in spectra of real fields,
-        # but not in cotangents. JAX clears them if several axes are transformed at once.
+        # NumPy and XLA on CPUs ignore the imaginary parts of modes zero and Nyquist. GPU libraries may read these parts
+        # (rocFFT; cuFFT at some lengths, see pytorch/pytorch#154496). In spectra of real fields they are zero, but in
+        # cotangents they are not. If several axes are transformed at once, JAX sets them to zero itself.
         clean = platform == "gpu" and self.kind == "c2r" and len(points) == 1
         return replace(self, normalised=True, clean=clean), float(math.prod(points))
 
@@ -169,7 +170,8 @@ class DFT(AbstractLineTransform):
         if len(axes) == 1:
             return ((self, axes, points),)
         first = replace(self, kind="c2c", weighted=False), axes[:1], points[:1]
-        # JAX makes the spectrum of several axes Hermitian. A transform of the last axis alone must do the same.
+        # JAX makes the input of a "c2r" transform of several axes Hermitian. If the last axis is transformed alone, the
+        # option `clean` must do this.
         clean = self.kind == "c2r" and len(axes) == 2
         others = replace(self, clean=clean), axes[1:], points[1:]
         return (first, others) if self.to_points else (others, first)
@@ -179,7 +181,7 @@ class DFT(AbstractLineTransform):
 
     def fft(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         """Run JAX's transform of this kind. With kind "c2r" or sign 1, JAX divides by the number of points."""
-        # JAX moves the axes to the end in the listed order. Only the position of the last one changes the result.
+        # JAX moves the axes to the end in the listed order. The result depends only on which axis is the last one.
         *others, last = zip(axes, points)
         axes, points = zip(*sorted(others), last)
         match self.kind:
@@ -219,13 +221,13 @@ def spectral_dtype(dtype: np.dtype) -> np.dtype:
 
 @functools.cache
 def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
-    """Return the same dtype. The key `widest`, the widest real dtype that JAX allows, keeps cached results valid."""
+    """Return the result of `spectral_dtype`, which is cached for each `widest` real dtype that JAX allows."""
     del widest
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
 def _weights(axis: int, points: int, dtype: np.dtype) -> np.ndarray:
-    """Return the multiplicity in the full spectrum of each mode of the half spectrum, to broadcast along its axis."""
+    """Return how often each mode of the half spectrum appears in the full spectrum, as an array that broadcasts."""
     counts = Fourier(half=True).multiplicity(points, points)
     return counts.astype(dtype).reshape(-1, *[1] * (-axis - 1))
 

@@ -13,10 +13,10 @@ from .fourier import DFT
 
 @dataclass(frozen=True)
 class Mixed(AbstractLineTransform):
-    """The transform `cosines` of the first axis and the transform `fourier` of the others, which commute.
+    """The transform `cosines` of the first axis and the transform `fourier` of all other axes. The two commute.
 
-    One FFT of all axes reads and writes a field once. Two transforms would read and write it twice, and would move an
-    axis that is not the last one to the end and back.
+    One FFT of all axes reads and writes a field once. Two transforms would read and write the field twice, and would
+    move an axis that is not the last one to the end and back.
     """
 
     cosines: RealToReal
@@ -72,8 +72,8 @@ Part = tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]]
 def mixed(first: Part, second: Part) -> tuple[Mixed, tuple[int, ...]] | None:
     """Return one transform that is equal to `first` followed by `second`, with its axes, or `None` if there is none.
 
-    The result is also `None` if the product with a matrix is faster for the cosine or sine transform. This is the case
-    for short lines along an axis before all Fourier axes, because a product needs no axis to move.
+    The result is also `None` if a product with a matrix computes the cosine or sine transform faster. This is the case
+    for short lines along an axis before all Fourier axes, because a product with a matrix need not move any axis.
     """
     match first, second:
         case (

@@ -1,8 +1,8 @@
 """Cosine and sine transforms with JAX: an FFT of the lines, between two passes over memory.
 
 A pass reorders cells, multiplies them and adds them. Each pass is a gather with indices that are known at trace time,
-which XLA compiles to a single loop. Concatenated slices would need a loop and a copy each. All factors are computed in
-double precision.
+which XLA compiles to a single loop. If slices were concatenated instead, each slice would need a loop and a copy. All
+factors are computed in double precision.
 """
 
 import math
@@ -49,7 +49,7 @@ def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: 
         group = ordered[start : start + together]
         lines = [_line(kind, type, *both) for _, both in group]
         places, last = tuple(axis for axis, _ in group), tuple(range(-len(group), 0))
-        # Separate passes move the axes. Without them, the transform would gather distant cells, which takes longer.
+        # Two separate passes move the axes. Otherwise, the transform would gather distant cells, which takes longer.
         block = row_major(jnp.moveaxis(block, places, last))
         block = jnp.moveaxis(row_major(_TRANSFORMS[kind, type](lines, block)), last, places)
     return block
@@ -101,7 +101,7 @@ def _by_parts(transform: Callable[[Sequence[_Line], Array], Array]) -> Callable[
 
 
 def _cosine_1(lines: Sequence[_Line], x: Array) -> Array:
-    """Run the real FFT of the line and its mirror image. An FFT of half that length would lose half of the digits."""
+    """Run the real FFT of the line and its mirror image. An FFT of half the length would lose half the digits."""
     (line,) = lines
     mirrored = np.concatenate([line.source, line.source[-2:0:-1]])
     return _gather(jnp.fft.rfft(_gather(x, mirrored, line.early[mirrored])).real, line.target, line.late)
@@ -131,7 +131,7 @@ def _cells_2(line: _Line, x: Array, axis: int) -> Array:
 
 
 def _modes_2(line: _Line, x: Array, axis: int) -> Array:
-    """Return the result of type 2 from a complex FFT along `axis`: `2 cos φ` is the sum of modes k and -k."""
+    """Return the result of type 2 from a complex FFT along `axis`: the sum of modes k and -k, times phases."""
     k, phases = line.target, _phases(line.target, line.n)
     return _gather(x, k, line.late * phases, axis) + _gather(x, -k % line.n, line.late * phases.conj(), axis)
 
@@ -207,7 +207,7 @@ def _type_4(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _even_type_4(line: _Line, x: Array) -> Array:
-    """Run a complex FFT of half the length: real parts are the even cells, imaginary parts the odd cells in reverse."""
+    """Run a complex FFT of half the length: even cells are its real parts, reversed odd cells its imaginary parts."""
     n, m = line.n, np.arange(line.n // 2)
     even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
     real = _gather(x, line.source[even], line.early[even])
@@ -222,8 +222,9 @@ def _even_type_4(line: _Line, x: Array) -> Array:
 def _odd_type_4(line: _Line, x: Array) -> Array:
     """Run a real FFT of the same length, whose input has signs but no other factors (Chan and Ho 1992).
 
-    The line is continued beyond its ends like a cosine, and its cell `(a - 1) / 2` is at the odd number a. The numbers
-    `n + 8 j` for j from 0 to n - 1 reach each of the n cells once, up to signs. Their phases are multiples of π/4.
+    The line is continued beyond its ends as a cosine is, and its cell `(a - 1) / 2` is at the odd number a. For j from
+    0 to n - 1, the numbers `n + 8 j` reach each of the n cells once, up to signs. The phases of these numbers are
+    multiples of π/4.
     """
     n = line.n
     place = (n + 8 * np.arange(n)) % (8 * n)

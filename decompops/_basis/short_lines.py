@@ -1,7 +1,7 @@
 """Cosine and sine transforms of short lines, up to a few hundred points, as products with matrices in JAX.
 
-The product takes `n²` operations for a line of `n` points, but needs no other pass over memory, along any axis. Up to
-`LONGEST` points, it takes less time than an FFT for any factors of `n`: see docs/performance.md.
+The product takes `n²` operations for a line of `n` points, but only one pass over memory, along any axis. Up to
+`LONGEST` points, the product takes less time than an FFT, whatever the factors of `n` are: see docs/performance.md.
 """
 
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
 
 
 def halved(matrix: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrix for one part of `folded` lines, if the rows of `matrix` are even (`sign` 1) or odd (-1)."""
+    """Return the matrix to multiply the sums of `folded` (`sign` 1, even rows) or the differences (-1, odd rows) by."""
     n = matrix.shape[1]
     half = matrix[:, : (n + 1) // 2].copy()
     if n % 2:  # `folded` adds the middle cell to itself.

@@ -1,4 +1,4 @@
-"""Slopes: the basis of first derivatives, with each mode at the index that it has in the field's basis."""
+"""Slopes: the basis of first derivatives, in which each mode has the same index as in the basis of the field."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,7 +10,7 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 
 @dataclass(frozen=True)
 class Slopes(AbstractBasis):
-    """The basis of the first derivatives of fields in another basis, along one axis: sines for fields in cosines.
+    """The basis of first derivatives along one axis, for fields in the basis `base`: sines for fields in cosines.
 
     Each mode has the same index as in `base`, so that a derivative multiplies coefficients without moving any. Modes
     that `base` does not have are left out, as are points at which all slopes are zero.
@@ -95,14 +95,14 @@ class Slopes(AbstractBasis):
 
 
 def slope_basis(base: AbstractBasis, n: int) -> AbstractBasis:
-    """Return the basis of first derivatives on `n` points: `base` itself if its modes and points stay the same."""
+    """Return the basis of first derivatives on `n` points. It is `base` itself if modes and points stay the same."""
     rule = base.derivative(n, 1)
     same = rule.basis == base and rule.points == n and rule.runs == (Run(0, 0, base.stored(n)),)
     return base if same else Slopes(base, rule.basis)
 
 
 def slope_unit(base: AbstractBasis, n: int) -> complex:
-    """Return the factor, besides the wavenumber, by which a first derivative multiplies coefficients: ±1 or ±i."""
+    """Return the factor ±1 or ±i: a first derivative multiplies each coefficient by this factor and its wavenumber."""
     return complex(base.derivative(n, 1).factor)
 
 

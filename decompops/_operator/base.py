@@ -36,7 +36,7 @@ class AbstractTyped(eqx.Module):
 
     @property
     def title(self) -> str:
-        """The name in errors and pipelines."""
+        """The name of the operator in error messages and in the printed form of a pipeline."""
         return type(self).__name__
 
     @property
@@ -57,7 +57,7 @@ class AbstractOperator(AbstractTyped):
     """A linear operator on fields of shape `(*batch, nx, ny, nz)` on a device mesh. Grids may have any number of axes.
 
     Operators are immutable PyTrees. They are called like functions, can be differentiated in forward and reverse mode,
-    accept any number of leading batch axes and `jax.vmap`, and compose with `@`.
+    accept any number of leading batch axes, work with `jax.vmap`, and compose with `@`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -222,7 +222,7 @@ class Compose(AbstractOperator):
 def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
     """Return the structure of the result of `operator` for the result of `previous`, whose structure is `given`.
 
-    Raises `ValueError` if `given` does not fit. If it is `None`, nothing is checked.
+    Raises `ValueError` if `given` does not fit. If `given` is `None`, nothing is checked.
     """
     wanted = operator.in_structure
     if given is None:

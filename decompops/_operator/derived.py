@@ -20,7 +20,10 @@ from .base import AbstractOperator
 
 @dataclass(frozen=True)
 class Form:
-    """Which of three operations are applied to an operator. The operations commute, and each is its own inverse."""
+    """Which of the operations inversion, transposition and conjugation are applied to an operator.
+
+    The operations commute, and each is its own inverse.
+    """
 
     inverted: bool = False
     transposed: bool = False
@@ -37,7 +40,7 @@ class Form:
         return ".inverse" * self.inverted + derived[self.transposed, self.conjugated]
 
     def __xor__(self, other: "Form") -> "Form":
-        """Return the form that results from both forms, one after the other."""
+        """Return the form of an operator to which first one form and then the other is applied."""
         return Form(
             self.inverted != other.inverted,
             self.transposed != other.transposed,
@@ -52,7 +55,7 @@ _D = TypeVar("_D", bound="AbstractDerivable")
 
 
 class AbstractDerivable(AbstractOperator):
-    """An operator with one method, `apply`, for all its forms: transposed, conjugated, and perhaps inverted.
+    """An operator with one method, `apply`, for all its forms: transposed, conjugated, and inverted if it can be.
 
     `__call__`, `.local`, `.T`, `.H` and `.inverse` follow from `apply`.
     """
@@ -103,7 +106,7 @@ class AbstractDerivable(AbstractOperator):
 
 
 class Derived(AbstractDerivable):
-    """An operator in another form. `.T`, `.H` and `.inverse` return it."""
+    """An inverted, transposed or conjugated operator: the result of `.inverse`, `.T` or `.H`."""
 
     operator: AbstractDerivable
     form: Form = eqx.field(static=True)

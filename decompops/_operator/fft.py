@@ -73,10 +73,10 @@ class FFT(AbstractTransform):
         - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
             (y, z, x), and the spectrum is sharded `P("x", "y", None)`. This order is faster if the spectrum is only
             multiplied pointwise and transformed back.
-        - `modes`: keep only the modes of a coarser grid of this shape `(mx, my, mz)`, which are the modes below `m / 2`
-            along each axis. The values and the scale of these modes stay the same. The other modes are dropped directly
-            after each axis is transformed, so that less is computed and communicated. `.inverse` replaces them by
-            zeros.
+        - `modes`: keep only the modes of a coarser grid of this shape `(mx, my, mz)`: the modes whose integer
+            wavenumber along each axis is below `m / 2`. The values and the scale of these modes stay the same. The
+            other modes are dropped directly after each axis is transformed, so that less is computed and communicated.
+            `.inverse` replaces the dropped modes by zeros.
         - `nyquist`: whether to keep the Nyquist mode `m / 2` along an axis whose number of modes `m` in `modes` is even
             and less than the grid's length. If True, the Nyquist mode becomes the sum of the modes `m / 2` and
             `-m / 2`; if False, it becomes zero.

@@ -47,13 +47,13 @@ class AbstractPlanned(AbstractDerivable):
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         if x.dtype != dtype:
-            mesh_in_context(self.decomposition.mesh)  # JAX's error for another ambient mesh does not say what to do.
+            mesh_in_context(self.decomposition.mesh)  # Unlike JAX's error, its error for a wrong mesh says what to do.
             x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        # Any mesh will do: whether an inverse exists does not depend on the mesh.
+        # Whether an inverse exists does not depend on the mesh, so an operator without a mesh gets an arbitrary one.
         operator = self if self.decomposition.has_mesh else with_mesh(self, AbstractMesh((1,), ("any",)))
         return _example(operator, UNCHANGED).is_invertible
 
@@ -146,7 +146,7 @@ def _call(
 
 
 def plan_in_form(plan: Plan, form: Form) -> Plan:
-    """Return the plan of an operator in another form, for its `plan`."""
+    """Return the plan of an operator in `form`, derived from the operator's own `plan`."""
     plan = plan.inverse() if form.inverted else plan
     plan = plan.transpose() if form.transposed else plan
     return plan.conjugate() if form.conjugated else plan

@@ -27,8 +27,8 @@ class Stencil(AbstractDerivable):
 
     `fn` takes one extended block of shape `(*batch, before + cells + after, ...)`, and returns one block of shape
     `(*batch, cells, ...)`. `fn` may combine, add or remove batch axes, and may be nonlinear. If `fn` is an
-    `equinox.Module`, its parameters can be trained. Only `.T` and `.H` need a linear `fn`. For an `fn` such as
-    `a * h + b`, these two transpose `a`.
+    `equinox.Module`, its parameters can be trained. Only `.T` and `.H` need a linear `fn`. For an affine
+    `fn` such as `a * h + b`, `.T` and `.H` transpose only its linear part, `a * h`.
 
     !!! example
 
@@ -60,8 +60,8 @@ class Stencil(AbstractDerivable):
         """**Arguments:**
 
         - `fn`: the function of one extended block.
-        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: as for
-            `decompops.HaloExchange`.
+        - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: the arguments of the
+            `decompops.HaloExchange` that extends the blocks.
 
         **Raises:** `ValueError` or `TypeError` for arguments that `decompops.HaloExchange` refuses, and `TypeError` for
         an `fn` that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.
@@ -153,7 +153,10 @@ class Stencil(AbstractDerivable):
         return self._on_block(layout, windows.local(block), *shifts)
 
     def _windows(self) -> HaloExchange:
-        """Return the halo exchange for `_on_block`. Along a padded axis its halo is wider on the left."""
+        """Return the halo exchange for `_on_block`.
+
+        Along a padded axis, the halo on the left is wider than the halo of `fn`, by the number of cells of padding.
+        """
         exchange = self.exchange
         if exchange.decomposition.shape is None:
             return exchange

@@ -18,7 +18,7 @@ from .planned import AbstractPlanned
 
 
 class Transpose(AbstractPlanned):
-    """Redistribute a field from one pencil to another, so that another axis is whole on every device.
+    """Redistribute a field from one pencil to another, which changes the axis that is whole on every device.
 
     The values and the order of the axes stay the same. A transpose needs one all-to-all between neighbouring pencils,
     such as z and y, and two between z and x. Slabs need one or none. Both pencils may have any storage order and halo
@@ -65,8 +65,8 @@ class Transpose(AbstractPlanned):
             defaults are the pencils of the last axis and of the first axis.
         - `axis_contiguous`: store both pencils with their whole axis last: z-pencils as (x, y, z), y-pencils as
             (z, x, y), x-pencils as (y, z, x). Otherwise both are stored as (x, y, z).
-        - `source_order`, `target_order`: the grid axes in the order in which this pencil is stored, such as
-            `("z", "x", "y")`, instead of `axis_contiguous`.
+        - `source_order`, `target_order`: the grid axes in the order in which the source or the target pencil is stored,
+            such as `("z", "x", "y")`. Pass these orders instead of `axis_contiguous`.
         - `source_halo`: the halo layers of the input, as for `HaloExchange`. The transpose drops them.
         - `target_halo`: the halo layers of the result, which are zero. `HaloExchange(...).update` fills them.
 

@@ -28,7 +28,7 @@ class Step:
 
     - `kernel`: the number of the kernel that runs the stage; `None` if XLA runs it.
     - `pieces`: the `Pieces` that contain the stage, if it is carried out piece by piece.
-    - `wire`: the narrower dtype that the stage sends, if it is such an exchange.
+    - `wire`: the narrower dtype that the stage sends; `None` for a stage that keeps the field's dtype.
     """
 
     stage: AbstractStage
@@ -39,9 +39,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive stages that one kernel of a backend runs (`native`), or that XLA runs one by one.
+    """Consecutive stages that one kernel of a backend runs if `native` is True, or else that XLA runs one by one.
 
-    A segment with `wire` is a single exchange. Its values are cast to that dtype before it, and back after it.
+    A segment with `wire` is a single exchange. Values are cast to that dtype before the exchange, and back after it.
     """
 
     plan: Plan
@@ -53,8 +53,8 @@ class Segment:
 class Chunks:
     """Segments that run for each piece of a block. The pieces are independent of each other.
 
-    - `source`, `target`: how the field is cut into blocks before and after.
-    - `axis`: the grid axis along which blocks are cut; `None` for the leading batch axes.
+    - `source`, `target`: how the field is cut into blocks before and after the segments.
+    - `axis`: the grid axis along which blocks are cut into pieces; `None` for the leading batch axes.
     - `pieces`: for each piece, its length along that axis and its segments.
     """
 
@@ -76,7 +76,7 @@ Takes = Callable[[tuple[AbstractStage, ...]], int]
 def schedule(
     plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
-    """Return the schedule of a plan: segments, and pieces of segments, in the order in which they run.
+    """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
     - `takes`: a function of stages. It returns how many of them, counted from the first, one kernel of the backend
         runs, or 0 if XLA must run the first stage.
@@ -120,7 +120,9 @@ def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
 
 
 def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None) -> Steps:
-    """Assign each stage to a kernel of the backend, or to XLA. If no kernel takes `Pieces`, assign their stages.
+    """Assign each stage to a kernel of the backend, or to XLA.
+
+    If no kernel runs a stage of type `Pieces` as a whole, the stages inside are assigned one by one.
 
     With `wire`, no kernel runs an exchange together with other stages.
     """
@@ -155,7 +157,7 @@ def _exchanges(stage: AbstractStage) -> bool:
 
 
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
-    """Replace the transforms that XLA runs by the ones that XLA computes best.
+    """Replace each transform that XLA runs by the equivalent transform that XLA computes fastest.
 
     Return the new steps, and the factor by which their result must be multiplied.
     """
@@ -208,8 +210,8 @@ def fused(steps: Steps, platform: str) -> Steps:
 def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     """Give the whole scale to one transform, where the multiplication fuses with other work.
 
-    The best transform is one that multiplies by weights anyway. Otherwise it is the first one, which has a copy before
-    or after it.
+    The best transform is one that multiplies by weights anyway. If there is none, it is the first transform, because a
+    copy runs before or after it.
     """
     # Products of sizes and their reciprocals may differ from 1 by a rounding error of float64.
     if abs(scale - 1) < 1e-14:

@@ -37,7 +37,8 @@ class Pieces(AbstractStage):
         for stage in self.stages:
             if self.axis not in untouched_axes(stage):
                 raise ValueError(
-                    f"`axis` of `Pieces` must be an axis that no stage changes; got {self.axis}, which {stage} changes."
+                    f"`axis` of `Pieces` must be an axis that no stage changes; got {self.axis}, which "
+                    f"{type(stage).__name__} changes. Pass an axis that no stage transforms, resizes or reshards."
                 )
         if not 1 <= self.count <= self.before.core(self.axis):
             cells = self.before.core(self.axis)
@@ -107,8 +108,9 @@ def shortened(stage: AbstractStage, axis: int, length: int) -> AbstractStage:
 def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Iterator[AbstractStage]:
     """Yield `stages` with each exchange, and the stages that can overlap with it, combined into `Pieces`.
 
-    A batch of several `fields` is cut along the batch, for all stages at once. A single field is cut along a grid axis
-    that neither the exchange nor the stages beside it touch. A grid of two axes has no such axis, so its stages stay.
+    Several `fields` are cut along their batch axes, and all stages become one `Pieces`. A single field is cut along a
+    grid axis that neither the exchange nor the stages beside the exchange touch. A grid of two axes has no such axis,
+    so its stages are yielded unchanged.
     """
     exchanges = [i for i, stage in enumerate(stages) if is_exchange(stage)]
     if exchanges and fields > 1:
@@ -148,7 +150,8 @@ def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: 
 def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
     """Return how good a choice of `_around` is. The largest result is the best.
 
-    More overlapping transforms are better, then thinner pieces, then pieces that are contiguous in memory.
+    The best choice has the most transforms that overlap. If several have, it cuts the longest axis. If several axes are
+    longest, it cuts the axis whose pieces are most contiguous in memory.
     """
     transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
     blocks = stages[start].before

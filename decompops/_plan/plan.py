@@ -102,7 +102,7 @@ class Plan:
                 if current != dtype:
                     raise TypeError(
                         f"`{self.name}` cannot take {dtype}: its stage `{type(stage).__name__}` needs {wanted}, but "
-                        f"the stages before it return {current}."
+                        f"the stages before it return {current}. Put a stage that returns {wanted} before it."
                     )
                 return self.input_dtype(wanted)  # The stages before this one keep the dtype.
             current = stage.result_dtype(current)

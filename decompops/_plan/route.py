@@ -1,4 +1,4 @@
-"""Finds the route of a transform: the order of its axes, and the exchanges between them that communicate least."""
+"""Finds the route of a transform: the order of its axes, and exchanges in between that communicate least."""
 
 import functools
 import heapq
@@ -17,7 +17,7 @@ Division = tuple[tuple[tuple[MeshAxis, int], ...], ...]
 
 @dataclass(frozen=True)
 class Leg:
-    """The part of a route between two exchanges: its `division` of the grid, and the axes transformed, in order."""
+    """The part of a route between two exchanges: how the grid is divided, and the axes to transform, in order."""
 
     division: Division
     axes: tuple[int, ...]
@@ -28,7 +28,10 @@ class NoRouteError(ValueError):
 
 
 def division_of(blocks: Blocks) -> Division:
-    """Return the mesh axes, with their sizes, that shard each grid axis. Exchanges never split a name of `blocks`."""
+    """Return the mesh axes, with their sizes, that shard each grid axis.
+
+    If an entry of `blocks.names` has several mesh axes, exchanges move them together, never one of them alone.
+    """
     return tuple(
         ((name, parts),) if name is not None and parts > 1 else () for name, parts in zip(blocks.names, blocks.parts)
     )
@@ -63,7 +66,7 @@ def find_route(
     *,
     is_complex: bool = True,
 ) -> tuple[Leg, ...]:
-    """Return the route with the fewest exchanges. Among these routes, each device sends the fewest bytes.
+    """Return the route with the fewest exchanges. Among several, return the one that sends the fewest bytes per device.
 
     - `lengths`, `stored`: the lengths of the axes before and after their transforms.
     - `start`, `end`: the divisions of the grid at the start and at the end. If one is `None`, the route may start or
@@ -92,7 +95,7 @@ def find_route(
         return done == wanted and (_is_even(sizes(done), division) if last is None else division == last)
 
     leg, done = transform(first, done, bases)
-    # Routes of equal cost are compared by the ranks of their exchanges. These ranks always differ.
+    # Routes of equal cost are compared by the ranks of their exchanges, which differ between any two routes.
     ahead: list[tuple[int, Fraction, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
     ahead = [(0, Fraction(0), (), first, done, (leg,))]
     seen = set()
@@ -159,7 +162,7 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
 def _joined(
     legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[Leg, ...]:
-    """Return the same route, but move axes to a later leg if one call can transform them there with later axes."""
+    """Return the route, but transform an axis in a later leg if one call can transform it there with a later axis."""
     axes = [list(leg.axes) for leg in legs]
     for number, leg in enumerate(legs):
         for axis in leg.axes:
@@ -175,10 +178,11 @@ def _joined(
 def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) -> Iterator[tuple[Division, int]]:
     """Yield each division that one exchange can reach, and the number of devices that take part in the exchange.
 
-    An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind its own mesh axes. The
-    order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges that shard a whole
-    axis come first. Among these, forwards, exchanges that make later axes whole come first, so that routes lead from
-    z-pencils to x-pencils. Backwards, the order is reversed, and routes lead from x-pencils to z-pencils.
+    An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind the mesh axes that shard
+    that axis already. The order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges
+    that shard a whole axis come first. With `forwards`, those that make later axes whole come first among them, so that
+    routes lead from z-pencils to x-pencils. Otherwise this order is reversed, and routes lead from x-pencils to
+    z-pencils.
     """
     axes = range(len(division))[:: -1 if forwards else 1]
     pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))

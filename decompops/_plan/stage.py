@@ -53,11 +53,11 @@ class AbstractStage(abc.ABC):
     def apply(self, block: "Array") -> "Array":
         """Apply the stage with JAX to one block of shape `(*batch, *before.block_shape)`, inside a `jax.shard_map`.
 
-        Stages of other packages define this method. Backends run the stages of this package without it.
+        Stages of other packages define this method. Backends run the stages of this package without calling it.
         """
         del block
         raise TypeError(
-            f"the stage `{type(self).__name__}` is unknown to this backend. Give it a method `apply(block)`."
+            f"the stage `{type(self).__name__}` is unknown to this backend. Define `apply(block)` on this class."
         )
 
 
@@ -193,12 +193,13 @@ class LocalTransform(AbstractStage):
 
 @dataclass(frozen=True)
 class Extend(AbstractStage):
-    """Extend every block along `axis` by layers of cells from its neighbors.
+    """Extend every block along `axis` by layers of cells from its neighbours.
 
     The transposed stage adds each of these cells to the cell that it was copied from.
 
-    Cell `g` along the axis is the field's cell `g`, modulo the true length if `periodic`. Otherwise, cells outside the
-    field are zero. Padding is outside the field, but periodic images of the field may fill it.
+    Cells along the axis are numbered so that the field has the cells 0 to n - 1. With `periodic`, a cell of number `g`
+    outside the field is a copy of the field's cell `g` modulo n. Otherwise it is zero. Padding is outside the field,
+    but periodic images of the field may fill it.
     """
 
     before: Blocks
@@ -293,8 +294,8 @@ class Resize(AbstractStage):
     """Copy coefficients of a spectrum along whole axes: remove the highest modes, or add modes that are zero.
 
     - `runs`: for each of `axes`, the source, target and factor of consecutive coefficients. A coefficient that is the
-        target of no run is zero. Coefficients with the same target are added. Two runs have all cells in common, or
-        none.
+        target of no run is zero. Coefficients with the same target are added. The sources of two runs are either
+        equal or disjoint, and so are their targets.
     - `fused`: copy in the form that XLA fuses with other steps. The lowering sets this hint.
     - `arrived`: the axis that an all-to-all has just made whole. The lowering sets this hint.
     """

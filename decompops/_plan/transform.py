@@ -29,9 +29,9 @@ def transform_plan(
     - `source`, `target`: the blocks of fields and of spectra.
     - `bases`: the basis of each axis.
     - `kept`: for each axis, the number of points whose coefficients are kept, from 1 to the points in `source`.
-    - `nyquist`: keep also the coefficient that represents two modes, as the sum of both; else it is zero.
+    - `nyquist`: whether a coefficient that represents two modes becomes the sum of both. Otherwise it becomes zero.
 
-    The axes of one transform come last and next to each other in storage order, so that they take one contiguous FFT.
+    The axes of one transform are the last axes in storage order, so that one FFT over contiguous memory handles them.
 
     Raises `ValueError` for a wrong number of `bases`, for `kept` out of range, and if no order of transforms gives each
     basis the real or complex input that it needs.
@@ -61,8 +61,9 @@ def plan_along(
     """Return the plan of a transform on a given route. Most arguments are the same as in `transform_plan`.
 
     - `legs`: the route.
-    - `points`: the lengths that are transformed; by default the lengths of `source`. An axis of another length is
-        cropped or zero-padded at its end before its transform, and to its length in `target` after its transform.
+    - `points`: the lengths that are transformed; by default the lengths of `source`. An axis that has another length in
+        `source` is cropped or zero-padded at its end before its transform. After its transform, it is cropped or
+        zero-padded to its length in `target`.
     """
     points = points or source.lengths
     folded = [axis for axis in range(source.ndim) if _is_folded(bases[axis], points[axis], kept[axis], nyquist)]

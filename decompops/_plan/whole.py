@@ -28,8 +28,8 @@ def whole_array_plan(
     """Return the plan that transforms an array from points to coefficients on the route that communicates least.
 
     - `lengths`: the shape of the array before, the lengths that are transformed, and the shape afterwards.
-    - `ends`: the entries that shard the array before and afterwards. One of them may be `None`. The plan then uses the
-        sharding that is cheapest to reach among those that need no padding.
+    - `ends`: the entries that shard the array before and afterwards. One of the two may be `None`. The plan then uses
+        the sharding that is cheapest to reach among those that need no padding.
     - `sizes`: the sizes of the mesh axes.
     - `is_complex`: whether the input is complex.
 

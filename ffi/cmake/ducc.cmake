@@ -1,5 +1,6 @@
-# DUCC's Fourier transforms, under the 3-clause BSD licence, from the sources of the package `ducc0`: where DUCC_ROOT says that
-# they are, or else from the package index that pip uses. Sets DUCC_SOURCE; empty if there are none.
+# Finds DUCC's Fourier transforms (3-clause BSD licence) in the sources of the package `ducc0`. The sources lie in
+# DUCC_ROOT if that is set; otherwise pip downloads them. Sets DUCC_SOURCE to the folder of the sources, or to "" if
+# there are none.
 set(ducc_version 0.42.0)
 find_path(DUCC_SOURCE ducc0/fft/fft.h HINTS "${DUCC_ROOT}" ENV DUCC_ROOT PATH_SUFFIXES src NO_DEFAULT_PATH)
 if(NOT DUCC_SOURCE)

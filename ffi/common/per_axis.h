@@ -8,7 +8,7 @@
 
 namespace decompops {
 
-// The largest number of axes of a grid. Python reads it from the record of the build (ffi/CMakeLists.txt).
+// The largest number of axes of a grid. Python reads this number from build.json, which ffi/CMakeLists.txt writes.
 constexpr int kMaxAxes = 8;
 
 // A vector without allocated memory, for the inner loops of the kernels. It has room for the axes of a grid and for one

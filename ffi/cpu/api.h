@@ -1,5 +1,5 @@
 // The functions that Python calls through ctypes. No C++ exception leaves these functions: they return 0, or they keep
-// the text of the error and return -1. A library includes this file once.
+// the text of the error and return -1. Each library includes this file in only one of its source files.
 
 #pragma once
 

@@ -42,7 +42,7 @@ inline Index batch_of(const xla::ffi::AnyBuffer& block, int ndim) {
   return batch;
 }
 
-// The plan of a call, and `ranks`, one for each place in the mesh.
+// The plan of a call. `ranks` has one rank for each place in the mesh.
 inline Plan plan_of(xla::ffi::Span<const std::int64_t> numbers, xla::ffi::Span<const std::int64_t> mesh,
                     xla::ffi::Span<const std::int64_t> ranks, double scale, std::string_view label) {
   Plan plan = decode(numbers.begin(), numbers.size(), mesh.size());

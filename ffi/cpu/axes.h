@@ -38,7 +38,7 @@ inline int simplify(Axes& axes, const Strides& to, const Strides& from, const St
   return used == 0 ? 0 : last + 1;
 }
 
-// Calls `body(to offset, from offset)` for all cells of the `count` outer axes.
+// Calls `body(to offset, from offset)` for each cell of the first `count` axes.
 template <class Body>
 void for_each(const Axis* axes, int count, Index to, Index from, const Body& body) {
   if (count == 0) return body(to, from);

@@ -1,4 +1,4 @@
-// The compiler of plans: it goes stage by stage, and knows the state of the block after each stage.
+// The compiler of plans: it compiles stage by stage, and keeps track of the state of the block after each stage.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace decompops {
 
-// The state of a block after the compiled stages.
+// The state of a block after the stages that have been compiled so far.
 struct State {
   Field current_;
   PerAxis<int> order_;          // the storage order of most pieces; the same on all ranks
@@ -35,7 +35,7 @@ class Compiler : private State {
   struct Buffers {
     Buffer send, receive, stay;
   };
-  // An exchange. Cells are written to `out` before it, and are in `in` after it.
+  // An exchange. Cells are written to `out` before the exchange, and are in `in` after the exchange.
   struct Handed {
     Field out, in;
     Exchange exchange;
@@ -90,9 +90,9 @@ class Compiler : private State {
   Region valid(const Blocks& layout) const { return cut(decompops::valid(layout, batch_, place_)); }
 
   void reserve(Buffer buffer, Index bytes) { program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes); }
-  // This piece's own buffer.
+  // The buffer of this kind that belongs to the piece that is being compiled.
   Buffer in_slot(Buffer buffer) const { return static_cast<Buffer>(buffer + slot_ * kOwn); }
-  // `buffer`, or the second one of its kind if `field` is still read from there.
+  // `buffer`, or the second buffer of the same kind if `field` still has cells in the first one.
   static Buffer free_of(const Field& field, Buffer buffer);
   static bool lies_in(const Field& field, Buffer buffer);
 
@@ -105,7 +105,7 @@ class Compiler : private State {
   std::array<Index, kBuffers> used_{};  // the bytes of buffers that already hold messages
   Program program_;
 
-  // Of the pieces that are being compiled.
+  // The state of the pieces that are being compiled.
   int slot_ = 0;  // 1 and 2 in turns; 0 for a whole block
   Cut cut_;
   Buffer last_received_ = kReceive;  // holds the last received cells until all pieces have arrived

@@ -43,7 +43,7 @@ struct Times {
 };
 
 constexpr Index kBlock = 8;    // cells that are transposed at a time, in both directions
-constexpr Index kPage = 4096;  // bytes; rows a page apart share a set of the cache
+constexpr Index kPage = 4096;  // bytes; rows that lie a page apart fall into the same set of the cache
 
 void stream_row(void* to_start, const void* from_start, Index bytes) {
 #ifdef __SSE2__
@@ -64,7 +64,7 @@ void stream_row(void* to_start, const void* from_start, Index bytes) {
 #endif
 }
 
-// Two by two elements of 8 bytes, in vector registers.
+// Transposes two by two elements of 8 bytes in vector registers.
 template <class T, class Change>
 inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
   using Pair [[gnu::vector_size(16)]] = double;
@@ -113,8 +113,9 @@ void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, C
   }
 }
 
-// If all columns fall into a few sets of the cache, which cannot keep more, fetches the columns after the next block of
-// this tile. Otherwise fetches the same columns of the next tile, which leaves more time.
+// Fetches cells that are needed later. If all columns fall into a few sets of the cache, which have no room for the
+// next tile, these are the columns after the next block of this tile. Otherwise, they are the same columns of the next
+// tile, so that there is more time to fetch them.
 template <class T>
 void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
@@ -126,8 +127,8 @@ void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index fir
   }
 }
 
-// Rows of one side are columns of the other: `to` is contiguous along `columns`, `from` mostly along `rows`. In blocks,
-// so that both sides use whole cache lines.
+// Copies block by block, so that both sides use whole cache lines. `to` is contiguous along `columns`, `from` mostly
+// along `rows`.
 template <class T, class Change>
 void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
   const bool blocks = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
@@ -151,7 +152,7 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
   }
 }
 
-// The same with stores past the cache: some rows at a time are collected in the cache first.
+// Transposes with stores that bypass the cache. Some rows at a time are first collected in the cache.
 template <class T, class Change>
 void stream_transpose(T* to, const T* from, const Axis& rows, const Axis& columns, Change change) {
   constexpr Index kWide = 1024 / sizeof(T);
@@ -177,11 +178,11 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   }
   const Axis inner = axes[count - 1];
   if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
-    // Whole rows always use `memcpy`, which knows best when to bypass the cache.
+    // Contiguous rows always use `memcpy`, which itself bypasses the cache where this is faster.
     auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
-  // The axis that is contiguous on the other side becomes the second innermost.
+  // The axis that is contiguous, or closest to contiguous, in `from` becomes the second innermost axis.
   auto other = std::min_element(axes.begin(), axes.begin() + count - 1,
                                 [](const Axis& a, const Axis& b) { return a.from < b.from; });
   if (count == 1 || inner.from < other->from) {
@@ -202,7 +203,8 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
 
-// Sums of the two 16-bit types in single precision. C++17 has neither type, and not every compiler has its own.
+// The two 16-bit floating-point types are added in single precision. C++17 has neither type, and some compilers have no
+// types of their own for them.
 float from_bits(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -236,7 +238,7 @@ struct Half {
   float wide() const {
     const std::uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
     if (rest < 0x0400u) return std::copysign(static_cast<float>(rest) * 0x1p-24f, from_bits(sign));
-    // The difference of the exponents: the largest one becomes the largest one.
+    // The exponent bias of float32 minus that of float16. Infinities and NaNs need the largest exponent of float32.
     const std::uint32_t bias = rest < 0x7c00u ? 112 : 224;
     return from_bits(sign | ((rest << 13) + (bias << 23)));
   }
@@ -335,7 +337,7 @@ void add(std::byte* to, const Strides& to_stride, const std::byte* from, const S
     case Number::f64: return add_typed<double>(to, from, axes, count);
     case Number::c64: return add_typed<Complex<float>>(to, from, axes, count);
     case Number::c128: return add_typed<Complex<double>>(to, from, axes, count);
-    // Unsigned, so that overflow wraps around as XLA's does.
+    // Integers are added as unsigned numbers, so that overflow wraps around as in XLA.
     case Number::i8: return add_typed<std::uint8_t>(to, from, axes, count);
     case Number::i16: return add_typed<std::uint16_t>(to, from, axes, count);
     case Number::i32: return add_typed<std::uint32_t>(to, from, axes, count);

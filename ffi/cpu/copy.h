@@ -13,14 +13,14 @@ using Strides = PerAxis<Index>;
 // The types of numbers that sums can add.
 enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 
-// Results of more bytes do not stay in the cache until they are read again.
+// A result of more bytes than this does not stay in the cache until it is read again.
 constexpr Index kStreamBytes = Index{1} << 22;
 
 // How a copy uses the cache. `stream`: the result is not read again soon, so it bypasses the cache.
 // `ahead`: the next cells of the source are needed soon, so they are fetched into the cache meanwhile.
 enum class Access { plain, stream, ahead };
 
-// A factor for real or complex numbers of this precision.
+// A factor for real or complex numbers whose real part has `real_bytes` bytes.
 struct Scale {
   double factor = 1;
   Index real_bytes = 0;

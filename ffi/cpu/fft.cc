@@ -14,7 +14,7 @@ namespace {
 
 #ifdef DECOMPOPS_DUCC
 
-// DUCC keeps the plans of the most recent lengths.
+// These transforms keep no plan, because DUCC itself keeps the plans of the most recent lengths.
 template <class Real>
 class DuccLines : public AbstractFft {
   using Complex = std::complex<Real>;

@@ -11,13 +11,13 @@
 
 namespace decompops {
 
-// The distances, in cells, between the cells of a line and between lines. One of the two is 1.
+// The distances, in cells, between the cells of a line and between lines. `cells` or `lines` is 1.
 struct Spacing {
   Index cells, lines;
   bool operator<(const Spacing& other) const { return std::pair(cells, lines) < std::pair(other.cells, other.lines); }
 };
 
-// `count` lines of `length` real-space cells. Half spectra are those of sign -1 for `r2c`, and +1 for `c2r`.
+// `count` lines of `length` real-space cells. `r2c` always has sign -1, and `c2r` sign +1.
 struct LinesOfTile {
   Transform::Kind kind;
   int sign;
@@ -28,19 +28,19 @@ struct LinesOfTile {
 class AbstractFft {
  public:
   virtual ~AbstractFft() = default;
-  // Transforms lines with the same alignment as the lines for which it was made. `c2r` may change its input.
+  // Transforms lines that are aligned in memory like the lines given to `make_fft`. `c2r` may change its input.
   virtual void run(std::byte* from, std::byte* to) const = 0;
 };
 
 // How long FFTW searches for a fast plan.
 enum class Planning { estimate, measure, patient, exhaustive };
 
-// A transform from `input` to `output`, which may be overwritten while it is planned. `Real` is float or double.
+// A transform from `input` to `output`. Planning may overwrite both arrays. `Real` is float or double.
 template <class Real>
 std::unique_ptr<AbstractFft> make_fft(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning);
 
-// Takes FFTW, or another library with its interface such as MKL, from these two files, for double and single precision.
-// If this is not called, DUCC transforms lines, if it was compiled in.
+// Loads FFTW, or another library with FFTW's interface such as MKL, from two files, for double and single precision.
+// Without a call of this function, DUCC transforms lines, if DUCC was compiled in.
 void load_fftw(const std::string& double_path, const std::string& single_path);
 bool has_ducc();
 

@@ -38,7 +38,7 @@ Fftw<Real>& api() {
   return api;
 }
 
-std::mutex& planner() {  // it is not thread-safe
+std::mutex& planner() {  // FFTW's planner is not thread-safe
   static std::mutex mutex;
   return mutex;
 }
@@ -62,7 +62,7 @@ void load(const std::string& path, const std::string& prefix) {
   api<Real>() = loaded;
 }
 
-// Plans are never destroyed: when a thread ends, another user of FFTW may have cleaned up already.
+// FFTW's plans are never destroyed, because other code in the process may have called FFTW's cleanup before.
 template <class Real>
 class FftwLines : public AbstractFft {
   using Complex = typename Fftw<Real>::Complex;

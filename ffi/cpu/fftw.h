@@ -1,4 +1,4 @@
-// FFTW, loaded at run time: its licence does not allow it to be a part of this library.
+// FFTW, loaded at run time, because FFTW's licence does not allow this library to contain it.
 
 #pragma once
 

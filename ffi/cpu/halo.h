@@ -1,4 +1,4 @@
-// Which layers of a block go to which rank: the C++ side of the rule in docs/design.md, "Halos as a rule about cells".
+// Which layers of a block go to which rank, by the rule in docs/design.md, "Halos as a rule about cells".
 
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace decompops {
 
 // The exchange for one `Extend` stage or its transpose. `arrived` has all cells of the result: first the cells that
-// this rank had already. The cells from other ranks are in `receiving`.
+// this rank had before, then the cells from other ranks, in the buffer `receiving`.
 struct Halo {
   Field outgoing, arrived;
   Exchange exchange;

@@ -48,8 +48,8 @@ class Change {
   Real weight_ = 1;
 };
 
-// The number of cells of each axis in a tile, and the places of their lines in it: side by side along the fastest axes,
-// as many as fit.
+// The number of cells of a tile along each axis, and the distance, in lines, between neighbouring lines along each
+// axis. A tile holds as many lines as fit, first along the fastest axis.
 struct Box {
   Box(const Region& region, int along, Index width) : cells(PerAxis<Index>::filled(region.axes(), 1)), place(cells) {
     Index lines = 1;
@@ -65,8 +65,9 @@ struct Box {
   PerAxis<Index> cells, place;
 };
 
-// The distance in cells between the lines of such boxes of `region` in their memory, if FFTW may use them in place: all
-// in one piece, each line in one row, at equal distances. Otherwise 0.
+// If FFTW may read or write the lines of `region` where they lie in memory, returns the distance in cells between
+// neighbouring lines of a box, otherwise 0. FFTW may do so if all lines are in one piece, contiguous and equally
+// spaced.
 Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
   if (field.pieces.size() != 1) return 0;
   const Piece& piece = field.pieces[0];
@@ -97,7 +98,7 @@ Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
-// Starts to fetch the memory after these lines, which mostly holds the next lines, while these lines are transformed.
+// Starts to fetch the memory behind `lines`, which mostly holds the next lines, before `lines` are transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
   for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }
@@ -188,7 +189,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
                      Index real_bytes, Planning planning, const Memory& memory, const std::function<void()>& between) {
-  // Another pass of the same sweep may have more cells, such as a real transform.
+  // `region` may be larger, because another pass of the same sweep may have more cells, as a real transform does.
   const Region here =
       intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
   if (real_bytes == 4) {

@@ -10,7 +10,7 @@
 
 namespace decompops {
 
-// Transform lines of `length` real-space cells along `axis` of a box of cells.
+// A transform of lines of `length` real-space cells along `axis` of a box of cells.
 struct Lines {
   int axis;
   Transform transform;

@@ -1,4 +1,4 @@
-// Replaces messages by memory, between blocks in the same memory.
+// Replaces messages between blocks in the same memory: the sender writes directly to the receiver's memory.
 
 #pragma once
 
@@ -16,13 +16,13 @@ struct Sections {
   std::vector<Exchange> exchanges;
 };
 
-// Whether a rank may write the cells of `send` directly to the memory that `receive` reads, while the receiver carries
-// out the steps `beside`. The receiver must not read that buffer meanwhile.
+// Whether a rank may write the cells of `send` directly to the memory that `receive` describes, while the receiver
+// carries out the steps `beside`. These steps must not read that buffer.
 bool may_redirect(const Message& send, const Message& receive, const std::vector<Step>& beside);
 
-// Changes `steps` so that they write the cells of `send` to the memory of `owner` (`Piece`) that `receive` describes. A
-// flat message may consist of several boxes, which are arranged in the same way at the receiver. Another message is one
-// box.
+// Changes `steps` so that they write the cells of `send` to the memory that `receive` describes, whose `Piece::owner`
+// is `owner`. A flat message may consist of several boxes, which are arranged in the same way at the receiver. A
+// message that is not flat is one box.
 void redirect(std::vector<Step>& steps, const Message& send, const Message& receive, int owner, Index element);
 
 // Message number `number` of the messages in `messages` from or to `peer`.

@@ -8,7 +8,7 @@ namespace decompops {
 
 // --- Moves.
 
-// The axis that is divided in `before` only, or -1.
+// The axis that is sharded in `before` but not in `after`, or -1.
 int Compiler::whole_after(const Blocks& before, const Blocks& after) {
   for (int axis = 0; axis < before.ndim(); ++axis) {
     if (before.parts[axis] > 1 && after.parts[axis] == 1) return axis;
@@ -90,7 +90,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   return handed;
 }
 
-// Some more cells of a buffer of messages.
+// A piece for the cells of `region`, behind the messages that `buffer` already holds.
 Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   const Piece piece = spaced(buffer, used_[buffer], region, element);
   used_[buffer] += whole_cache_lines(span(piece, element));
@@ -98,7 +98,7 @@ Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   return piece;
 }
 
-// A piece starts and finishes its exchange in two steps. Steps of the other piece run between them.
+// A piece starts and finishes its exchange in two steps. Between the two, steps of another piece run.
 void Compiler::communicate(const Exchange& exchange) {
   if (slot_ == 0) return program_.steps.push_back(exchange);
   program_.steps.push_back(Start{exchange});
@@ -113,8 +113,9 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // The next stage of a piece reads received cells in the receive buffer. A whole block is copied into one array. So is
-  // a piece that still has cells of an earlier exchange, because the next exchange needs a free receive buffer.
+  // If a piece is exchanged, the next stage reads its cells in the receive buffer. A whole block is received in one
+  // array. So is a piece that still has cells of an earlier exchange, because the next exchange needs a free receive
+  // buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];

@@ -41,7 +41,7 @@ void append_in_turns(const std::vector<std::vector<Steps>>& pieces, Steps& steps
 
 }  // namespace
 
-// Compiles all pieces of the stages from `first`, which opens them, and returns the index of the stage that joins them.
+// Compiles all pieces. Stage `first` opens the pieces. Returns the index of the stage that joins them.
 std::size_t Compiler::add_pieces(std::size_t first) {
   std::size_t last = first;
   while (plan_.stages[last].kind != Stage::Kind::joined) ++last;
@@ -88,7 +88,8 @@ std::size_t Compiler::add_pieces(std::size_t first) {
   return last;
 }
 
-// Writes the results of a piece to the memory that all pieces share. Cells of a last exchange stay in the receive buffer.
+// Writes the results of a piece to the memory that all pieces share. If the piece ends with an exchange, its cells stay
+// in the receive buffer.
 void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start, bool handed) {
   const bool stays = pending_.empty() && lies_in(current_, last_received_);
   if (stays) {
@@ -102,8 +103,8 @@ void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start
   if (!has_result()) copy(to);
 }
 
-// Where the results of pieces go: to the result, into the messages of the next pieces, or to scratch memory. Messages of
-// these pieces (`handed`) may lie where those of the next ones would.
+// Where the results of pieces go: to the result, into the messages of the next pieces, or to scratch memory. If
+// `handed`, these pieces have messages of their own in the buffers that the messages of the next pieces would need.
 Field Compiler::target_of_pieces(std::size_t last, const State& start, bool handed) {
   const Stage& end = plan_.stages[last];
   if (is_last(end)) return result();
@@ -117,7 +118,8 @@ Field Compiler::target_of_pieces(std::size_t last, const State& start, bool hand
   return {whole, {dense(buffer, 0, whole)}};
 }
 
-// Places the results in the messages with which the next pieces begin. The results are computed from `beside`.
+// Returns where the results are written as the messages with which the next pieces begin. They are computed from
+// `beside`, whose memory stays untouched.
 Field Compiler::hand_over_pieces(std::size_t first, const Field& beside) {
   const Stage& stage = plan_.stages[first_exchange(first)];
   const Region before = decompops::block(stage.before, batch_);
@@ -159,8 +161,8 @@ std::size_t Compiler::first_exchange(std::size_t first) const {
   return plan_.stages[index].kind == Stage::Kind::move ? index : 0;
 }
 
-// Whether `stage` is the last exchange of its pieces with nothing left to compute in them, while later stages still move or
-// transform cells.
+// Whether the pieces have nothing left to compute or exchange after the exchange `stage`, while later stages of the
+// plan still move or transform cells.
 bool Compiler::ends_pieces(const Stage& stage) const {
   if (slot_ == 0 || is_last(stage)) return false;
   const Stage* later = &stage + 1;

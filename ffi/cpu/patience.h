@@ -22,7 +22,7 @@ struct Limits {
 };
 Limits& limits();
 
-// One wait. It is reported after `timeout`, and each time it has doubled.
+// One wait. It is reported after `timeout` seconds, and each time its duration has doubled since the last report.
 class Patience {
  public:
   double seconds() const { return seconds_since(start_); }
@@ -40,10 +40,10 @@ class Patience {
   double next_ = limits().timeout;
 };
 
-// Writes one line to standard error, in one piece.
+// Writes one line to standard error with a single system call, so that lines of several ranks do not mix.
 void report(const std::string& text);
 
-// "rank 3" or "ranks 3, 5", of at most eight.
+// "rank 3", "ranks 3, 5" or, for more than eight ranks, the first eight "and 4 more".
 std::string named(const std::vector<int>& ranks);
 
 }  // namespace decompops

@@ -81,7 +81,7 @@ Piece dense(Buffer buffer, Index offset, const Region& region) {
 Piece flat(Buffer buffer, Index offset, Index cells) { return {buffer, offset, {cells, 1}, {{0, 0}, {1, cells}}}; }
 
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {
-  constexpr Index kSets = 4096;  // bytes after which sets repeat in the first level
+  constexpr Index kSets = 4096;  // addresses that are this many bytes apart share a set of the first-level cache
   Piece piece{buffer, offset, region.lo, region};
   Index stride = 1;
   for (int axis = region.axes() - 1; axis >= 0; --axis) {

@@ -1,4 +1,5 @@
-// Cells and their places in memory. The kernels do nothing but move cells from some pieces of memory to others.
+// Cells and their places in memory. Apart from Fourier transforms, kernels only move cells from some pieces of memory
+// to others.
 
 #pragma once
 
@@ -13,7 +14,7 @@ namespace decompops {
 constexpr Index kCacheLine = 64;  // bytes
 constexpr Index whole_cache_lines(Index bytes) { return ceil_div(bytes, kCacheLine) * kCacheLine; }
 
-// A box of cells. Axis 0 is the batch (all leading axes in one): grid axis i is axis i + 1 here.
+// A box of cells. Axis 0 is the batch, all leading axes together. Grid axis i is axis i + 1 of a region.
 struct Region {
   PerAxis<Index> lo, hi;
 
@@ -30,7 +31,7 @@ Region intersection(const Region& a, const Region& b);
 // The parts of `whole` that none of `parts` covers.
 std::vector<Region> difference(const Region& whole, const std::vector<Region>& parts);
 
-// Cuts `region` into boxes of at most `cells` cells, and calls `body(part)` for each box.
+// Cuts `region` into boxes of at most `cells[axis]` cells along each axis, and calls `body(part)` for each box.
 template <class Body>
 void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body, int axis = 0) {
   if (axis == region.axes()) return body(region);
@@ -39,9 +40,9 @@ void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& bo
   }
 }
 
-// The buffers of cells at run time. The buffers from `kScratch` on hold a whole block. If a block is exchanged in
-// pieces, two pieces are under way at a time, and each has its own buffers: the numbers are larger by `kOwn` and by
-// twice `kOwn`.
+// The buffers of cells at run time. The buffers from `kScratch` on belong to a whole block. If a block is exchanged in
+// pieces, two pieces are processed at a time. Each of the two has buffers of its own, whose numbers are larger by
+// `kOwn` or by twice `kOwn`.
 enum Buffer : int {
   kInput,
   kResult,
@@ -55,19 +56,19 @@ enum Buffer : int {
   kBuffers = kScratch + 3 * kOwn
 };
 
-// A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes into it.
+// A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes after the start of the buffer.
 struct Piece {
   Buffer buffer;
   Index offset;
   PerAxis<Index> stride;  // in elements
   Region region;
-  int owner = -1;  // the place in the mesh of the rank whose buffer it is; -1: this rank's own
+  int owner = -1;  // the index in `Memory::others` of the rank that owns the buffer; -1: this rank
 };
 
 // The addresses of the buffers of a rank.
 using Addresses = std::array<std::byte*, kBuffers>;
 
-// The buffers of a rank's pieces. `others` are the buffers of other ranks, by their place in the mesh.
+// The buffers of a rank, and of the other ranks whose memory it writes. `Piece::owner` is an index in `others`.
 struct Memory {
   Addresses own;
   const Addresses* others = nullptr;
@@ -77,7 +78,7 @@ struct Memory {
   }
 };
 
-// A block as a set of pieces. Cells of `region` that no piece has are zero.
+// A block that consists of pieces. Cells of `region` that no piece has are zero.
 struct Field {
   Region region;
   std::vector<Piece> pieces;
@@ -85,20 +86,21 @@ struct Field {
 
 // The grid axes in the order of their numbers.
 PerAxis<int> natural(int ndim);
-// A box of cells without gaps, stored in `order` of grid axes, last one fastest.
+// A box of cells without gaps, stored in `order` of grid axes, the last one fastest.
 Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int>& order);
 Piece dense(Buffer buffer, Index offset, const Region& region);
 // `cells` cells, one after the other.
 Piece flat(Buffer buffer, Index offset, Index cells);
-// A dense box, with gaps if steps along an axis would otherwise stay in the same cache set. Also returns the bytes from
-// its first cell to the end of its last gap.
+// `spaced`: a box stored row by row, with gaps if steps along an axis would otherwise stay in the same cache set.
+// `span`: the number of bytes from the first cell of such a box to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);
-// The cells `region` of the memory of a piece; the part of a piece inside `region`.
+// `placed`: the piece that has the cells of `region`, at their places in the memory of `piece`. `clipped`: the part of
+// a piece or field that lies inside `region`.
 Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
-// The same cells, counted from another origin.
+// The same cells, with indices along `axis` that are larger by `by`.
 Field shifted(Field field, int axis, Index by);
 
 }  // namespace decompops

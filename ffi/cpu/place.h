@@ -25,15 +25,15 @@ class Place {
 Region block(const Blocks& layout, Index batch);
 Region valid(const Blocks& layout, Index batch, const Place& place);
 
-// A move: grid axis `gathered` becomes whole, and `divided` is divided among the same ranks.
+// A move that makes grid axis `gathered` whole, and shards grid axis `divided` over the same ranks.
 struct Handover {
   const Stage& stage;
   int gathered, divided;
 
-  // The cells that a rank sends to another, computed alike on both: `divided` of the receiver, `gathered` of the
-  // sender, in blocks that have `region` otherwise.
+  // The cells that one rank sends to another, which both ranks compute. Along `divided`, these are the cells of the
+  // receiver, along `gathered` the cells of the sender, and along all other axes the cells of `region`.
   Region leaving(const Region& region, Index sender, Index receiver) const;
-  // The place of these cells, or of some of them, in the receiver's block.
+  // The place in the receiver's block of the cells `leaving`, or of some of them.
   Region arrived(const Region& leaving, Index sender, Index receiver) const;
 };
 

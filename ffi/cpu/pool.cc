@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// A step of a small grid takes less time than waking a thread.
+// How long a thread spins before it sleeps, because a step of a small grid takes less time than waking a thread.
 constexpr std::chrono::microseconds kSpin{20};
 
 template <class Condition>

@@ -15,8 +15,8 @@ namespace decompops {
 
 class Pool {
  public:
-  // The pool of this number of threads, including the calling thread. It is never destroyed, because a forked child has
-  // its memory but not its threads. Throws if the system cannot start the threads.
+  // The pool of this number of threads, including the calling thread. A pool is never destroyed, because a forked child
+  // has the memory of the pool but not its threads. Throws if the system cannot start the threads.
   static Pool& of(int threads);
 
   // Calls `body(task, thread)` for each task from 0 to `tasks` - 1; `thread` is from 0 to the number of threads - 1. If

@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// The bytes of a plane of intermediate results that stay in cache (a part of the second level of today's processors).
+// The largest plane of intermediate results, in bytes, that stays in cache: a part of the second level of the cache.
 constexpr Index kPlaneBytes = Index{1} << 20;
 
 }  // namespace
@@ -65,7 +65,7 @@ void Compiler::transform(const Stage& stage) {
   // A real transform begins with the halved axis, and its inverse ends with it. An axis that has just become whole
   // comes before others: its lines are collected from the received pieces while they are transformed. Of the other
   // axes, the axis with contiguous lines comes first, because these lines are read in place. In an inverse real
-  // transform it comes last, so that the last two axes share planes.
+  // transform, the axis with contiguous lines comes last, so that the last two axes share planes.
   auto turn = [&](int axis) {
     if (kind != Kind::c2c && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
     if (axis == gathered_) return -1;
@@ -79,13 +79,13 @@ void Compiler::transform(const Stage& stage) {
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
-  // Contiguous lines come first, or last in an inverse real transform, and may be transformed without a tile. Other
-  // lines are scaled when they leave their tile.
+  // Lines are scaled when they leave a tile. Contiguous lines, which come first, or last in an inverse real transform,
+  // may need no tile. So the lines at the other end are scaled.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }
 
-// The last results go to `to`, or to scratch memory.
+// Adds steps for the pending transforms. Their last results go to `to`, or to scratch memory if `to` is null.
 void Compiler::flush(const Field* to) {
   Sweep sweep{{}, false, real_bytes_};
   for (std::size_t i = 0; i < pending_.size(); ++i) {
@@ -98,7 +98,7 @@ void Compiler::flush(const Field* to) {
     const bool stream = !in_plane && region.volume() * element_ >= kStreamBytes;
     sweep.passes.push_back({lines, current_, result, stream});
     current_ = result;
-    // Two passes share a plane; a third one starts again.
+    // At most two passes share planes. A third pass begins a new step.
     if (sweep.planes && sweep.passes.size() < 2 && !last) continue;
     program_.steps.push_back(sweep);
     sweep.passes.clear();

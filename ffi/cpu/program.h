@@ -20,8 +20,8 @@ struct Copy {
   Number number;
 };
 
-// One-dimensional transforms, one after the other. With `planes`, all of them run for one index of the other axes
-// before the next index, so that intermediate results stay in cache.
+// One-dimensional transforms, one after the other. With `planes`, all of them run on one plane before the next plane,
+// so that intermediate results stay in cache. A plane has the transformed axes, and one index of each other axis.
 struct Sweep {
   struct Pass {
     Lines lines;
@@ -43,7 +43,7 @@ using Step = std::variant<Copy, Sweep, Exchange, Start, Finish>;
 
 struct Program {
   std::vector<Step> steps;
-  std::array<Index, kBuffers> bytes{};  // of each buffer that the program owns
+  std::array<Index, kBuffers> bytes{};  // the size of each buffer that the program owns
 };
 
 // `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.

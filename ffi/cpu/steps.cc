@@ -3,8 +3,9 @@
 namespace decompops {
 namespace {
 
-// A share of `region`. It is cut along the first axis with enough cells, among the grid axes and the batch, otherwise
-// along the axis with the most cells. It is not cut along `whole`: two axes, or one axis twice.
+// A share of `region`. The region is cut along the first axis with enough cells for all parts, where grid axes come
+// before the batch. If there is none, it is cut along the axis with the most cells. It is never cut along `whole` and
+// `whole_too`.
 Region share_of(const Region& region, const Share& share, int whole = -1, int whole_too = -1) {
   if (share.parts == 1) return region;
   int best = -1;

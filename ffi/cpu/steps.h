@@ -17,7 +17,7 @@ struct Share {
 // The context of all steps of a program. The first thread calls `between`, if given, before each tile of lines.
 struct Work {
   const Memory& memory;
-  Index plane_bytes;  // of `kPlane`; each thread has its own
+  Index plane_bytes;  // the size of the plane in `kPlane` that each thread has
   Planning planning;
   std::function<void()> between = {};
 };

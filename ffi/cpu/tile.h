@@ -16,19 +16,20 @@
 namespace decompops {
 
 // FFTW is by far fastest on contiguous lines, from one array to another. Transposing while a tile is loaded and stored
-// costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the other. A gap
-// between lines prevents that lines of a power of two fall into the same cache set. If lines are so short that a tile
-// stays in the first level of the cache, FFTW is as fast on lines that lie side by side, and nothing is transposed.
-constexpr Index kTileBytes = 256;  // of the axis that lines lie side by side along: whole cache lines, and few pages
-constexpr Index kSideBySideBytes = 1 << 14;    // of the first level, for lines that lie side by side
-constexpr Index kLeastTileBytes = kCacheLine;  // of it where lines are long
-constexpr Index kCacheBytes = 1 << 17;         // of the second level, for all lines of a tile
+// costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the other. If their
+// length is a power of two, gaps between the lines keep them from falling into the same cache set. If lines are so
+// short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by side, and nothing
+// is transposed.
+constexpr Index kTileBytes = 256;  // one cell of each line of a tile, together: whole cache lines, and few pages
+constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
+constexpr Index kLeastTileBytes = kCacheLine;  // the least value instead of `kTileBytes` if lines are long
+constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the second level of the cache
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Transforms of tiles of one kind, with the memory of the tile. They are kept until the process ends.
+// Transforms of tiles of one kind, with the memory of the tile. Each thread keeps its tiles until it ends.
 class Tile {
  public:
   using Kind = Transform::Kind;
@@ -43,8 +44,8 @@ class Tile {
     return tile;
   }
 
-  // Transforms lines that are arranged and aligned like the lines of the tile. They change only if they are complex and
-  // become real.
+  // Transforms lines that are arranged and aligned like the lines of the tile. Only a transform from complex to real
+  // numbers changes its input.
   void run(std::byte* from, std::byte* to) const { fft_->run(from, to); }
 
   std::byte* input() { return input_.get(); }

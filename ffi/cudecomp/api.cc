@@ -6,7 +6,7 @@
 
 #include "cudecomp/grids.h"
 
-// An extension of Open MPI, MPICH and MPI libraries derived from them. It is null if MPI does not have it.
+// An extension of Open MPI, MPICH and MPI libraries derived from them. The function is null if MPI does not have it.
 extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
 
 using namespace decompops;

@@ -108,7 +108,7 @@ Choice choose(std::int64_t handle_index, const Search& search) {
     options.halo_extents[axis] = search.halo_width[axis];
     options.halo_periods[axis] = search.periodic[axis];
   }
-  cudecompGridDesc_t descriptor;  // made only to read its properties
+  cudecompGridDesc_t descriptor;  // made only because cuDecomp then writes its choice to `config`
   check(cudecompGridDescCreate(handle, &descriptor, &config, &options), "cudecompGridDescCreate");
   check(cudecompGridDescDestroy(handle, descriptor), "cudecompGridDescDestroy");
   const int backend = search.halo ? static_cast<int>(config.halo_comm_backend) : config.transpose_comm_backend;
@@ -127,7 +127,7 @@ void reserve(std::int64_t index, std::int64_t bytes) {
     kept.bytes = bytes;
   }
   if (grid.workspace) {
-    // Work that has been started may still use the old one.
+    // Kernels that are already queued may still use the old workspace.
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     check(cudecompFree(grid.handle, grid.descriptor, grid.workspace), "cudecompFree");
   }

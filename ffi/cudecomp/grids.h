@@ -1,5 +1,5 @@
-// The registry of cuDecomp's handles and grid descriptors. Python creates them collectively, before it compiles a
-// program that uses them. Kernels only look them up.
+// The registry of cuDecomp's handles and grid descriptors. All ranks create handles and descriptors together, before
+// Python compiles a program that uses them. Kernels only look them up.
 
 #pragma once
 
@@ -18,19 +18,20 @@ struct Grid {
   cudecompGridDesc_t descriptor;
   int along;           // ranks exchange along the first (0) or the second (1) axis of the process grid
   void* workspace;     // cuDecomp's own memory if its backend needs it, otherwise null
-  std::int64_t bytes;  // of it
+  std::int64_t bytes;  // the size of `workspace`
 };
 
-// How a grid is divided, in cuDecomp's terms, and how `backend` communicates in updates of halos or in transposes. It
-// has the fields of `Grid` in decompops/_backend/grids.py.
+// How a grid is divided, in cuDecomp's terms. `backend` is cuDecomp's number of the way to communicate: in updates of
+// halos if `halo` is 1, else in transposes. The fields are those of `Grid` in decompops/_backend/grids.py.
 struct Division {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t along, halo, backend;
 };
 static_assert(sizeof(Division) == 17 * sizeof(std::int32_t), "it comes from Python as so many integers");
 
-// A search by cuDecomp. By timing, it chooses how to communicate in transposes, or in updates of halos of z-pencils,
-// and also the process grid if `parts` are zero. It has the fields of `Search` in decompops/_backend/grids.py.
+// A search by cuDecomp, which measures times. It chooses how to communicate in transposes or, if `halo` is 1, in
+// updates of the halos of z-pencils. If `parts` are zero, it also chooses the process grid. The fields are those of
+// `Search` in decompops/_backend/grids.py.
 struct Search {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t dtype;  // 0 to 3: float32, float64, complex64, complex128
@@ -43,8 +44,9 @@ struct Choice {
   std::int32_t parts[2], backend;
 };
 
-// Halos of `width` layers on both sides of X-pencils, along Y or Z: ranks exchange them along the first or the second
-// axis of the process grid.
+// Halos of `width` layers on both sides of X-pencils. If `grid.along` is 0, the halos lie along Y, and ranks exchange
+// them along the first axis of the process grid. If `grid.along` is 1, the halos lie along Z, and ranks exchange them
+// along the second.
 struct Halo {
   std::int32_t axis, extents[3] = {0, 0, 0};
   Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) {

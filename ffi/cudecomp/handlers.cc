@@ -1,4 +1,4 @@
-// The handlers as XLA's GPU runtime calls them.
+// The handlers for XLA on GPUs, which passes them a CUDA stream.
 
 #include "cudecomp/api.h"
 #include "cudecomp/kernels.h"

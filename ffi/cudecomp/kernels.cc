@@ -24,7 +24,7 @@ std::size_t batch_of(const Buffer& buffer) {
   return batch;
 }
 
-// Calls `body` for each batch element of a buffer and of another one, which may be the same.
+// Calls `body` for each batch element of `input` and of `result`, which may be the same buffer.
 template <class Body>
 ffi::Error for_each(std::string_view label, const Buffer& input, Result& result, const Body& body) {
   try {

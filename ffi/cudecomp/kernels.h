@@ -11,11 +11,13 @@ namespace decompops::cudecomp {
 using Buffer = xla::ffi::AnyBuffer;
 using Result = xla::ffi::Result<xla::ffi::AnyBuffer>;
 
-// From X- to Y-pencils (`forward`) or back, in cuDecomp's terms.
+// Transposes between X- and Y-pencils, or between Y- and Z-pencils if `Grid::along` is 1, in cuDecomp's terms. With
+// `forward` from X to Y or from Y to Z, else back.
 xla::ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t grid,
                           bool forward, std::string_view label);
 
-// Updates the halos along Y of X-pencils, in place: `result` is `input`.
+// Updates the halos of X-pencils along Y, or along Z if `Grid::along` is 1. The update is in place: `result` is
+// `input`.
 xla::ffi::Error halo(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t grid,
                      std::int64_t width, bool periodic, std::string_view label);
 

@@ -67,7 +67,7 @@ template <class Local>
 void Executor::carry_out_step(const Local& step) {
   const Memory memory{own_, others_.data()};
   Work work{memory, program_.bytes[kPlane], planning_};
-  // MPI sends and receives only during calls to it.
+  // MPI sends and receives only while one of its functions runs, so the transforms call MPI between tiles.
   if (team_.is_under_way()) work.between = [this] { team_.progress(); };
   pool_.run(threads_, [&](int task, int thread) { carry_out(step, Share{task, threads_, thread}, work); });
 }

@@ -11,7 +11,7 @@ namespace decompops::mpi {
 
 class Executor {
  public:
-  // The program and the team must outlive the executor. It reads `input`, writes `result`, and uses memory of
+  // The program and the team must outlive the executor. The executor reads `input`, writes `result`, and uses memory of
   // `workspace`.
   Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input, void* result,
            Workspace& workspace);

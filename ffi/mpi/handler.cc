@@ -13,7 +13,7 @@ namespace ffi = xla::ffi;
 namespace decompops::mpi {
 namespace {
 
-// The bytes of a block whose computation takes less time than waking a thread a few times.
+// Computing a block of this many bytes takes less time than waking a thread a few times.
 constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.
@@ -30,7 +30,7 @@ struct Site {
   std::optional<SharedProgram> program;
   std::atomic<bool> has_run{false};
 
-  // The first execution finds the mesh; `compile` makes the program for this rank's place in it, in the team's thread.
+  // The first execution finds the mesh. The team's thread then compiles the program for this rank's place in the mesh.
   Team& team() {
     std::lock_guard<std::mutex> lock(mutex);
     if (!mesh) mesh = Registry::get().mesh_of(communicator, plan.ranks);
@@ -78,7 +78,7 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
   ffi::Future future(promise);
   const char* label = site->plan.label.c_str();
   auto done = [promise, label](const std::string& error) mutable {
-    clear_current(label);  // of several calls, the last one is known
+    clear_current(label);  // if several calls are under way, only the last one is recorded
     if (error.empty()) {
       promise.SetAvailable();
       return;
@@ -105,9 +105,9 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     call->identity = site->identity;
     call->label = site->plan.label;
     call->details = site->plan.details;
-    // The first time, FFTW plans the transforms, which may take seconds. If several threads run programs, the programs
-    // continue in the team's thread: collectives of XLA that follow the calls are then in the same order on all ranks,
-    // too.
+    // The first call is not quick, because FFTW plans the transforms, which may take seconds. If several threads run
+    // programs, no call is quick: the team's thread then runs all calls, so that collectives of XLA that follow the
+    // calls are in the same order on all ranks as well.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
                  number = number_of(input.element_type()),

@@ -13,7 +13,7 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
-// A rank that has ended still completes its sends. This time is long enough for them to arrive.
+// A rank completes its sends before it ends. After this time, all of them have arrived.
 constexpr std::chrono::seconds kLastMessages{3};
 
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
@@ -34,7 +34,7 @@ Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
 void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const std::vector<int>& ranks) {
   for (int other : ranks) {
     if (other == rank_) continue;
-    // It must outlive the message. Few of these messages are sent, and most of them are the last.
+    // The text must outlive the send, so it is never freed. A rank sends few notices, most of them at its end.
     auto message = new std::string(reinterpret_cast<const char*>(&mesh), sizeof(mesh));
     *message += text;
     MPI_Request request;

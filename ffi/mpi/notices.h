@@ -30,13 +30,13 @@ class Notices {
 
   MPI_Comm communicator() const { return communicator_; }
   int rank() const { return rank_; }
-  // Tells `ranks` (of the communicator; all of them if empty) why this rank cannot continue with a mesh (0: with any
-  // mesh).
+  // Tells `ranks`, or all ranks of the communicator if `ranks` is empty, why this rank cannot continue with operators
+  // on a mesh, or with any operator if `mesh` is 0.
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
   // Whether a lower rank has told all ranks that it gives up for the same reason.
   bool is_repeated(const std::string& reason);
-  // Receives the notices that have arrived. MPI sends data only during calls to it, so this also sends data to other
-  // ranks.
+  // Receives the notices that have arrived. MPI sends data only while one of its functions runs, so this call also lets
+  // MPI send data to other ranks.
   void look();
   // Throws a `Notice` if a rank of a mesh has given up, or if one of `needed` has ended and its messages must have
   // arrived.
@@ -46,8 +46,8 @@ class Notices {
   // Tells the ranks `needed` that this rank has been waiting for them for long, in the operator `label`. An empty
   // `label` tells them that the wait is over.
   void tell_waiting(std::uint64_t mesh, const std::string& label, const std::vector<int>& needed);
-  // For a rank that has been waiting for long: throws if one of `needed` waits for this rank, on a mesh without calls
-  // here.
+  // A rank that has been waiting for long calls this. Throws if one of `needed` waits for this rank, on a mesh on which
+  // this rank has no call.
   void check_waiting(const std::vector<int>& needed);
   // Tells all other ranks that this rank ends, and waits until they end, too.
   void leave();
@@ -67,7 +67,7 @@ class Notices {
   std::mutex mutex_;
   std::vector<GivenUp> given_up_;
   std::map<int, Clock::time_point> left_;
-  std::map<std::pair<int, std::uint64_t>, std::string> waiting_;  // what others wait in for this rank
+  std::map<std::pair<int, std::uint64_t>, std::string> waiting_;  // where others wait for this rank
   std::mutex calls_mutex_;                                        // separate, so that no call waits for MPI
   std::map<std::uint64_t, int> calls_;
 };

@@ -1,4 +1,4 @@
-// The MPI objects of a process: communicators by key, teams by communicator and ranks. They end before MPI is
+// The MPI objects of a process: communicators by key, teams by communicator and ranks. All are freed before MPI is
 // finalised.
 
 #pragma once
@@ -29,7 +29,7 @@ struct Mesh {
 
 class Registry {
  public:
-  // The registry of this process. It is never destroyed, because a forked child has its memory but not its threads.
+  // The registry of this process. It is never destroyed, because a forked child has the registry but not its threads.
   static Registry& get();
 
   // Registers a duplicate of a communicator under `key`. With `share`, the ranks of a node exchange through shared
@@ -44,7 +44,7 @@ class Registry {
   bool has_several_threads() const { return has_several_threads_; }
   bool is_compiled(std::uint64_t fingerprint);
   // Records that a program of a Python thread has reached an operator. `run` is XLA's number for the execution. Throws
-  // if another program of the same thread has reached one in between, because several threads then have the same name.
+  // if another program of the same thread has reached an operator in between: several threads then have the same name.
   void enter(std::uint64_t thread, std::int64_t run);
   // The messages and bytes that this rank has sent so far, and the bytes of its work space.
   std::array<Index, 3> counts();

@@ -32,7 +32,7 @@ class SharedMemory {
   const MemoryFile& file() const { return file_; }
   // The number of phases that the rank has finished. A phase lies between two exchanges.
   std::atomic<std::uint64_t>& finished() const { return *static_cast<std::atomic<std::uint64_t>*>(memory_); }
-  // Makes room for this number of bytes in the memory of this rank. If the memory grows, all of them are zero.
+  // Makes room for this number of bytes in the memory of this rank. Bytes that are added are zero.
   void grow(Index bytes);
   // Maps the first `bytes` of another rank's memory. Returns false while that memory is smaller.
   bool find(Index bytes);
@@ -46,8 +46,8 @@ class SharedMemory {
   Index bytes_ = 0;
 };
 
-// The ranks of a communicator on this node that can share memory with this rank. All of them call this function. If the
-// system does not allow it, the result is only this rank.
+// The ranks of a communicator that are on this node and can share memory with this rank. All ranks of the communicator
+// must call this function. If the system does not allow shared memory, the result is only this rank.
 std::vector<int> ranks_that_share(MPI_Comm communicator);
 
 }  // namespace decompops::mpi

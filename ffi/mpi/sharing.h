@@ -9,7 +9,7 @@
 
 namespace decompops::mpi {
 
-// The buffers of received cells, one after the other.
+// The places of the buffers of received cells in the memory of a rank, one buffer after the other.
 struct Received {
   explicit Received(const Program& program);
   std::array<Index, kBuffers> offset{};
@@ -22,16 +22,16 @@ struct Neighbour {
   Received received;
 };
 
-// A program in which the rank writes some messages directly to the place where others read them. For these,
-// `Piece.owner` is the index of a neighbour. The steps between two exchanges are a phase.
+// A program in which the rank writes some messages directly to the memory in which other ranks read them. In the pieces
+// of these messages, `Piece::owner` is the index of a neighbour. The steps between two exchanges are a phase.
 struct SharedProgram {
   Program program;
   std::vector<Neighbour> neighbours = {};
   Received own;
-  // The neighbours, by index, that must have finished all phases before when a phase begins: they write the data that
-  // it reads, or read the data that it overwrites.
+  // For each phase, the indices of the neighbours that must have finished all earlier phases before this phase begins.
+  // These neighbours write the data that this phase reads, or read the data that it overwrites.
   std::vector<std::vector<int>> awaited = {};
-  Index messages = 0, sent_bytes = 0;  // as they would be sent without shared memory
+  Index messages = 0, sent_bytes = 0;  // of the messages that memory replaces
 };
 
 // `program` is the program of the rank at `place`, `program_of` makes the programs of other places, and `sharing` are

@@ -20,7 +20,7 @@ struct Watched {
 
 constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
 
-// A signal handler may only read and set these variables, and write.
+// The state of the signal handler, which may only use such variables and the system call `write`.
 Watched watched[] = {
     {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
     {SIGABRT, "SIGABRT", "the lines before this one say why", {}},
@@ -36,7 +36,7 @@ int process = 0;
 void on_signal(int signal, siginfo_t* info, void*) {
   for (const Watched& one : watched) {
     if (one.signal != signal) continue;
-    // A SIGTERM that the program handles itself need not end it.
+    // If the program itself handles SIGTERM, the signal need not end the program.
     const bool ends = signal != SIGTERM || one.previous.sa_handler == SIG_DFL;
     if (ends || current != nullptr) say_end(one.name, one.advice);
     sigaction(signal, &one.previous, nullptr);

@@ -10,14 +10,14 @@ void set_current(const char* label);
 void clear_current(const char* label);
 
 // Writes one line to standard error: what terminated this rank, in which operator, and what to look for.
-// Further calls write nothing. Signal handlers may call it.
+// Further calls write nothing. Signal handlers may call this function.
 void say_end(const char* by, const char* advice);
 
 // After this call, `say_end` writes nothing.
 void say_no_more();
 
-// MPI's launcher sends SIGTERM when a rank has died, and batch systems send it when a job's time is over. The other
-// signals are crashes of this rank itself.
+// Calls `say_end` when a signal terminates this rank. MPI's launcher sends SIGTERM when a rank has died, and batch
+// systems send it when a job's time is over. All other signals that are watched are crashes of this rank itself.
 void watch_signals(int rank);
 
 }  // namespace decompops::mpi

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kFatal = "] Terminating process because the JAX distributed service detected fatal errors";
 constexpr std::string_view kStatus = "absl::Status: ";
 constexpr std::string_view kSilent = "(stopped sending heartbeats):\n";
-// JAX's log prints these messages first, for the same error.
+// JAX logs these messages before the fatal message, for the same error. They are dropped.
 constexpr std::string_view kPolled = "] Polled an error from coordination service";
 constexpr std::string_view kShared = "] Use error polling to propagate the following error to all tasks";
 
@@ -59,7 +59,7 @@ void shorten_jax_errors() {
   FILE* stream = fopencookie(stderr, "w", {nullptr, pass_on, nullptr, nullptr});
   if (stream == nullptr) return;
   std::setvbuf(stream, nullptr, _IONBF, 0);
-  stream->_fileno = fileno(stderr);  // for code that asks whether it is a terminal, or reopens it
+  stream->_fileno = fileno(stderr);  // for code that asks whether `stderr` is a terminal, or reopens it
   stderr = stream;
 }
 #else

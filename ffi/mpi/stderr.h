@@ -4,7 +4,7 @@
 
 namespace decompops::mpi {
 
-// JAX ends a process that has lost its coordinator, or whose coordinator reports that another process is gone. It
+// JAX ends a process that has lost its coordinator, or whose coordinator reports that another process is gone. JAX then
 // prints its own state and a stack trace to the C stream `stderr`, and aborts. After a call of this function, `say_end`
 // writes one line instead. All other text is passed on unchanged. Without glibc, `stderr` cannot be replaced, and the
 // function does nothing.

@@ -6,7 +6,8 @@
 namespace decompops::mpi {
 namespace {
 
-// If no program of this rank contains a call yet, only a program that is still to be compiled can contain it.
+// How long a rank waits for an announced call that none of its programs contains. Another thread may still compile a
+// program that contains the call.
 constexpr double kUnknownSeconds = 5;
 // How long a quick call may wait for other ranks in the thread that submits it. Waking another thread takes about as
 // long.
@@ -55,7 +56,7 @@ void Team::stop() {
 
 void Team::free() {
   withdraw(listening_);
-  // After a failure messages may still be under way: the communicator is left to MPI.
+  // After a failure, messages may still be under way, so the communicator is not freed.
   if (communicator_ == MPI_COMM_NULL || failed_) return;
   for (Sent& sent : sent_) {
     MPI_Waitall(static_cast<int>(sent.requests.size()), sent.requests.data(), MPI_STATUSES_IGNORE);
@@ -99,7 +100,7 @@ void Team::refuse(const std::string& reason) {
   changed_.notify_all();
 }
 
-// The worker may not exist, so this thread tells the others.
+// The worker thread may not exist, so the calling thread tells the other ranks.
 void Team::refuse_locked(const char* reason) noexcept {
   if (refused_) return;
   refused_ = true;
@@ -160,7 +161,7 @@ void Team::step(std::unique_lock<std::mutex>& lock, double longest) {
   }
 }
 
-// Takes the call to run now; null if it has not been submitted, or not been announced in time.
+// Takes the call to run now. Null if no call has been announced in time, or if this rank has not submitted it yet.
 std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double longest) {
   auto found = waiting_.begin();
   if (rank_ == 0) {
@@ -227,7 +228,7 @@ void Team::execute(std::unique_lock<std::mutex>& lock, double longest) {
 }
 
 void Team::end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept {
-  // XLA takes the memory back.
+  // XLA takes the memory of the call back, so no exchange may use it any more.
   for (; !under_way_.empty(); under_way_.pop_front()) withdraw(under_way_.front());
   const std::shared_ptr<Call> call = std::move(current_);
   current_.reset();

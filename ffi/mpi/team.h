@@ -38,10 +38,10 @@ struct Identity {
 // The longest wait in seconds.
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// One execution of an operator. `details` distinguishes it from others with the same label. `run` returns whether it
-// has ended. It returns false if it has waited for other ranks for longer than the given time; the next call continues
-// at the same point. `done` gets the text of the error, empty for none, and must not throw. A quick call may run in the
-// thread that submits it.
+// One execution of an operator. `details` distinguishes it from others with the same label. `run` returns whether the
+// execution has ended. If `run` has waited for other ranks for longer than the given time, it returns false, and
+// continues at the same point when it is called again. `done` gets the text of the error, empty for none, and must not
+// throw. A quick call may run in the thread that submits it.
 struct Call {
   Identity identity;
   std::string label, details;
@@ -84,7 +84,8 @@ class Team {
   bool is_under_way() const { return !under_way_.empty(); }
   // The places in the mesh of the other ranks that share memory with this one.
   const std::vector<int>& sharing() const { return sharing_; }
-  // The memory of this rank; the memory of the rank at a place, as soon as it holds this number of bytes of data.
+  // `own_memory` returns the memory of this rank, with room for `bytes` bytes of data. `memory_of` waits until the
+  // memory of the rank at `place` has room for so many bytes, and returns that memory.
   SharedMemory& own_memory(Index bytes);
   SharedMemory& memory_of(int place, Index bytes);
   // All ranks count the phases of all programs. `finish_phase` tells the others that a phase has ended. `wait_for`
@@ -136,9 +137,9 @@ class Team {
   // After this, no call runs any more. If the reason comes from this rank, the others are told.
   void fail(const std::string& reason, bool own) noexcept;
   // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function fails the
-  // team, cancels the transfer and throws. If `ready`, this rank itself may not fail any more.
+  // team, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
-  // The same for the event that `has_ended` reports; `needed` are the ranks that it still needs.
+  // Waits in the same way for the event that `has_ended` reports. `needed` returns the ranks that must still act.
   template <class HasEnded, class Needed>
   bool wait_until(const HasEnded& has_ended, const Needed& needed, double longest, bool ready = false);
   void check_failures();
@@ -160,10 +161,11 @@ class Team {
   std::deque<std::shared_ptr<Call>> waiting_;
   bool refused_ = false;
   std::string refusal_;
-  // Fulfils promises: XLA continues with its program in the thread that does so, and the worker must be free for MPI.
+  // The thread that fulfils promises. XLA continues with its program in this thread, so it cannot be the worker, which
+  // must be free for MPI.
   Runner finisher_;
 
-  bool is_led_ = false;            // by a thread, which alone uses the members below
+  bool is_led_ = false;            // whether a thread runs calls; only this thread uses the members below
   std::shared_ptr<Call> current_;  // the call that runs, or has begun to run
   std::optional<Announcement> next_;
   Clock::time_point next_since_;

@@ -133,8 +133,8 @@ void Team::meet(int tag, bool ready) {
   wait(transfer, kForever, ready);
 }
 
-// Along a binomial tree: a rank passes an announcement on to the ranks that differ from it in one of the bits below its
-// own lowest set bit.
+// Sends an announcement along a binomial tree: a rank passes it on to the ranks whose numbers differ from its own in
+// one of the bits below its own lowest set bit.
 void Team::announce(const Announcement& announcement) {
   while (!sent_.empty()) {
     int all = 0;
@@ -209,8 +209,8 @@ void Team::start(const Exchange& exchange, const Memory& memory) {
 bool Team::finish(double longest) {
   if (!wait(under_way_.front(), longest)) return false;
   under_way_.pop_front();
-  // A rank that has failed meanwhile does not wait forever until its messages are received, so these data may be
-  // something else. Its notice came before.
+  // If a rank has failed in the meantime, the memory of its messages may have been overwritten before they were
+  // received, so the data may be wrong. In this case, its notice has arrived before the data.
   notices_->check(hash_, ranks_, {});
   return true;
 }
@@ -221,8 +221,9 @@ void Team::progress() {
   looked_ = Clock::now();
 }
 
-// After this nothing is written to what the requests were to receive, and what was to be sent is not read by a rank
-// that was receiving it already. Later ones look for notices first, and this rank has given one, or has had it.
+// Cancels a transfer, so that its memory can be used for something else. Receives are cancelled at once. Sends get some
+// time, so that ranks that are already receiving them can finish. A rank that begins to receive later looks for notices
+// first, and finds one, because every transfer is cancelled after a failure.
 void Team::withdraw(Transfer& transfer) noexcept {
   auto& [requests, peers, receives] = transfer;
   for (std::size_t i = 0; i < receives; ++i) {

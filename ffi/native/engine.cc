@@ -93,7 +93,7 @@ void Engine::finish(const Arrival& arrival, const std::string& error) {
   finisher->submit([done = arrival.done, error] { done(error); });
 }
 
-// Tells the devices that have come. Called with the lock.
+// Tells the devices that have already come that the meeting has failed. The caller holds the lock.
 void Engine::fail(Meeting& meeting, const std::string& reason) {
   if (!meeting.failure.empty()) return;
   meeting.failure = reason;
@@ -102,7 +102,8 @@ void Engine::fail(Meeting& meeting, const std::string& reason) {
   }
 }
 
-// Otherwise, devices would wait forever for one that never comes.
+// Reports meetings to which a device does not come, and lets them fail after the limit. Otherwise, the other devices
+// would wait forever.
 void Engine::watch() {
   std::unique_lock<std::mutex> lock(meetings_mutex_);
   while (true) {

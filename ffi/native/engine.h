@@ -45,12 +45,12 @@ struct Meeting {
 
 class Engine {
  public:
-  // The engine of this process. It is never destroyed, because a forked child has its memory but not its threads.
+  // The engine of this process. It is never destroyed, because a forked child has the engine but not its threads.
   static Engine& get();
 
   // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
   // `done`. A separate thread for each of the other devices calls their `done`, because XLA continues with a device's
-  // program in the thread that calls it. Throws if the device cannot come.
+  // program in the thread that calls `done`. Throws if the device cannot come.
   void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.

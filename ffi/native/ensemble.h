@@ -19,7 +19,7 @@ struct Ensemble {
 };
 
 // Replaces messages by memory. A device writes the cells of a message directly to the place where the other device
-// reads them. Cells that would be sent from where they are, are copied from there.
+// reads them. If a message would be sent without packing, its cells are copied from where they lie.
 Ensemble link(std::vector<Program> programs);
 
 }  // namespace decompops::native

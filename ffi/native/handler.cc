@@ -20,7 +20,7 @@ struct Site {
   std::mutex mutex;
   std::optional<Ensemble> ensemble;
 
-  // The same for all groups: each group identifies devices by their place.
+  // The ensemble is the same for all groups, because each group identifies its devices by their place.
   const Ensemble& linked(int places, Index batch, Index element, Number number) {
     std::lock_guard<std::mutex> lock(mutex);
     if (!ensemble) {

@@ -1,6 +1,6 @@
 """Which MPI a build of decompops uses: the one whose `mpicxx` is on the PATH, or else the package `openmpi`.
 
-scikit-build-core asks when it builds (pyproject.toml).
+scikit-build-core calls these functions during a build (pyproject.toml).
 """
 
 import shutil
@@ -13,13 +13,13 @@ _OPENMPI = "openmpi>=5"
 
 
 def get_requires_for_dynamic_metadata(settings: Any) -> list[str]:
-    """What must be installed to build."""
+    """Return the packages that must be installed for a build."""
     del settings
     return _requirements()
 
 
 def dynamic_metadata(settings: Any, project: Any) -> dict[str, Any]:
-    """What `pip install "decompops[mpi]"` installs besides."""
+    """Return the packages that `pip install "decompops[mpi]"` also installs."""
     del settings, project
     return {"optional-dependencies": {"mpi": _requirements()}}
 
@@ -30,7 +30,7 @@ def _requirements() -> list[str]:
 
 
 def _is_of_package(wrapper: Path) -> bool:
-    """Whether a compiler wrapper came with the package, in this Python environment or in that of the build."""
+    """Return whether a compiler wrapper came with the package `openmpi`, in this environment or the build's own."""
     roots = {Path(sys.prefix), wrapper.parent.parent}
     folders = [folder for root in roots for folder in root.glob("lib/python*/site-packages/openmpi-*.dist-info")]
     return wrapper.parent.parent in roots and any(folder.is_relative_to(wrapper.parent.parent) for folder in folders)

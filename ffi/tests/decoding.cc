@@ -7,7 +7,7 @@
 
 using namespace decompops;
 
-// Every number of a plan has a meaning, or it is refused.
+// A number without a meaning is refused, at every position of a plan.
 void test_decoding(int ndim) {
   std::vector<std::int64_t> blocks;
   auto per_axis = [&](std::int64_t first, std::int64_t others) {
@@ -70,7 +70,7 @@ void test_decoding(int ndim) {
   expect(refused(numbers), "there is an eighth stage");
 }
 
-// Numbers as they come are refused or decoded, and nothing else happens.
+// Random numbers are either refused or decoded. They cause no crash.
 void test_decoding_of_noise() {
   int decoded = 0;
   for (int trial = 0; trial < 2000; ++trial) {

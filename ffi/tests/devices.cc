@@ -101,7 +101,7 @@ void one_that_does_not_come(const Plan& plan) {
     const std::string error = execution.heard(place);
     expect(error.find("for device 0, which has not come") != error.npos, error);
   }
-  execution.bring(0, false);  // too late: it hears of it, too
+  execution.bring(0, false);  // too late: device 0 gets the error as well
   expect(execution.heard(0).find("for device 0") != std::string::npos, "no error for the last one");
   Engine::get().set_limits(60, 600);
   many_at_once(plan, 3);

@@ -16,7 +16,7 @@
 
 namespace {
 
-std::atomic<long> allocations_left{-1};  // negative: as many as one likes
+std::atomic<long> allocations_left{-1};  // negative: no limit
 std::atomic<bool> threads_fail{false};
 
 bool fails() { return allocations_left >= 0 && allocations_left.fetch_sub(1) == 0; }
@@ -126,7 +126,8 @@ void check_results(bool condition, const char* what) {
   if (!condition) throw Failure(what);
 }
 
-// In the first call of a team, or in the second one, which runs in the thread that submits it.
+// Lets each allocation fail in turn: in the first call of a team, or in the second call, which runs in the thread that
+// submits it.
 int allocation_failures(const Plan& plan, int rank, int size, bool in_second) {
   int trials = 0;
   for (long limit = 0;; ++limit) {

@@ -31,7 +31,7 @@ inline Plan transpose(int size, Index pieces) {
   return plan;
 }
 
-// The block of a rank before and after it.
+// The block of a rank before or after the transpose.
 inline std::vector<std::int64_t> cells_of(int size, int rank, bool after) {
   const Index n = kCells * size, low = rank * kCells, high = low + kCells;
   std::vector<std::int64_t> cells;

@@ -175,8 +175,8 @@ void test_regions() {
 
 using Cell = std::complex<double>;
 
-// What a transform multiplies cell `n` of its input by to get cell `k` of its result, where a half spectrum stands for both
-// of its halves.
+// The factor of cell `n` of the input in cell `k` of the result of a transform. A mode of a half spectrum also stands
+// for its complex conjugate.
 Cell weight(const Transform& transform, Index n, Index k, Index length) {
   using Kind = Transform::Kind;
   const double angle = transform.sign * 2 * M_PI * static_cast<double>(n * k) / static_cast<double>(length);
@@ -243,7 +243,7 @@ void test_lines() {
 }
 
 void test_lines_of_a_gap() {
-  // What a field does not have is zero.
+  // Cells that no piece of a field has count as zeros.
   const Region region{{0, 0, 0, 0}, {1, 1, 3, 8}};
   std::vector<std::complex<float>> input(region.volume(), 1), output(region.volume());
   const Field from{region, {clipped(dense(kInput, 0, region), region.with(3, 0, 1), 8)}};
@@ -268,7 +268,7 @@ void test_loading_of_others() {
   }
 }
 
-// On every rank: a ring of messages from a box stored one way to a box stored another way.
+// Every rank sends a box of cells to the next rank, which stores the box in another order.
 void test_messages(const Region& region) {
   int size;
   MPI_Comm_size(MPI_COMM_WORLD, &size);

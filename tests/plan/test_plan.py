@@ -161,7 +161,7 @@ def test_stages_of_other_packages():
     x = np.random.default_rng(0).standard_normal((4, 6, 6)) + 1j
     plan = Plan("Mirror", BLOCKS, (Reverse(BLOCKS), C2C), 2.0)
     np.testing.assert_allclose(run(plan, x), 2 * np.fft.fft(x[..., ::-1], axis=1), atol=1e-12)
-    with pytest.raises(TypeError, match=r"the stage `Nothing` is unknown to this backend. Give it a method `apply"):
+    with pytest.raises(TypeError, match=r"the stage `Nothing` is unknown to this backend. Define `apply\(block\)`"):
         run(Plan("Thing", BLOCKS, (Nothing(BLOCKS),)), x)
     for result, got in (("short", "complex128(2, 6, 5)"), ("real", "float64(2, 6, 6)")):
         text = f"the stage `Reverse` of `Mirror` must return a block complex128(2, 6, 6); got {got}."
