@@ -48,8 +48,8 @@ class ETDRK(AbstractIntegrator):
         - `dt`: the time step, a number.
         - `order`: 1, 2, 3 or 4. Each step evaluates the nonlinear part `order` times.
 
-        **Raises:** `ValueError` for another `order`; `TypeError` for another type of `equation`, or a `dt` that is not
-        a number.
+        **Raises:** `ValueError` for any other `order`; `TypeError` for an `equation` that is not an `AbstractEquation`,
+        and for a `dt` that is not a number.
         """
         if order not in get_args(Order):
             raise ValueError(f"`order` must be one of {get_args(Order)}; got {order!r}.")

@@ -30,7 +30,8 @@ class KuramotoSivashinsky(AbstractEquation):
         with respect to them.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
     - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u is constant.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
     **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
     """

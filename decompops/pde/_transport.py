@@ -60,14 +60,16 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
 
 
 class Diffusion(AbstractLinearEquation):
-    """The diffusion equation `∂u/∂t = κ ∇²u`, or `∂u/∂t = ∇·(κ ∇u)` for a matrix κ, for a scalar or each component.
+    """The diffusion equation `∂u/∂t = κ ∇²u` for a number κ, or `∂u/∂t = ∇·(κ ∇u)` for a matrix κ.
+
+    If u has several components, the equation holds for each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ, a number of at least zero; or such a number for each axis; or a matrix as nested tuples. The
-        symmetric part of a matrix must have no negative eigenvalue, which is not checked. The diffusivity may be
-        traced, so that JAX can differentiate with respect to it.
+    - `diffusivity`: κ: a number of at least zero, or one such number for each axis, or a matrix as nested tuples. The
+        symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity may be traced,
+        so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
     **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
@@ -129,7 +131,7 @@ class Advection(AbstractLinearEquation):
 
 
 class Dispersion(AbstractLinearEquation):
-    """The equation `∂u/∂t = (ξ·∇) ∇²u` of dispersive waves, for a scalar or each component.
+    """The equation `∂u/∂t = (ξ·∇) ∇²u` of dispersive waves, for a scalar or for each component of u.
 
     **Arguments:**
 
@@ -158,7 +160,7 @@ class Dispersion(AbstractLinearEquation):
 
 
 class HyperDiffusion(AbstractLinearEquation):
-    """The hyperdiffusion equation `∂u/∂t = -μ ∇⁴u`, for a scalar or each component.
+    """The hyperdiffusion equation `∂u/∂t = -μ ∇⁴u`, for a scalar or for each component of u.
 
     **Arguments:**
 
