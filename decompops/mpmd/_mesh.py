@@ -147,7 +147,7 @@ class MpmdMesh:
 
 @dataclass(frozen=True)
 class MpmdSharding:
-    """The groups that have an array, and its sharding in each of them.
+    """The groups that have an array, and the sharding of the array in each group.
 
     **Arguments:**
 
@@ -195,9 +195,10 @@ class MpmdSharding:
 
 @contextmanager
 def without_context() -> Iterator[None]:
-    """Compute eagerly on the devices of any group, independently of the caller's context.
+    """Compute eagerly on the devices of any group, whatever the context of the caller is.
 
     The caller's `jax.set_mesh` and `jax.disable_jit`, and derivatives with respect to other arguments, have no effect.
+    Inside `jax.jit`, an error is raised.
     """
     if isinstance(jnp.zeros(()), Tracer):
         raise TypeError(
@@ -231,7 +232,7 @@ def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) ->
 
 
 def names_in(spec: PartitionSpec) -> set[str]:
-    """Return the mesh axes in a spec."""
+    """Return the names of the mesh axes in a spec."""
     return {name for entry in spec for name in entry_names(entry)}
 
 

@@ -1,11 +1,11 @@
-"""Moves arrays between any two shardings on any devices. All functions of this package use this mechanism.
+"""Moves arrays between any two shardings on any devices. All functions of `decompops.mpmd` use this mechanism.
 
 An array is cut into regions, each within one block of the source and one block of the target. The sender cuts a region
 out of its block and sends it directly to the device that needs it, which joins all regions of its block. Regions move
 by `jax.device_put` within a process, and by `jax.lax.ppermute` between processes.
 
-`jax.device_put` of whole arrays moves data directly only if source and target have the same blocks. Otherwise it copies
-through the host, and between processes it fails.
+`jax.device_put` of a whole array moves data directly only if source and target have the same blocks. For other blocks,
+it copies the array through the host within a process, and fails between processes.
 """
 
 import functools
@@ -91,11 +91,11 @@ class Route:
 
     @property
     def working_bytes(self) -> int:
-        """The largest memory of a device besides the source: cut regions, received regions and the target, in bytes."""
+        """The most bytes that a device needs besides the source: for cut regions, received regions and the target."""
         source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
         cut = 0 if all(region.shape == self.source_block for region in self.regions) else source
         joined = 0 if all(region.shape == self.target_block for region in self.regions) else target
-        # In a round, every participating device holds one region to send and memory to receive one.
+        # In a round, every participating device holds one region to send, and memory to receive one region.
         crossing = [regions[0].nbytes for regions in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
@@ -113,8 +113,8 @@ def transfer(
     """Move arrays along `routes`, and return them at their targets. `sources` are this process's blocks of the arrays.
 
     Every process that has a device in one of the routes must call this function with the same routes. A process without
-    devices of a target gets an array without blocks. `donate` says which sources are consumed: an unchanged block then
-    keeps its memory, and the caller deletes all other blocks.
+    devices of a target gets an array without blocks. `donate` says which sources are consumed: a block that stays the
+    same keeps its memory, and the caller deletes all other blocks.
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
@@ -134,7 +134,7 @@ def transfer(
             region.sender == region.receiver
             and region.shape == routes[number].source_block == routes[number].target_block
         ):
-            # Without a copy, the result would share memory with the source, and be deleted with it.
+            # Without a copy, the result would share memory with the source, and would be deleted with the source.
             part = _handed_over(part) if donate[number] else jnp.copy(part)
         received[number, region.receiver].append((region.end, part))
     results = []
@@ -165,7 +165,7 @@ def _handed_over(block: jax.Array) -> jax.Array:
 
 
 def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
-    """Join regions and their positions to a block of the target."""
+    """Join regions, given with their positions, into a block of the target."""
     if not parts:  # The block has no cells.
         return jnp.zeros(route.target_block, route.dtype, device=device)
     ends, blocks = zip(*parts)
@@ -224,7 +224,7 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
 
 
 def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
-    """Group regions into rounds. In a round, regions have one shape, and a device sends and receives at most one.
+    """Group regions into rounds. In a round, all regions have one shape, and a device sends and receives at most one.
 
     Regions are assigned by increasing distance, so that an exchange between all devices needs no more rounds than there
     are devices.

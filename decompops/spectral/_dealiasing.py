@@ -37,8 +37,8 @@ class AbstractDealiasing(abc.ABC):
     ) -> Inexact[Array, "*spectrum"]:
         """Return `spectrum` without the modes that products do not use.
 
-        Equations call this method before a spectrum is transformed to the grid of products, and after products are
-        transformed back.
+        Equations call this method before they transform a spectrum to the grid of products, and after they transform
+        products back.
 
         - `transform`: the transform of states.
         """

@@ -37,7 +37,7 @@ from ._modes import inner_transform
 
 
 class GaussianRandomField(eqx.Module):
-    """A periodic Gaussian random field with a given power spectrum. A key gives the same field on every mesh.
+    """A periodic Gaussian random field with a given power spectrum. The same key gives the same field on every mesh.
 
     The field `colour` is the linear operator that turns white noise of unit variance into a random field.
 
@@ -58,7 +58,8 @@ class GaussianRandomField(eqx.Module):
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
             dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
             times the squared unit of the field. `power` may hold parameters (an `equinox.Module`). The mode k = 0 is
-            zero. Points along an axis that `fft` does not transform get independent fields on the other axes.
+            zero. If `fft` does not transform an axis, each point along this axis gets an independent field on the other
+            axes.
         - `box`: the periodic box.
 
         **Raises:** `TypeError` for a `power` that cannot be called, an `fft` that is not a transform and a `box` that
@@ -99,7 +100,7 @@ class _Amplitude(eqx.Module):
 
 
 def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
-    """Draw independent standard normal numbers on a grid. A key gives the same numbers on every mesh.
+    """Draw independent standard normal numbers on a grid. The same key gives the same numbers on every mesh.
 
     **Arguments:**
 
@@ -120,7 +121,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
             "Draw the noise outside the `shard_map`."
         )
     if not isinstance(key, Tracer):
-        mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error if the mesh has no devices.
+        mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
     return _white_noise(dec, key, real_dtype(dtype))
 
 
@@ -173,8 +174,8 @@ def power_spectrum(
 
     V is the volume of the box (the area in two dimensions), N is the number of points, and û is the unscaled discrete
     Fourier transform, `norm="backward"`. In three dimensions, the integral of the power spectrum over d³k / (2π)³ is
-    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not include
-    axes that `fft` does not transform; the result is averaged over these axes.
+    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not count
+    axes that `fft` does not transform. The result is averaged over these axes.
 
     **Arguments:**
 
@@ -207,7 +208,7 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
         """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
         k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
-        shell = _compat.count_up_to(bounds, k)  # Shells 0 and `shells + 1` lie outside.
+        shell = _compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
@@ -272,7 +273,7 @@ def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
         raise ValueError("`edges` must be given if the lengths of `box` are traced; got None.")
     sizes = fft.modes or check_fft(fft)
     lengths: Any = box.lengths
-    # The only wavenumber of an axis of one cell is zero.
+    # The only wavenumber along an axis of one cell is zero, so such axes do not count.
     axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
