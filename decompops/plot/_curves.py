@@ -28,7 +28,7 @@ def curves(
     title: str | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw quantities over time, or over another variable, and dashed references to compare with.
+    """Draw quantities over time or over another variable. Dashed curves show references, such as known results.
 
     !!! example
 
@@ -42,11 +42,11 @@ def curves(
     - `x`: the times, or other real numbers, of shape `(points,)`.
     - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`; or the
         values of a single curve without a name.
-    - `references`: a dictionary from the name of each reference to a pair of times and values, which may have another
-        number of points. References are black and dashed.
+    - `references`: a dictionary from the name of each reference to a pair (times, values). The number of points may
+        differ from `x`. References are black and dashed.
     - `xlabel`: the label of the horizontal axis: the name of `x` and its unit.
     - `log`: the logarithmic axes: "", "x", "y" or "xy".
-    - `style`: matplotlib's format of the curves, such as "o-".
+    - `style`: the markers and lines of the curves as a format string of matplotlib, such as "o-".
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
     - `label`: the label of the vertical axis: the drawn quantity and its unit.

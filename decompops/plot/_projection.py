@@ -31,8 +31,8 @@ def projection(
 ) -> Any:
     """Draw the maximum, minimum, mean or sum of a field along one of the three axes of its grid.
 
-    The devices reduce the field, and only the resulting plane is gathered. Every process must make the call, and every
-    process gets the whole figure.
+    The devices reduce the field, and only the resulting plane is gathered. Every process must call this function, and
+    every process gets the whole figure.
 
     !!! example
 
@@ -53,8 +53,8 @@ def projection(
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.
 
-    **Raises:** as `slice`; `ValueError` for a grid that does not have three axes, and if no point lies `between` the
-    two coordinates.
+    **Raises:** the errors of `slice`; `ValueError` for a grid that does not have three axes, and if no point lies
+    between the coordinates in `between`.
     """
     known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)
