@@ -164,8 +164,8 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
     if mesh is None:
         if out_sharding is not None:
             raise ValueError(
-                f"`out_sharding` must be a `NamedSharding` if `x` is on no mesh; got {out_sharding}. Pass "
-                "`mesh=mesh` to use it."
+                f"`out_sharding` must be a `NamedSharding` if `x` is not on a mesh; got {out_sharding}. Pass a "
+                "`NamedSharding`, or pass `mesh=mesh` as well."
             )
         if sharding is not None and not sharding.is_fully_replicated:
             raise ValueError(f"`x` must be on a mesh if it is sharded; got {sharding}. Pass `mesh=mesh`.")

@@ -44,7 +44,7 @@ def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding)
         if mesh.empty:
             raise ValueError(
                 f"`out_sharding` of `{name}` must be a `NamedSharding` if there is no ambient mesh; got "
-                f"{out_sharding}. Or pass `mesh=mesh`."
+                f"{out_sharding}. Pass a `NamedSharding`, or pass `mesh=mesh` as well."
             )
         out_sharding = NamedSharding(mesh, out_sharding)
     try:

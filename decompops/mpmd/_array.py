@@ -208,7 +208,8 @@ class MpmdArray:
         if not arrays:
             raise RuntimeError(
                 f"{self!r} exists only in the groups {list(self.mpmd_idxs)}; "
-                f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}."
+                f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}. Use "
+                "the values only in processes of the groups that have the array."
             )
         return next(iter(arrays.values()))
 

@@ -204,7 +204,10 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
         return leaf
     if jax.process_count() > 1 or elsewhere:
         if leaf.committed:
-            raise ValueError(f"`tree` must hold arrays with a NamedSharding, or uncommitted; got {leaf.sharding}.")
+            raise ValueError(
+                f"`tree` must hold arrays that have a NamedSharding or are not committed to a device; got "
+                f"{leaf.sharding}. Move the array by `jax.device_put` to a NamedSharding."
+            )
         return np.asarray(leaf)  # Each process has its own copy.
     (device,) = leaf.sharding.device_set
     alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
@@ -249,9 +252,15 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
     if not isinstance(array, Movable):
         raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
     if array.is_deleted():
-        raise RuntimeError(f"`{name}` holds an array that has been deleted; got one of shape {array.shape}.")
+        raise RuntimeError(
+            f"`{name}` holds an array of shape {array.shape} that has been deleted, perhaps because it was donated. "
+            "Pass an array that still has values."
+        )
     if not isinstance(array.sharding, NamedSharding):
-        raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}.")
+        raise TypeError(
+            f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}. Move the array by `jax.device_put` "
+            "to a NamedSharding."
+        )
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):
         raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; use `jax.random.key_data`.")
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
@@ -331,7 +340,8 @@ def _sharding(array: Any, target: NamedSharding | MpmdSharding | Structure) -> N
 def _put(leaf: Any, target: NamedSharding | MpmdSharding) -> jax.Array:
     if isinstance(target, MpmdSharding):
         raise TypeError(
-            "`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`; got an MpmdSharding."
+            "`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`; got an MpmdSharding. Move the "
+            "arrays to an MpmdSharding outside."
         )
     if not target.is_fully_addressable:
         raise ValueError(

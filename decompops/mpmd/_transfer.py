@@ -226,8 +226,8 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
 def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
     """Group regions into rounds. In a round, all regions have one shape, and a device sends and receives at most one.
 
-    Regions are assigned by increasing distance, so that an exchange between all devices needs no more rounds than there
-    are devices.
+    Regions are assigned by increasing distance between sender and receiver. So an exchange between all devices needs at
+    most as many rounds as there are devices.
     """
     devices = _involved(regions)
     place = {device: index for index, device in enumerate(devices)}

@@ -72,5 +72,8 @@ class GrossPitaevskii(AbstractEquation):
     def _checked(self, potential: Any) -> Array:
         field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
-            raise ValueError(f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}.")
+            raise ValueError(
+                f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. The shape is "
+                "that of the grid on which products are computed."
+            )
         return field

@@ -125,6 +125,6 @@ def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Pa
         steps = f"has `dt={saved.dt!r}`" if saved.dt else "uses `control`"
         raise ValueError(
             f"`solver.dt` must divide the rest of the interval, from {now!r} to {end!r}; got {clock.dt!r}. The run "
-            f"saved in {folder} {steps}: use the same until the end of the interval."
+            f"saved in {folder} {steps}: use the same steps until the end of the interval."
         )
     return replace(position, since=since, done=0)

@@ -77,7 +77,8 @@ class SBDF(AbstractIntegrator):
         if isinstance(u, History):
             if len(u.ahead) != self.order - 1:
                 raise ValueError(
-                    f"`u` must be a `History` of an `SBDF` of order {self.order}; got one of order {len(u.ahead) + 1}."
+                    f"`u` must be a `History` of an `SBDF` of order {self.order}; got one of order {len(u.ahead) + 1}. "
+                    "Pass the state `history.state` instead."
                 )
             check_state(self.equation, u.state)
             return u

@@ -173,7 +173,7 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
     if components not in get_args(Name):
         raise ValueError(f"`components` must be a positive number or one of {get_args(Name)}; got {components!r}.")
     if components == "axial" and ndim not in (2, 3):
-        raise ValueError(f"`fft` must transform a grid of two or three axes, because the curl needs them; got {ndim}.")
+        raise ValueError(f"`fft` must transform a grid of two or three axes, for a curl; got a grid of {ndim} axes.")
     named = {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}
     return named[str(components)]
 
