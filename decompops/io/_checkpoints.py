@@ -26,7 +26,7 @@ VERSION = 2
 
 
 class Checkpoints:
-    """Save PyTrees of arrays as numbered checkpoints in a folder, and keep the newest ones.
+    """Save PyTrees of arrays as numbered checkpoints in a folder, and keep only the newest checkpoints.
 
     A checkpoint is either complete or absent, even if the program is killed while it writes. A checkpoint does not
     depend on the mesh, the backend or the padding of the run that wrote it: a run that continues reads the checkpoint

@@ -1,9 +1,9 @@
 """Checksums of arrays that do not depend on the mesh, the padding or the storage order.
 
-The checksum of an array is the sum, modulo 2^32, of a hash of each true cell. The hash mixes the bits of the cell with
-the index of the cell in natural order. The hash is a bijection of each 32-bit word, so damage to one word always
-changes the checksum. Each device adds up the cells that it holds, and the only communication is an all-reduce of one
-number.
+The checksum of an array is the sum, modulo 2^32, of a hash of each cell outside the padding. The hash mixes the bits of
+the cell with the index that the cell has if the axes are in natural order: x, y, z. The hash is a bijection of each
+32-bit word, so damage to one word always changes the checksum. Each device adds up the hashes of its own cells, and the
+only communication is an all-reduce of one number.
 """
 
 import json

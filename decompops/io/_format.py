@@ -1,4 +1,4 @@
-"""The interface of a file format, by which snapshots are written and read."""
+"""The interface of a file format, by which snapshots are written and read. The natural order of axes is x, y, z."""
 
 import abc
 from collections.abc import Iterable, Mapping

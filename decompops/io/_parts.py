@@ -23,7 +23,10 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an array in a file: its bounds in natural order, without padding, and the process that writes it."""
+    """A part of an array in a file: its bounds along the axes in natural order, and the process that writes the part.
+
+    The natural order of the axes is x, y, z. In a file, arrays have no padding.
+    """
 
     bounds: Bounds
     process: int
@@ -145,7 +148,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _natural(index: tuple[slice, ...], shape: tuple[int, ...], layout: Layout) -> Bounds:
-    """Return the bounds, in natural order, of the true cells at `index` of a stored array of `shape`."""
+    """Return the bounds, in natural order, of the cells at `index` of a stored array of `shape`, without padding."""
     blocks = layout.blocks
     stored = [i.indices(n)[:2] for i, n in zip(index, shape)]
     grid = [stored[blocks.position(axis)] for axis in range(blocks.ndim)]

@@ -29,7 +29,7 @@ class Staging:
         self._was_there = False
 
     def begin(self) -> None:
-        """Create the folder. Only the first process calls this method. If it fails, it tells the other processes."""
+        """Create the folder. Only the first process calls this method, before any process writes to the folder."""
         self.staged.parent.mkdir(parents=True)
         (self.folder / BEGUN).touch()
 

@@ -85,7 +85,7 @@ class MpmdMesh:
 
         - `mesh_ids`: the indices of the groups, in any order.
 
-        **Raises:** `ValueError` for an unknown group, and for no groups.
+        **Raises:** `ValueError` for an unknown group, and if `mesh_ids` is empty.
         """
         found = self._checked(mesh_ids)
         if not found:
@@ -103,7 +103,7 @@ class MpmdMesh:
     def my_mpmd_idx(self) -> int:
         """The index of this process's group.
 
-        **Raises:** `ValueError` if this process has devices of no group, or of several (in a run of one process).
+        **Raises:** `ValueError` if this process has no device of any group, or devices of several groups.
         """
         if len(self.local_mpmd_idxs) != 1:
             raise ValueError(

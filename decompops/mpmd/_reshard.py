@@ -70,8 +70,9 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed. If several groups have a copy of
-        an array, each device takes the nearest copy. All other leaves stay as they are.
+    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed: they are deleted after the move.
+        If several groups have a copy of an array, each device takes the nearest copy. All other leaves stay as they
+        are.
     - `shardings`: a `jax.sharding.NamedSharding` for each array, or for each part of the tree.
     - `threshold`: the same limit as in [`spmd_to_mpmd_reshard`][decompops.mpmd.spmd_to_mpmd_reshard].
 

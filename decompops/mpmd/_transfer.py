@@ -91,7 +91,7 @@ class Route:
 
     @property
     def working_bytes(self) -> int:
-        """The most bytes that a device needs besides the source: for cut regions, received regions and the target."""
+        """The largest number of bytes that a device needs for cut regions, for received regions and for the target."""
         source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
         cut = 0 if all(region.shape == self.source_block for region in self.regions) else source
         joined = 0 if all(region.shape == self.target_block for region in self.regions) else target

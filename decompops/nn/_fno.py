@@ -113,7 +113,7 @@ class FNO(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         # Between the first and the last layer, the padding holds biases instead of zeros. The padding affects no cell,
         # because transforms do not read the padding. It affects no gradient of a weight, because the last step clears

@@ -123,7 +123,7 @@ class HaloConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         dec = self.decomposition
         # An exchange of zero layers only pads the field and shards it.

@@ -42,9 +42,10 @@ class SpectralConv(AbstractTyped):
     - A mesh axis whose size divides the modes that it shards in the spectrum shards the same modes of the weights. Then
         the layer communicates only in the transforms to these few modes and back.
     - Any other mesh axis shards the axis `out` or `in` of the weights if its size divides `out` or `in`. Otherwise, it
-        shards modes that are unsharded in the spectrum. An example is a mesh axis of even size along the 2 `modes` - 1
-        wavenumbers of both signs. Then each call exchanges the weights by an all-to-all, and its derivative exchanges
-        the gradient of the weights. Each device sends at most its own part of the weights, for any batch size.
+        shards modes that are unsharded in the spectrum. An example of such a mesh axis is an axis of even size along
+        the 2 `modes` - 1 wavenumbers of both signs. Each call exchanges the weights by an all-to-all, and its
+        derivative exchanges the gradient of the weights. Each device sends at most its own part of the weights, for any
+        batch size.
     - If the size of a mesh axis divides none of these axes, the weights are replicated over this mesh axis, and their
         gradient is gathered.
 
@@ -62,7 +63,7 @@ class SpectralConv(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; in three dimensions, modes along y, z, x
+    weight: Float[Array, "2 out in *modes"]  # Real and imaginary parts. In three dimensions, modes are along y, z, x.
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -143,7 +144,7 @@ class SpectralConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         transform = self.transform
         ndim = transform.decomposition.ndim
@@ -229,8 +230,8 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
     padded = steps[0].padded_axes
     others = [axis for axis in range(1, len(lengths)) if axis not in padded]
     parts = lambda axis: math.prod(size for _, size in division[axis])
-    # The mesh axes of each axis to pad move to another axis. The axis with the most parts comes first, because the
-    # fewest other axes fit it.
+    # If an axis would need padding, its mesh axes shard another axis instead. The axis with the most parts comes first,
+    # because the fewest other axes fit it.
     for axis in sorted(padded, key=parts, reverse=True):
         fitting = [other for other in others if lengths[other] % (parts(other) * parts(axis)) == 0]
         if fitting:

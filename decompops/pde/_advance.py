@@ -16,7 +16,7 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """Take `count` steps of equal length from the state or `History` in `carried`, `done` steps after the time t.
+    """Take `count` steps of equal length from `carried`, a state or a `History`. Its time is `done` steps after t.
 
     Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
     not finite, the steps stop at the last finite state.

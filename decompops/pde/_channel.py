@@ -50,7 +50,7 @@ class Channel(AbstractWallFlow):
         lower two thirds of the modes along each axis.
 
     **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, and for
-    walls along another axis than the first: only the first axis of a spectrum is whole on each device.
+    walls that are not normal to the first axis, because only this axis of a spectrum is whole on each device.
     """
 
     fft: AbstractTransform

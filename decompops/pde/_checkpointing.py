@@ -103,8 +103,8 @@ class Plan(NamedTuple):
 def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Plan]) -> tuple[Any, Any]:
     """Return the last state of a chain that starts with the state `first`, and the stacked results.
 
-    The derivative follows `plan(chain, first, perturbed)`. `perturbed` marks the leaves of the chain with respect to
-    which JAX differentiates.
+    The derivative follows the plan that `plan(chain, first, perturbed)` returns. `perturbed` marks the leaves of the
+    chain with respect to which JAX differentiates.
     """
 
     @eqx.filter_custom_vjp

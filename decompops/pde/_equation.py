@@ -74,7 +74,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
     `equation(t, u, args)` returns `∂u/∂t`, so an equation is a vector field for diffrax. Exponential integrators use
-    `linear` and `nonlinear` instead. `RealSpace` turns the equation into one for fields.
+    `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between

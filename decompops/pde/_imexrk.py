@@ -26,10 +26,10 @@ class IMEXRK(AbstractIntegrator):
     """The implicit–explicit Runge–Kutta method ARS(4,4,3) of Ascher, Ruuth & Spiteri (Appl. Numer. Math. 25, 1997).
 
     The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` four
-    times each, and `resolvent` always for `dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate
-    vanishes in one step. A steady state of the equation is also a steady state of the method. If the resolvent
-    enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint. JAX can
-    differentiate with respect to the state, `dt` and the parameters of the equation.
+    times each; the time `h` of `resolvent` is always `dt / 2`. The implicit part is L-stable: a mode with an infinite
+    decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If the
+    resolvent enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint.
+    JAX can differentiate with respect to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 

@@ -178,7 +178,7 @@ class AbstractIntegrator(eqx.Module):
 
 
 def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
-    """Return `u`. Raises `TypeError` or `ValueError` unless it is a state of the equation. A `History` is no state."""
+    """Return `u`. Raises `TypeError` or `ValueError` unless `u` is a state of the equation, and not a `History`."""
     if isinstance(u, History):
         raise TypeError("`u` must be a state for a one-step method; got a `History`. Pass `history.state`.")
     equation.check(u)
@@ -186,12 +186,12 @@ def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
 
 
 def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
-    """Return N(t, u). Raises `ValueError` unless it has the shape and dtype of the state."""
+    """Return N(t, u). Raises `ValueError` unless the result has the shape and dtype of the state."""
     return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
 def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
-    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless it has the shape and dtype of the state."""
+    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless v has the shape and dtype of the state."""
     return _like_state("resolvent", equation.resolvent(u, h), u)
 
 

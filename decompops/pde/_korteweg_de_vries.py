@@ -36,7 +36,8 @@ class KortewegDeVries(AbstractEquation):
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
         lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
+    `TypeError` for invalid numbers.
     """
 
     fft: AbstractTransform

@@ -39,9 +39,9 @@ class NavierStokes(AbstractEquation):
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
         lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis, and for a
-    negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a `forcing`
-    that is not a function.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis,
+    and for a negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a
+    `forcing` that is not a function.
     """
 
     fft: AbstractTransform

@@ -60,8 +60,8 @@ class RayleighBenard(AbstractWallFlow):
         lower two thirds of the modes along each axis.
 
     **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
-    along another axis than the first (only the first axis of a spectrum is whole on each device), and for a height
-    other than 1.
+    that are not normal to the first axis (only this axis of a spectrum is whole on each device), and for a height other
+    than 1.
     """
 
     fft: AbstractTransform
@@ -123,7 +123,7 @@ class RayleighBenard(AbstractWallFlow):
 
         **Returns:** a real array of shape `(*batch,)`.
 
-        **Raises:** `ValueError` for another `wall`.
+        **Raises:** `ValueError` for any other `wall`.
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')

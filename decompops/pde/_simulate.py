@@ -54,7 +54,7 @@ class Snapshots:
     - `every`: the number of intervals from one snapshot to the next.
     - `fields`: a function from a state to a dictionary of fields on the grid. By default, the snapshot has the fields
         of the state under the name "u".
-    - `units`, `attributes`: as for `io.write`.
+    - `units`, `attributes`: the arguments of `io.write` with these names.
 
     **Raises:** `ValueError` for a `path` without a placeholder, and for an `every` that is not a positive integer.
     """

@@ -39,7 +39,7 @@ class Smagorinsky(AbstractProducts):
     - `width`: Δ, a number of at least zero. The default is the geometric mean of the grid spacings of `fft` along the
         transformed axes.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
     """
 
     fft: AbstractTransform

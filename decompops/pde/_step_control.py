@@ -47,8 +47,8 @@ class CFL(AbstractStepControl):
         first `ndim` components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar`, `Channel` and
         `RayleighBenard`.
 
-    **Raises:** `ValueError` for numbers that are not positive; `ValueError` in a simulation of an equation without a
-    velocity, if `velocity` is not given.
+    **Raises:** `ValueError` for numbers that are not positive. A simulation raises `ValueError` if the state of its
+    equation has no velocity and `velocity` is not given.
     """
 
     number: float = 0.5

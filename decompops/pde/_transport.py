@@ -72,7 +72,7 @@ class Diffusion(AbstractLinearEquation):
         so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
     """
 
     fft: AbstractTransform
@@ -111,7 +111,7 @@ class Advection(AbstractLinearEquation):
     - `diffusivity`: κ, as for `Diffusion`.
     - `box`: the periodic box.
 
-    **Raises:** as `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
+    **Raises:** the errors of `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
     """
 
     fft: AbstractTransform
@@ -141,7 +141,7 @@ class Dispersion(AbstractLinearEquation):
     - `box`: the periodic box.
     - `isotropic`: `False` replaces `(ξ·∇) ∇²u` by the sum of `ξ_i ∂³u/∂x_i³`.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
     """
 
     fft: AbstractTransform
@@ -170,7 +170,7 @@ class HyperDiffusion(AbstractLinearEquation):
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
     """
 
     fft: AbstractTransform

@@ -37,7 +37,7 @@ class VorticityNavierStokes(AbstractEquation):
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
         lower two thirds of the modes along each axis.
 
-    **Raises:** as `NavierStokes`; `ValueError` for a grid that does not have two axes.
+    **Raises:** the errors of `NavierStokes`; `ValueError` for a grid that does not have two axes.
     """
 
     fft: AbstractTransform

@@ -28,7 +28,7 @@ class Wave(AbstractEquation):
     - `speed`: c, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
     """
 
     fft: AbstractTransform

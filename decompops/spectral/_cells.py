@@ -14,7 +14,7 @@ from ._tridiagonal import times, tridiagonal_solve
 
 @dataclass(frozen=True, eq=False)
 class CellsAcross(AbstractAcross):
-    """Second differences of cell means, of second order in the cell widths.
+    """Second differences of cell means, with errors of second order in the cell widths.
 
     - `widths`: the cell widths, as fractions of the distance between the walls.
     """

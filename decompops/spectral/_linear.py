@@ -34,7 +34,7 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
     - lineax checks the result with `throw=True`. In gradients, it checks the result even with `throw=False`. The check
         gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. If the check fails,
         it stops this device, while the other devices wait for it.
-    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`) they gather nothing.
+    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), nothing is gathered.
     - lineax does not support Explicit meshes. On such a mesh, build the operator and solve in a function of `b`, and
         call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse

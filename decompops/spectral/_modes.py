@@ -45,7 +45,7 @@ class AbstractSpectral(eqx.Module):
         fft: AbstractVar[AbstractTransform]
         box: AbstractVar[Box]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # also allowed along the first axis
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # A basis that is also allowed along the first axis.
 
     def __check_init__(self):
         check_box(self.box, len(check_fft(self.fft)))

@@ -39,9 +39,10 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     """An operator that transforms a field, applies a linear map to each mode separately, and transforms back.
 
     An operator with a real `fft` maps real fields to real fields. An operator with a complex `fft` maps complex fields
-    to complex fields. The spectrum lies in the pencils of the first axis. A vector has as many components as the grid
-    has axes, in the axis right before the grid: `(*batch, 3, nx, ny, nz)` in three dimensions, `(*batch, 2, nx, ny)` in
-    two. One batched call transforms all components. The wavenumber along an axis that `fft` does not transform is zero.
+    to complex fields. The spectrum lies in the pencils of the first axis: each device has whole lines along this axis.
+    A vector has as many components as the grid has axes, in the axis right before the grid: `(*batch, 3, nx, ny, nz)`
+    in three dimensions, `(*batch, 2, nx, ny)` in two. One batched call transforms all components. The wavenumber along
+    an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
     whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It

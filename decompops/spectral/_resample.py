@@ -19,10 +19,10 @@ from ._check import check_fft, of_transformed
 class Resample(AbstractPlanned):
     """Interpolate periodic fields to another grid in the same box, by the trigonometric polynomial through the points.
 
-    Along each axis, the result equals that of `scipy.signal.resample`. An axis that becomes shorter loses the modes
-    that the new grid does not have. To communicate little, the operator cuts axes as early as possible and extends axes
-    as late as possible. `.inverse` resamples from the new grid to the old grid. If no axis became shorter, `.inverse`
-    restores the original field.
+    Along each axis, the result equals the result of `scipy.signal.resample`. An axis that becomes shorter loses the
+    modes that the new grid does not have. To communicate little, the operator cuts axes as early as possible and
+    extends axes as late as possible. `.inverse` resamples from the new grid to the old grid. If no axis became shorter,
+    `.inverse` restores the original field.
     """
 
     fft: FFT

@@ -21,9 +21,9 @@ from ._operator import AbstractSpectralOperator
 class Poisson(AbstractSpectralOperator):
     """The solution u of Poisson's equation `∇²u = f`, with the boundary conditions of the bases of `fft`.
 
-    If the boundary conditions are periodic or Neumann along every axis, a solution exists only if the mean of f is
-    zero. In this case, the operator ignores the mean of f, and the mean of u is zero. In these means, a point on a wall
-    has half the weight of other points.
+    If the boundary conditions are periodic or Neumann along every axis, a solution exists only for an f with zero mean.
+    With such boundary conditions, the operator ignores the mean of f, and the mean of u is zero. In both means, a point
+    on a wall has half the weight of other points.
 
     **Arguments:**
 

@@ -39,7 +39,7 @@ from ._modes import inner_transform
 class GaussianRandomField(eqx.Module):
     """A periodic Gaussian random field with a given power spectrum. The same key gives the same field on every mesh.
 
-    The field `colour` is the linear operator that turns white noise of unit variance into a random field.
+    The attribute `colour` is the linear operator that turns white noise of unit variance into a random field.
 
     !!! example
 
@@ -63,8 +63,8 @@ class GaussianRandomField(eqx.Module):
         - `box`: the periodic box.
 
         **Raises:** `TypeError` for a `power` that cannot be called, an `fft` that is not a transform and a `box` that
-        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with another number of
-        axes.
+        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with more or fewer axes
+        than the grid.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
@@ -80,7 +80,7 @@ class GaussianRandomField(eqx.Module):
         - `key`: a key of `jax.random`.
         - `dtype`: a real dtype; `None` for JAX's default.
 
-        **Returns:** a real field in the pencils of the last axis, with padding if the mesh does not divide the grid.
+        **Returns:** a real field, sharded like the input of `fft`, with padding if the mesh does not divide the grid.
         """
         return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
 
@@ -95,7 +95,7 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
         variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
-        # The derivative of the square root at zero must not be infinite, so modes without power get a zero derivative.
+        # The square root has an infinite derivative at zero. So modes without power get the derivative zero instead.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 
 
@@ -108,7 +108,8 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     - `key`: a key of `jax.random`.
     - `dtype`: a real dtype; `None` for JAX's default.
 
-    **Returns:** a field in the pencils of the last axis, padded with zeros if the mesh does not divide the grid.
+    **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
+    padded with zeros if the mesh does not divide the grid.
 
     **Raises:** `TypeError` for a `dec` that is not a `Decomposition` and a `dtype` that is not real; `ValueError` for a
     `dec` without `shape`, and inside a `shard_map` over a mesh axis of `dec`.
@@ -189,7 +190,8 @@ def power_spectrum(
     **Returns:** a `PowerSpectrum`.
 
     **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without `shape`, a `box` with another number of axes, and `edges` that do not increase or are traced.
+    `fft` without `shape`, a `box` with more or fewer axes than the grid, and `edges` that do not increase or are
+    traced.
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
@@ -212,7 +214,8 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
-            # Each plane is summed separately, and then the sums of the planes: short sums lose little precision.
+            # Each plane is summed separately, and then the sums of the planes are added, because short sums lose little
+        # precision.
             planes = (values, shell) if ndim > 1 else (values[None], shell[None])
             sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
             return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)

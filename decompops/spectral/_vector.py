@@ -168,7 +168,7 @@ class Nabla(NamedTuple):
         return stack(parts, self.ndim) if self.ndim == 3 else parts[0]
 
     def curl_of_axial(self, axial: Array) -> Array:
-        """Return the spectrum of the curl of an axial vector, a vector. In two dimensions it is `(∂s/∂y, -∂s/∂x)`."""
+        """Return the spectrum of the curl of an axial vector. In two dimensions, it is the vector `(∂s/∂y, -∂s/∂x)`."""
         parts = components(axial, self.ndim) if self.ndim == 3 else (axial,)
         return stack(cross(range(self.ndim), parts, self.fall), self.ndim)
 

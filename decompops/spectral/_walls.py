@@ -100,7 +100,7 @@ class AbstractWallSolver(AbstractDerivable):
     def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
         """Return the solution u with nonzero values or slopes at the walls.
 
-        `operator.solution(f, 1.0)` returns the solution for the right-hand side f whose value at the first wall is one;
+        `operator.solution(f, 1.0)` returns the solution for the right-hand side f with u = 1 at the first wall.
         `operator.solution(f)` equals `operator(f)`. With the basis `Chebyshev`, one more field is transformed.
 
         **Arguments:**
@@ -190,7 +190,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _may_be_singular(self) -> bool:
-        """Whether the solution for some mode, or in padding, may be known only up to a constant."""
+        """Whether there may be a mode, or padding, whose solution is known only up to a constant."""
         if "dirichlet" in self.walls or not (isinstance(self.constant, Tracer) or self.constant == 0):
             return False
         others = tuple(zip(self.transform.bases, self._kept))[1:]
