@@ -271,8 +271,8 @@ def _regions(route: Route) -> Iterator[Region]:
         ]
         for bounds in product(*overlapping):
             common = [(max(start, low), min(stop, high)) for (start, stop), (low, high) in zip(bounds, wanted)]
-            # If several devices have the region, the sender is the receiver itself, else a device of the same process,
-            # else the device that sends the fewest regions.
+            # If several devices have the region, the sender is the receiver itself if possible, otherwise a device of
+            # the same process. Among equal candidates, the device that sends the fewest regions is chosen.
             sender = min(
                 holders[bounds], key=lambda d: (d != receiver, d.process_index != receiver.process_index, sent[d])
             )

@@ -80,9 +80,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
         low, high = axes.get_xlim()
         digits = "25" if high < 100 * low else ""
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.tick_params(
-            "x", which="minor", pad=5
-        )  # Puts these labels on one line with the labels of the longer ticks.
+        axes.tick_params("x", which="minor", pad=5)  # This puts the labels of minor and major ticks on one line.
         axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in digits else "")
     if label is not None:
         axes.set_ylabel(label)
@@ -94,7 +92,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
 
 
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return `x` and `y` as NumPy arrays. Raises an error unless both are equally many real numbers."""
+    """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
     x, y = np.asarray(x), np.asarray(y)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")

@@ -74,7 +74,7 @@ def draw_cuts(
     colours = {"cmap": style.cmap or ("RdBu_r" if signed else "viridis"), "norm": "log" if style.log else "linear"}
     images = []
     for panel, plane, title in zip(axes, planes, titles):
-        # On a logarithmic scale, values below the lower limit (also zeros) have the colour of the lower limit.
+        # On a logarithmic scale, values below the lower limit, such as zero, get the colour of the lower limit.
         images.append(_draw(panel, plane.clip(low) if style.log else plane, across, up, colours))
         images[-1].set_clim(low, high)
         panel.set(title=title, xlabel=grid.names[horizontal], ylabel=grid.names[vertical], aspect="equal")

@@ -43,13 +43,13 @@ def projection(
 
     **Arguments:**
 
-    - `grid`, `field`, `box`: as for `slice`.
+    - `grid`, `field`, `box`: the same as for `slice`.
     - `axis`: the name or the number of the axis along which the field is reduced.
     - `reduce`: "max", "min", "mean" or "sum". The mean uses the quadrature weights of the basis of the axis; the sum
         counts each point once.
-    - `between`: two coordinates along `axis`. Only the points between these coordinates are used, including points at
-        the coordinates. The default is all points.
-    - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: as for `slice`.
+    - `between`: two coordinates along `axis`. Only the points from the first to the second coordinate are used, both
+        included. The default is all points.
+    - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: the same as for `slice`.
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.
 

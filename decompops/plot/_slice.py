@@ -49,8 +49,8 @@ def slice(
         `Layout` of the field, for equally spaced points.
     - `field`: a real field, with or without padding, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`. On a grid
         of two axes, the shape is `(nx, ny)` or `(components, nx, ny)`.
-    - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave it out on a
-        grid of two axes.
+    - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave `axis` out on
+        a grid of two axes.
     - `index`: the index of the plane along `axis`, or several indices. The default is the plane in the middle.
     - `at`: the coordinate of the plane, or several coordinates, instead of `index`. The planes of the nearest points
         are drawn.

@@ -215,7 +215,7 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
             # Each plane is summed separately, and then the sums of the planes are added, because short sums lose little
-        # precision.
+            # precision.
             planes = (values, shell) if ndim > 1 else (values[None], shell[None])
             sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
             return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)
