@@ -241,7 +241,7 @@ def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slic
 
 
 def _reorder(cells: np.ndarray, target: np.ndarray) -> None:
-    """Copy cells to `target`, which has another order of the axes in memory.
+    """Copy cells to `target`, whose axes have a different order in memory.
 
     The first copy goes to a buffer, in the order of the cells in memory. The second copy goes from the buffer to
     `target`, one line along the last axis of `target` after the other. In the buffer, neighbouring cells of such a line

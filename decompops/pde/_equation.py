@@ -29,7 +29,8 @@ from ._products import AbstractProducts
 
 
 Time = Number
-# The walls that an equation may have. Between "even" walls, fields and their products have the same basis: cosines.
+# The walls that an equation may have. With "even", the basis between walls is cosines, which products of fields have as
+# well. With "any", it may also be sines.
 Walls = Literal["none", "even", "any"]
 
 

@@ -23,7 +23,7 @@ class ETDRK(AbstractIntegrator):
     """Exponential time differencing Runge–Kutta methods of order 1 to 4 (Cox & Matthews, J. Comput. Phys. 176, 2002).
 
     The linear part is integrated exactly, however stiff it is. The coefficients are as accurate as with the contour
-    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). Each `step` evaluates the coefficients anew,
+    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). Each call of `step` evaluates the coefficients,
     because they are cheap; a `rollout` evaluates them once. JAX can differentiate with respect to the state, `dt` and
     the parameters of the equation.
 

@@ -73,7 +73,7 @@ class GrossPitaevskii(AbstractEquation):
         field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
             raise ValueError(
-                f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. The shape is "
-                "that of the grid on which products are computed."
+                f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. Products are "
+                "computed on a grid of this shape."
             )
         return field

@@ -112,7 +112,7 @@ def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
 
 @remembered
 def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
-    """Return the axes along which the slopes of a field have another basis than the field."""
+    """Return the axes along which a field and its slopes have different bases."""
     along = [(axis, fft.bases[axis], n) for axis, n in enumerate(check_fft(fft)) if axis in fft.transformed]
     return tuple(axis for axis, basis, n in along if basis.is_diagonal and slope_basis(basis, n) != basis)
 

@@ -246,7 +246,7 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
     **Returns:** a real array of shape `(*batch,)`.
 
     **Raises:** `TypeError` for an `fft` that is not a transform, and for a real `spectrum` if `fft` returns complex
-    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` of another shape.
+    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` whose shape does not fit `fft`.
     """
     shape, layout = check_fft(fft), fft.out_layout
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):

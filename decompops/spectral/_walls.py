@@ -112,8 +112,8 @@ class AbstractWallSolver(AbstractDerivable):
 
         **Returns:** a field of the shape and dtype of `field`.
 
-        **Raises:** `ValueError` for a field of another shape, for wall values that do not fit the field, and inside a
-        `shard_map` over a mesh axis of the grid.
+        **Raises:** `ValueError` for a field that does not have the shape of the grid, for wall values that do not fit
+        the field, and inside a `shard_map` over a mesh axis of the grid.
         """
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
