@@ -1,20 +1,20 @@
 """Fourier, cosine and sine transforms of sharded arrays: a drop-in replacement for `jax.numpy.fft` and `scipy.fft`.
 
-The functions have the values, shapes and dtypes of NumPy and SciPy, and their arguments, except for SciPy's
-`overwrite_x` and `workers`. The array is always called `x`. The mesh and the layout are read from the sharding of the
-array. Devices exchange blocks; no device gathers the array.
+The functions take the arguments of the functions in NumPy and SciPy, except for SciPy's `overwrite_x` and `workers`,
+and their results have the same values, shapes and dtypes. The array is always called `x`. The mesh and the layout are
+read from the sharding of the array. Devices exchange blocks; no device gathers the array.
 
 All transforms take three more arguments by keyword:
 
-- `mesh`: the device mesh. `None` means the ambient mesh of `jax.set_mesh`, or else the mesh of the array. An array on
-    no mesh is transformed on its device.
+- `mesh`: the device mesh. `None` means the ambient mesh of `jax.set_mesh`, or else the mesh of the array. If there is
+    no mesh at all, the array is transformed on its device.
 - `out_sharding`: a `PartitionSpec` or a `NamedSharding` for the result. `None` chooses the sharding that needs the
     fewest exchanges and, among these, the fewest bytes.
 - `backend`: the backend that moves the data; `None` for the default of `dops.config`.
 
 The functions raise `ValueError` or `TypeError` for arguments that NumPy or SciPy would refuse, for empty arrays,
 for an `out_sharding` whose mesh axes are unknown or do not divide the result, and inside a `shard_map` over the whole
-mesh. They raise `ValueError` if no sequence of exchanges makes each transformed axis whole on a device.
+mesh. They raise `ValueError` if no sequence of exchanges gives each device whole lines along every transformed axis.
 """
 
 from ._cosine import (

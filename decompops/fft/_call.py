@@ -1,4 +1,4 @@
-"""Transforms as functions of arrays: find how an array is sharded, and the plan for this sharding."""
+"""Transforms as functions of arrays. This module finds how an array is sharded, and makes a plan for this sharding."""
 
 import functools
 import math
@@ -38,7 +38,7 @@ class Function:
 
     - `basis`, `last`: the basis of the transformed axes; the last of these axes has the basis `last`.
     - `inverse`: whether the function maps coefficients to points.
-    - `conjugated`: whether the matrix is complex conjugated and `norm` scales the opposite direction, as in `hfft`.
+    - `conjugated`: whether the matrix is complex conjugated, and `norm` scales the opposite direction, as in `hfft`.
     - `several`: whether the function has the arguments `axes` and `s` instead of `axis` and `n`.
     """
 
@@ -99,7 +99,7 @@ def transform(
     out_sharding: OutSharding,
     backend: AbstractBackend | str | None,
 ) -> Array:
-    """Apply `function` to an array, sharded or not. The other arguments are those of the public functions."""
+    """Apply `function` to an array, sharded or not. All other arguments are arguments of the public functions."""
     place = _place(function.name, x, mesh, out_sharding)
     x = as_array(x)
     backend = resolve_backend(backend, None if place is None else place.mesh)
@@ -120,7 +120,7 @@ def as_array(x: Any) -> Array:
 
 
 def refuse_blocks(name: str, mesh: Mesh | AbstractMesh | None) -> None:
-    """Raise `ValueError` inside a `shard_map` over the whole mesh, where the global array of a block is not known."""
+    """Raise `ValueError` inside a `shard_map` over the whole mesh, where only a block of the array is known."""
     manual = manual_axes()
     if manual and (mesh is None or manual.issuperset(mesh.axis_names)):
         raise ValueError(
@@ -130,7 +130,7 @@ def refuse_blocks(name: str, mesh: Mesh | AbstractMesh | None) -> None:
 
 
 def check_array_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """Return the numbers of array axes, counted from 0. Raises `ValueError` for other values and repeated axes."""
+    """Return the numbers of array axes, counted from 0. Raises `ValueError` for invalid or repeated axes."""
     several = isinstance(axes, tuple)
     try:
         numbers = tuple(operator.index(axis) for axis in (axes if several else (axes,)))
@@ -149,7 +149,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
-    """Return the mesh and sharding of `x`, or the mesh to shard it on; `None` if there is no mesh."""
+    """Return the mesh of `x`, or the mesh to shard `x` on, with the sharding; `None` if there is no mesh."""
     if not isinstance(mesh, Mesh | AbstractMesh | None):
         raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
     if not isinstance(out_sharding, OutSharding):
@@ -164,8 +164,8 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
     if mesh is None:
         if out_sharding is not None:
             raise ValueError(
-                f"`out_sharding` must be a `NamedSharding` if `x` is on no mesh; got {out_sharding}. Pass "
-                "`mesh=mesh` to use it."
+                f"`out_sharding` must be a `NamedSharding` if `x` is not on a mesh; got {out_sharding}. Pass a "
+                "`NamedSharding`, or pass `mesh=mesh` as well."
             )
         if sharding is not None and not sharding.is_fully_replicated:
             raise ValueError(f"`x` must be on a mesh if it is sharded; got {sharding}. Pass `mesh=mesh`.")
@@ -177,7 +177,7 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
 
 @functools.lru_cache(maxsize=1024)
 def _program(call: Call):
-    """Return the compiled program for arrays on no mesh."""
+    """Return the compiled program for an array that is not on a mesh."""
     return jax.jit(functools.partial(run_on_block, call))
 
 
@@ -196,7 +196,7 @@ def _call(
     widest: np.dtype,
 ) -> tuple[Call, np.dtype]:
     """Return the `Call` for a function and the dtype to cast `x` to."""
-    del widest  # It is part of the cache's key only, because the result depends on JAX's 64-bit mode.
+    del widest  # An argument only for the key of the cache, because the result depends on JAX's 64-bit mode.
     if not shape or 0 in shape:
         raise ValueError(f"`x` must have at least one axis, and cells along each; got shape {shape}.")
     is_complex = bool(jnp.issubdtype(dtype, jnp.complexfloating))
@@ -211,7 +211,7 @@ def _call(
     for axis in numbers:
         bases[axis] = function.last if axis == numbers[-1] else function.basis
     stored = tuple(basis.stored(n) for basis, n in zip(bases, points))
-    # `fft` and the like cast real input to complex numbers first.
+    # Functions such as `fft` first cast real input to complex numbers.
     is_complex = not function.is_half and (is_complex or function.last.kinds[1] == "complex")
     plan_on = functools.partial(
         whole_array_plan,
@@ -269,7 +269,7 @@ def _points(function: Function, shape: tuple[int, ...], axes: tuple[int, ...], l
 
 
 def _scale(function: Function, norm: Any, inverse: float) -> float:
-    """Return the factor of the transform from points to coefficients. `inverse` is the factor for "forward"."""
+    """Return the factor of the transform from points to coefficients. `inverse` is this factor for "forward"."""
     norm = check_norm(norm)
     if norm == "ortho":
         return math.sqrt(inverse)
@@ -293,7 +293,8 @@ def _plan_at(
         )
     sizes = {name: n for name, n in place.sizes.items() if wanted is None or name in place.dividing(wanted)}
     if function.inverse:
-        # If the sharding of coefficients is not known, it is assumed to be the one that the forward function returns.
+        # If the sharding of the coefficients is not known, they are assumed to be sharded like the result of the
+        # forward function.
         ends = wanted if given or wanted else default_entries(result, sizes), given
     else:
         ends = given or default_entries(shape, sizes), wanted

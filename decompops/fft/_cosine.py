@@ -36,8 +36,8 @@ def dct(
 ) -> Result:
     """Return the cosine transform of `type` 1, 2, 3 or 4 along one axis. Complex numbers are allowed.
 
-    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
-        True for `norm="ortho"`, else False.
+    - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
+        factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """
     function = _function("dct", Cosine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
@@ -74,8 +74,8 @@ def dst(
 ) -> Result:
     """Return the sine transform of `type` 1, 2, 3 or 4 along one axis. Complex numbers are allowed.
 
-    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
-        True for `norm="ortho"`, else False.
+    - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
+        factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """
     function = _function("dst", Sine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
@@ -113,8 +113,8 @@ def dctn(
     """Return the cosine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
     - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
-    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
-        True for `norm="ortho"`, else False.
+    - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
+        factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """
     function = _function("dctn", Cosine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
@@ -152,8 +152,8 @@ def dstn(
     """Return the sine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
     - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
-    - `orthogonalize`: whether to weight the end points so that the matrix is orthogonal up to a factor. `None` means
-        True for `norm="ortho"`, else False.
+    - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
+        factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """
     function = _function("dstn", Sine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)

@@ -36,7 +36,7 @@ def fft(
 ) -> C:
     """Return the discrete Fourier transform along one axis.
 
-    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
+    - `n`: the length to transform, by default the length of `axis`. `x` is cropped or zero-padded to this length.
     """
     return transform(_FFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -56,7 +56,8 @@ def ifft(
 ) -> C:
     """Return the inverse Fourier transform along one axis: the inverse of `fft`.
 
-    - `n`: the length of the result along `axis`; `x` is cropped or zero-padded to it. By default the length of `x`.
+    - `n`: the length of the result along `axis`, by default the length of `x`. `x` is cropped or zero-padded to this
+        length.
     """
     return transform(_IFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -76,7 +77,7 @@ def rfft(
 ) -> C:
     """Return the half spectrum of real numbers along one axis: the modes from 0 to `n // 2`.
 
-    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
+    - `n`: the length to transform, by default the length of `axis`. `x` is cropped or zero-padded to this length.
     """
     return transform(_RFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -96,7 +97,7 @@ def irfft(
 ) -> R:
     """Return the real numbers whose half spectrum is `x`: the inverse of `rfft`.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. Required for an odd length.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. An odd length must be given.
     """
     return transform(_IRFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -114,9 +115,9 @@ def hfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """Return the Fourier transform of a signal with Hermitian symmetry, a real array. `x` is one half of the signal.
+    """Return the Fourier transform, a real array, of a signal with Hermitian symmetry. `x` is one half of the signal.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. Required for an odd length.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. An odd length must be given.
     """
     return transform(_HFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -136,7 +137,7 @@ def ihfft(
 ) -> C:
     """Return the half spectrum of a real signal: the inverse of `hfft`.
 
-    - `n`: the length to transform; `x` is cropped or zero-padded to it. By default the length of `axis`.
+    - `n`: the length to transform, by default the length of `axis`. `x` is cropped or zero-padded to this length.
     """
     return transform(_IHFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -224,7 +225,7 @@ def fftn(
 ) -> C:
     """Return the Fourier transform along several axes: by default all axes, or the last `len(s)` axes.
 
-    - `s`: the lengths to transform; `x` is cropped or zero-padded to them. By default the lengths of `axes`.
+    - `s`: the lengths to transform, by default the lengths of `axes`. `x` is cropped or zero-padded to these lengths.
     """
     return transform(_FFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -244,7 +245,8 @@ def ifftn(
 ) -> C:
     """Return the inverse Fourier transform along several axes: the inverse of `fftn`.
 
-    - `s`: the lengths of the result along `axes`; `x` is cropped or zero-padded to them. By default the lengths of `x`.
+    - `s`: the lengths of the result along `axes`, by default the lengths of `x`. `x` is cropped or zero-padded to these
+        lengths.
     """
     return transform(_IFFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -264,7 +266,7 @@ def rfftn(
 ) -> C:
     """Return the half spectrum of real numbers along several axes. The last of `axes` stores half of its modes.
 
-    - `s`: the lengths to transform; `x` is cropped or zero-padded to them. By default the lengths of `axes`.
+    - `s`: the lengths to transform, by default the lengths of `axes`. `x` is cropped or zero-padded to these lengths.
     """
     return transform(_RFFTN, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -284,7 +286,7 @@ def irfftn(
 ) -> R:
     """Return the real array whose half spectrum is `x`: the inverse of `rfftn`.
 
-    - `s`: the lengths of the result along `axes`. By default the lengths of `x`, and along the last axis `2 * (m - 1)`
-        for `m` modes. Required if the last length is odd.
+    - `s`: the lengths of the result along `axes`. The default is `2 * (m - 1)` for `m` modes along the last of `axes`,
+        and the lengths of `x` along the others. An odd last length must be given.
     """
     return transform(_IRFFTN, x, s, axes, norm, mesh, out_sharding, backend)

@@ -24,7 +24,7 @@ def fftfreq(
 ) -> Frequencies:
     """Return the frequencies of the modes of `fft` for `n` points with spacing `d`, in cycles per unit of `d`.
 
-    - `out_sharding`: the sharding of the result, on `mesh` or the ambient mesh. By default it is replicated.
+    - `out_sharding`: the sharding of the result, on `mesh` or the ambient mesh. By default, the result is replicated.
     """
     return _sharded("fftfreq", jnp.fft.fftfreq(n, d, dtype=dtype), mesh, out_sharding)
 
@@ -32,7 +32,7 @@ def fftfreq(
 def rfftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
-    """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`. All else is as for `fftfreq`."""
+    """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`, with the options of `fftfreq`."""
     return _sharded("rfftfreq", jnp.fft.rfftfreq(n, d, dtype=dtype), mesh, out_sharding)
 
 
@@ -44,7 +44,7 @@ def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding)
         if mesh.empty:
             raise ValueError(
                 f"`out_sharding` of `{name}` must be a `NamedSharding` if there is no ambient mesh; got "
-                f"{out_sharding}. Or pass `mesh=mesh`."
+                f"{out_sharding}. Pass a `NamedSharding`, or pass `mesh=mesh` as well."
             )
         out_sharding = NamedSharding(mesh, out_sharding)
     try:

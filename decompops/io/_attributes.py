@@ -1,4 +1,4 @@
-"""The attributes of a snapshot: strings, numbers and lists of these, which every format stores alike."""
+"""The attributes of a snapshot: strings, numbers and lists of either. Every format stores them in the same way."""
 
 from typing import Any, TypeAlias
 
@@ -8,15 +8,15 @@ from jax import Array
 
 Attribute: TypeAlias = str | float | int | bool | list
 
-# HDF5 cannot store an attribute of more than 64 KiB.
+# The largest size of an attribute in bytes. HDF5 cannot store an attribute of more than 64 KiB.
 MOST_BYTES = 2**15
 
 
 def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, Attribute]:
     """Return attributes as plain Python objects, exactly as every format returns them.
 
-    NumPy and JAX scalars become numbers, arrays become lists, and a list of integers and floats has floats only. Raises
-    `TypeError` or `ValueError` for attributes that some format cannot store.
+    NumPy and JAX scalars become numbers, and arrays become lists. In a list of integers and floats, the integers become
+    floats. Raises `TypeError` or `ValueError` for attributes that some format cannot store.
     """
     checked = {}
     for key, value in dict(attributes or {}).items():

@@ -20,17 +20,18 @@ from ._checksums import checksum, checksum_of_json
 from ._contents import check_version, damaged
 
 
-# Increase this number whenever an older version of the library would misread newer checkpoints, or the other way
-# around. Checkpoints of format 1 have no checksums.
+# Increase this number if older versions of the library would misread new checkpoints, or if this version would misread
+# old checkpoints. Checkpoints of format 1 have no checksums.
 VERSION = 2
 
 
 class Checkpoints:
-    """Save PyTrees of arrays as numbered checkpoints in a folder, and keep the newest ones.
+    """Save PyTrees of arrays as numbered checkpoints in a folder, and keep only the newest checkpoints.
 
-    A checkpoint is either complete or absent, even if the program is killed while it writes. It does not depend on the
-    mesh, the backend or the padding of the run that wrote it: the run that continues reads it onto its own devices. On
-    the same mesh, the arrays are bitwise equal. This class needs orbax: `pip install orbax-checkpoint`.
+    A checkpoint is either complete or absent, even if the program is killed while it writes. A checkpoint does not
+    depend on the mesh, the backend or the padding of the run that wrote it: a run that continues reads the checkpoint
+    onto its own devices. On the same mesh, the arrays are bitwise equal. This class needs orbax:
+    `pip install orbax-checkpoint`.
 
     !!! example
 
@@ -66,11 +67,11 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """The numbers of all checkpoints in the folder, the newest one last."""
+        """The numbers of all checkpoints in the folder. The newest checkpoint is last."""
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, tree: Mapping[str, Any], structures: Mapping[str, Structure] | None = None) -> None:
-        """Write a checkpoint in the background. All processes must call this.
+        """Write a checkpoint in the background. All processes must call this method.
 
         The call first waits until the previous checkpoint is complete.
 
@@ -79,10 +80,10 @@ class Checkpoints:
         - `step`: the number of the checkpoint, larger than all earlier numbers.
         - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
             (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
-        - `structures`: a dictionary from names in `tree` to the `Structure` of that state, such as
-            `solver.in_structure`. A structure tells padding from cells.
+        - `structures`: a dictionary from the names of states in `tree` to their `Structure`, such as
+            `solver.in_structure`. The structure says which part of an array is padding.
 
-        **Raises:** `ValueError` for a `step` that is not larger than all earlier ones, and for names in `structures`
+        **Raises:** `ValueError` for a `step` that is not larger than all earlier numbers, and for names in `structures`
         that `tree` does not have; `TypeError` for a `tree` that is not a dictionary; the error of the previous
         checkpoint, if writing it failed.
         """
@@ -106,15 +107,15 @@ class Checkpoints:
     def restore(
         self, like: Mapping[str, Any], structures: Mapping[str, Structure] | None = None, step: int | None = None
     ) -> dict[str, Any]:
-        """Read a checkpoint onto the devices. All processes must call this.
+        """Read a checkpoint onto the devices. All processes must call this method.
 
         **Arguments:**
 
-        - `like`: a dictionary of the same PyTrees as the saved one. Each array of the result has the sharding of its
-            counterpart in `like`, which may be a `jax.ShapeDtypeStruct`. Leaves that are not saved are taken from
-            `like`.
-        - `structures`: a dictionary from names in `like` to the `Structure` of that state on this mesh.
-        - `step`: the number of the checkpoint. The default is the newest one.
+        - `like`: a dictionary with the same names and PyTrees as the saved dictionary. Its arrays may be
+            `jax.ShapeDtypeStruct`s. Each array of the result has the sharding of the same leaf in `like`. Leaves that
+            are not saved are taken from `like`.
+        - `structures`: a dictionary from the names of states in `like` to their `Structure` on this mesh.
+        - `step`: the number of the checkpoint. The default is the newest checkpoint.
 
         **Returns:** a dictionary with the names and the PyTrees of `like`.
 
@@ -157,10 +158,10 @@ class Checkpoints:
         return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
 
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
-        """Return the contents of a checkpoint: its leaves by their path, such as "model/weight".
+        """Return the contents of a checkpoint: a description of each leaf by its path, such as "model/weight".
 
-        For each leaf, the result has the name of its "type", and the true "shape" and the "checksum" of an array or the
-        "value" of a number.
+        The description of a leaf has the name of its "type". For an array, it also has the true "shape" (the shape
+        without padding) and the "checksum"; for a number, the "value".
 
         **Raises:** `ValueError` for a checkpoint that is damaged, or that a newer version of decompops wrote.
         """
@@ -183,7 +184,8 @@ class Checkpoints:
     def _clean(self) -> None:
         """Before the first checkpoint, remove the leftovers of a program that was killed while it saved.
 
-        A program that only reads must remove nothing: another program may be saving. So orbax does not clean up.
+        A program that only reads must not remove these files, because another program may be saving at the same time.
+        Therefore orbax's own removal of leftovers is not used.
         """
         if not self._is_clean and jax.process_index() == 0:
             for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
@@ -191,7 +193,7 @@ class Checkpoints:
         self._is_clean = True
 
     def _facts(self, step: int, where: Path) -> dict[str, dict]:
-        """Return the type, shape, storage order or value of each saved leaf by its path."""
+        """Return, by path, the type and the value of each saved number, and the type, shape and order of each array."""
         orbax = _orbax()
         try:
             facts = self._manager.restore(step, args=orbax.args.Composite(facts=orbax.args.JsonRestore()))["facts"]
@@ -220,7 +222,7 @@ _NUMBERS = bool | int | float | complex
 
 
 class _Leaf:
-    """A leaf that is saved: an array, a random key or a number. `layout` is given if the leaf belongs to a state."""
+    """A leaf that is saved: an array, a random key or a number. A leaf of a state with a `Structure` has a `layout`."""
 
     def __init__(self, leaf: Any, layout: Layout | None):
         self.leaf, self.layout = leaf, layout
@@ -238,7 +240,7 @@ class _Leaf:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the leaf lies on a mesh, and not on the default device of each process."""
+        """Whether the leaf lies on a mesh. Other leaves lie on the default device of each process."""
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
 
     @property
@@ -249,7 +251,7 @@ class _Leaf:
 
     @property
     def kind(self) -> dict[str, Any]:
-        """The type and the true shape, which a saved leaf and its counterpart in `like` must share."""
+        """The type and the true shape. A saved leaf and the same leaf in `like` must have the same `kind`."""
         if self.is_number:
             return {"type": type(self.leaf).__name__}
         shape = list(np.shape(self.leaf))
@@ -299,7 +301,7 @@ class _Leaf:
 
 
 def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
-    """Return the leaves that are saved by their path."""
+    """Return the leaves to save, by their path."""
     structures = dict(structures or {})
     if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
         raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
@@ -315,7 +317,7 @@ def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
 
 
 def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
-    """Return the checksum of each array, or `None` if its mesh has no devices of this process."""
+    """Return the checksum of each array, or `None` for an array whose mesh has no devices of this process."""
     here = {name: array for name, array in arrays.items() if not isinstance(array, Array) or array.addressable_shards}
     # All programs are started before the first result is awaited.
     checksums = {name: checksum(array, layouts[name]) for name, array in here.items()}

@@ -1,9 +1,9 @@
-"""Checksums of arrays. They do not depend on the mesh, the padding or the storage order.
+"""Checksums of arrays that do not depend on the mesh, the padding or the storage order.
 
-The checksum of an array is the sum, modulo 2^32, of a hash of each true cell. The hash mixes the bits of the cell with
-the index of the cell in natural order. The hash is a bijection of each 32-bit word, so damage to one word always
-changes the checksum. Each device adds up the cells that it holds, and the only communication is an all-reduce of one
-number.
+The checksum of an array is the sum, modulo 2^32, of a hash of each cell outside the padding. The hash mixes the bits of
+the cell with the index that the cell has if the axes are in natural order: x, y, z. The hash is a bijection of each
+32-bit word, so damage to one word always changes the checksum. Each device adds up the hashes of its own cells, and the
+only communication is an all-reduce of one number.
 """
 
 import json
@@ -70,7 +70,7 @@ def _words(cells: Any, bits_as: Callable[[Any, Any], Any]) -> list[Any]:
     if jnp.issubdtype(cells.dtype, jnp.complexfloating):
         return [*_words(cells.real, bits_as), *_words(cells.imag, bits_as)]
     bits = jax.dtypes.itemsize_bits(cells.dtype)
-    if bits < 8 or cells.dtype == bool:  # Some of these types are smaller than a byte. A float holds all values.
+    if bits < 8 or cells.dtype == bool:  # Such a cell may be smaller than a byte. A float can hold all its values.
         cells, bits = cells.astype(np.float32), 32
     whole = bits_as(cells, np.dtype(f"uint{bits}"))
     halves = [whole & np.uint64(2**32 - 1), whole >> np.uint64(32)] if bits == 64 else [whole]

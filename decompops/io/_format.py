@@ -1,4 +1,4 @@
-"""The interface of a file format, by which snapshots are written and read."""
+"""The interface of a file format, by which snapshots are written and read. The natural order of axes is x, y, z."""
 
 import abc
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from ._contents import Contents
 from ._parts import Bounds
 
 
-# A part of an array: the name of the array, the bounds of the part, and its cells with the axes in natural order.
+# A part of an array: the name of the array, the bounds of the part, and the cells with the axes in natural order.
 Cells = tuple[str, Bounds, np.ndarray]
 
 
@@ -24,7 +24,7 @@ class AbstractFile(abc.ABC):
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         """Fill `cells` with the cells of an array within `bounds`, with the axes in natural order.
 
-        Several threads call this at the same time. Raises `ValueError` for damaged data.
+        Several threads call this method at the same time. Raises `ValueError` for damaged data.
         """
 
 
@@ -35,7 +35,7 @@ class AbstractFormat(abc.ABC):
 
     @abc.abstractmethod
     def check(self, path: Path, contents: Contents) -> None:
-        """Raise `ValueError` or `TypeError` if this format cannot store the contents, or cannot have this path."""
+        """Raise `ValueError` or `TypeError` if this format cannot store the contents at this path."""
 
     @abc.abstractmethod
     def may_replace(self, path: Path) -> bool:
@@ -43,7 +43,7 @@ class AbstractFormat(abc.ABC):
 
     @abc.abstractmethod
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
-        """Write all but the cells of the arrays. One process calls this.
+        """Write everything except the cells of the arrays. Only one process calls this method.
 
         `chunks` has the shape of the chunks of each array, with the axes in natural order.
         """
@@ -52,8 +52,8 @@ class AbstractFormat(abc.ABC):
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         """Write parts of the arrays, and wait until they are on disk.
 
-        Several processes call this at the same time. No chunk belongs to two parts. `parts` is iterated once, so that
-        only a few parts are in memory.
+        Several processes call this method at the same time. No chunk belongs to two parts. The method iterates once
+        over `parts`, so that only a few parts are in memory.
         """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""HDF5: one file, with the grid axes from the last to the first, as in CF conventions and ParaView.
+"""HDF5: one file, in which the grid axes have the order z, y, x, as in CF conventions and ParaView.
 
 h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks by plain file
 operations, without h5py. Several processes can therefore write at the same time with any build of HDF5, at the speed of
@@ -24,14 +24,14 @@ from ._seal import is_intact, seal
 from ._xdmf import DIMENSIONS, write_xdmf
 
 
-# The name that netCDF gives a dimension without coordinates.
+# The name that netCDF gives to a dimension without coordinates.
 WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
 # The group with the CRC-32 of every chunk of each array, in the order of the chunks. No array can have this name.
 CHECKSUMS = "CRC-32 of chunks"
-# HDF5 writes at most this many bytes besides the arrays. Plain file operations write as many bytes first, because HDF5
-# crashes on a full disk.
+# HDF5 writes at most this many bytes besides the arrays. HDF5 crashes on a full disk, so plain file operations first
+# write the same number of bytes, which raises an error on a full disk.
 METADATA_BYTES = 2**20
-# The bytes that a thread writes or reads at once. Their axes are reordered in the cache.
+# The number of bytes that a thread writes or reads at once. A piece of this size is reordered in the cache.
 WRITTEN_BYTES, READ_BYTES = 2**21, 2**18
 
 
@@ -42,7 +42,7 @@ class HDF5(AbstractFormat):
 
     def check(self, path: Path, contents: Contents) -> None:
         for name, variable in contents.variables.items():
-            if variable.dtype.kind not in "fciub":  # For example, bfloat16 has another kind.
+            if variable.dtype.kind not in "fciub":  # For example, bfloat16 does not have one of these kinds.
                 raise TypeError(
                     f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}. Choose a `path` that "
                     "ends in .zarr."
@@ -82,7 +82,7 @@ class HDF5(AbstractFormat):
                 file[name].attrs["units"] = unit
         seal(path, (gap for places in _places(path, contents.variables).values() for gap in places.gaps()))
         if contents.space == "field" and ndim in DIMENSIONS:
-            # The name keeps the suffix .hdf5, so that u.h5 and u.hdf5 have different XDMF files.
+            # The name u.hdf5 keeps its suffix, so that u.h5 and u.hdf5 have different XDMF files.
             write_xdmf(path.with_name(f"{path.name.removesuffix('.h5')}.xdmf"), [(path, contents)])
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
@@ -149,20 +149,20 @@ class _HDF5File(AbstractFile):
 
 
 class _Places:
-    """The places of the chunks of an array in a file, and of their checksums."""
+    """The places in a file of the chunks of an array, and of the checksums of these chunks."""
 
     def __init__(self, dataset: Any, checksums: Any):
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
         self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
         self.offsets = {}
-        # Asking for one chunk after the other takes a time that is quadratic in the number of chunks.
+        # To ask for one chunk after the other would take a time that is quadratic in the number of chunks.
         dataset.id.chunk_iter(lambda info: self.offsets.update({info.chunk_offset: info.byte_offset}))
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of the bytes of each chunk, and of the checksums."""
+        """Yield the first byte and the end of each chunk, and then of the checksums."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         for offset in self.offsets.values():
             yield offset, offset + size
@@ -171,7 +171,8 @@ class _Places:
     def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], Bounds, tuple[slice, ...]]]:
         """Yield each chunk that overlaps with `bounds`.
 
-        Yields the first cell of the chunk, the bounds of the overlap in the chunk, and its index in `bounds`.
+        A chunk is given by its first cell, by the bounds of the overlap counted from this cell, and by the index of the
+        overlap in an array of the cells within `bounds`.
         """
         firsts = [range(start // n * n, stop, n) for (start, stop), n in zip(bounds, self.chunk)]
         for chunk in product(*firsts):
@@ -180,7 +181,7 @@ class _Places:
             yield chunk, there, slices(tuple((start - a, stop - a) for (start, stop), (a, _) in zip(ends, bounds)))
 
     def put(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
-        """Write a chunk with `cells` within the bounds `there`, and zeros beyond the end of the array."""
+        """Write a chunk: `cells` within the bounds `there`, and zeros beyond the end of the array."""
         offset, checksum = self.offsets[chunk], 0
         for slab in _slabs(self.chunk, self.dtype.itemsize, WRITTEN_BYTES):
             buffer = np.zeros([stop - start for start, stop in slab], self.dtype)
@@ -191,10 +192,10 @@ class _Places:
             _write_at(file, data, offset)
             offset += len(data)
         _write_at(file, memoryview(checksum.to_bytes(4, "little")), self._checksum(chunk))
-        os.fdatasync(file)  # The disk then works while other threads reorder the next chunks.
+        os.fdatasync(file)  # So the disk is busy while other threads reorder the next chunks.
 
     def get(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
-        """Fill `cells` with the cells of a chunk within the bounds `there`. Raises `ValueError` if it is damaged."""
+        """Fill `cells` with the cells of a chunk within the bounds `there`. Raises `ValueError` for a damaged chunk."""
         offset, checksum, expected = self.offsets[chunk], 0, bytearray(4)
         for slab in _slabs(self.chunk, self.dtype.itemsize, READ_BYTES):
             buffer = np.empty([stop - start for start, stop in slab], self.dtype)
@@ -240,11 +241,12 @@ def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slic
 
 
 def _reorder(cells: np.ndarray, target: np.ndarray) -> None:
-    """Copy cells to `target`, which has another order of the axes in memory.
+    """Copy cells to `target`, whose axes have a different order in memory.
 
-    Cells are copied in the order of their memory first. Then lines along the last axis of `target` are copied. In the
-    buffer between both copies, the cells of such a line are an odd number of cache lines apart. With a distance of a
-    power of two, which is common in arrays, the cells would displace each other in the cache.
+    The first copy goes to a buffer, in the order of the cells in memory. The second copy goes from the buffer to
+    `target`, one line along the last axis of `target` after the other. In the buffer, neighbouring cells of such a line
+    are an odd number of cache lines apart. With a distance of a power of two, which is common in arrays, the cells
+    would displace each other in the cache.
     """
     last = cells.ndim - 1
     axes = (last, *sorted(range(last), key=lambda axis: -cells.strides[axis]))
@@ -278,7 +280,7 @@ def _places(path: Path, names: Iterable[str]) -> dict[str, _Places]:
 
 
 def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chunk: tuple[int, ...] | None) -> None:
-    """Create a dataset whose space in the file is allocated at once."""
+    """Create a dataset, and allocate all its space in the file now."""
     h5py = _h5py()
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     if chunk:

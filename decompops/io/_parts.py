@@ -23,7 +23,10 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an array in a file: its bounds in natural order, without padding, and the process that writes it."""
+    """A part of an array in a file: its bounds along the axes in natural order, and the process that writes the part.
+
+    The natural order of the axes is x, y, z. In a file, arrays have no padding.
+    """
 
     bounds: Bounds
     process: int
@@ -35,7 +38,7 @@ class Part:
 
 
 def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
-    """Return the parts of an array, each with its block on this process, or `None` if this process does not have it.
+    """Return the parts of an array, each with its block if this process has the block, and with `None` otherwise.
 
     If several devices hold the same block, only the first device writes it. A NumPy array is one part, because every
     process has the whole array.
@@ -54,7 +57,7 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
 
 
 def processes_of(mesh: Mesh | AbstractMesh) -> tuple[int, ...]:
-    """Return the processes that have devices of a mesh, in ascending order. An abstract mesh has none."""
+    """Return the processes that have devices of a mesh, in ascending order. An abstract mesh has no processes."""
     return tuple(sorted({device.process_index for device in mesh.devices.flat})) if isinstance(mesh, Mesh) else ()
 
 
@@ -72,9 +75,10 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: b
 def read_array(
     read: Callable[[Bounds, np.ndarray], None], shape: tuple[int, ...], dtype: np.dtype, layout: Layout
 ) -> Array:
-    """Return an array in `layout`, whose blocks are read in parallel.
+    """Return an array in `layout`. Its blocks are read in parallel.
 
-    `shape` is the true shape in natural order. `read` fills an array with the cells within some bounds.
+    `shape` is the shape without padding, in natural order. `read(bounds, cells)` fills `cells` with the cells within
+    `bounds`.
     """
     blocks = layout.blocks
     stored = (*shape[: -blocks.ndim], *blocks.shape)
@@ -103,9 +107,9 @@ def part_lengths(parts: Iterable[Part]) -> tuple[int, ...]:
 
 
 def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the shape of the chunks in which a file stores parts of these lengths: at most 16 MiB, a divisor of each.
+    """Return the shape of the chunks in which a file stores parts of these lengths. A chunk has at most 16 MiB.
 
-    Because the shape divides `lengths`, every chunk belongs to one part, and so to one process.
+    The shape divides `lengths`, so every chunk belongs to one part, and is written by one process.
     """
     chunk = list(lengths)
     while math.prod(chunk) * itemsize > 2**24 and max(chunk) > 1:
@@ -115,7 +119,7 @@ def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def reversed_grid(values: tuple, ndim: int) -> tuple:
-    """Return one value for each axis of an array, with the values of the last `ndim` axes, the grid axes, reversed."""
+    """Reverse the last `ndim` of `values`. There is one value for each array axis, and the last ones are grid axes."""
     return (*values[:-ndim], *reversed(values[-ndim:]))
 
 
@@ -125,7 +129,7 @@ def slices(bounds: Bounds) -> tuple[slice, ...]:
 
 
 def _natural_view(block: np.ndarray, lengths: tuple[int, ...], ndim: int, order: tuple[int, ...]) -> np.ndarray:
-    """Return the cells of a block without padding, with the axes in natural order, as a view.
+    """Return a view of the cells of a block, without padding and with the axes in natural order.
 
     `lengths` are the lengths of the view, and `order` is the order in which the last `ndim` axes are stored.
     """
@@ -136,7 +140,7 @@ def _natural_view(block: np.ndarray, lengths: tuple[int, ...], ndim: int, order:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an empty array that JAX uses as the memory of a block on a CPU, without a copy."""
+    """Return an empty array with the alignment that JAX needs to use its memory for a block on a CPU without a copy."""
     size, alignment = math.prod(shape) * dtype.itemsize, 64
     memory = np.empty(size + alignment, np.uint8)
     first = -memory.ctypes.data % alignment
@@ -144,7 +148,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _natural(index: tuple[slice, ...], shape: tuple[int, ...], layout: Layout) -> Bounds:
-    """Return the bounds, in natural order, of the true cells at `index` of a stored array of `shape`."""
+    """Return the bounds, in natural order, of the cells at `index` of a stored array of `shape`, without padding."""
     blocks = layout.blocks
     stored = [i.indices(n)[:2] for i, n in zip(index, shape)]
     grid = [stored[blocks.position(axis)] for axis in range(blocks.ndim)]

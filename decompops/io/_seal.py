@@ -1,7 +1,7 @@
-"""The seal of an HDF5 file: a checksum, at its end, of all bytes besides the cells.
+"""The seal of an HDF5 file: a checksum of all bytes besides the cells, at the end of the file.
 
-HDF5 has no checksum of what describes the arrays, and its library may crash or hang if these bytes are damaged. So the
-seal is compared before HDF5 opens a file. HDF5 ignores bytes behind its own end.
+HDF5 has no checksum of the bytes that describe the arrays, and its library may crash or hang if these bytes are
+damaged. So the seal is compared before HDF5 opens a file. HDF5 ignores bytes after the end of its own data.
 """
 
 import struct
@@ -14,14 +14,15 @@ import numpy as np
 
 
 MAGIC = b"dcmpseal"
-# A file ends with the number of gaps, the checksum, and the magic bytes. The bounds of the gaps come before.
+# A file ends with the bounds of the gaps (the bytes that the seal does not cover), the number of gaps, the checksum and
+# the magic bytes. `END` has the last three.
 END = struct.Struct("<QI8s")
-# The bytes that are read at once.
+# The number of bytes that are read at once.
 READ_BYTES = 2**20
 
 
 def seal(path: Path, gaps: Iterable[tuple[int, int]]) -> None:
-    """Append the seal. `gaps` are the bounds of the bytes that are written later, and that have other checksums."""
+    """Append the seal. `gaps` are the bounds of the bytes that are written later, and that have their own checksums."""
     merged: list[list[int]] = []
     for start, stop in sorted(gaps):
         if merged and start == merged[-1][1]:
@@ -55,7 +56,7 @@ def is_intact(path: Path) -> bool | None:
 
 
 def _checksum(file: BinaryIO, bounds: bytes, size: int) -> int:
-    """Return the checksum of the gaps' bounds and of the first `size` bytes of a file, without the gaps."""
+    """Return the checksum of `bounds` and of the first `size` bytes of a file, except the bytes in the gaps."""
     checksum, start = zlib.crc32(bounds), 0
     for stop, after in (*np.frombuffer(bounds, "<u8").reshape(-1, 2).tolist(), (size, size)):
         file.seek(start)

@@ -39,7 +39,7 @@ class Snapshot:
     - `arrays`: the fields or spectra by name.
     - `time`: the time, or `None` if the file has no time.
     - `box`: the box of the grid, or `None` if the file has no box.
-    - `units`: the units of arrays and coordinates by name, for those written with a unit.
+    - `units`: the units of arrays and coordinates by name. Names without a unit are left out.
     - `attributes`: the `attributes` that were passed to `write`.
     """
 
@@ -64,8 +64,8 @@ def write(
 ) -> None:
     """Write fields or spectra to a snapshot, which `read` reads on any mesh. xarray and ParaView open it as well.
 
-    All processes of the mesh must call this. Each process writes its own blocks, without padding; no array is gathered.
-    The snapshot appears at `path` once it is complete. An older snapshot at `path` stays there until then.
+    All processes of the mesh must call this function. Each process writes its own blocks, without padding; no array is
+    gathered. The snapshot appears at `path` once it is complete. Until then, an older snapshot stays at `path`.
 
     !!! example
 
@@ -87,10 +87,10 @@ def write(
     - `units`: a dictionary from names of arrays, coordinates ("x", "kx") and "time" to units.
     - `attributes`: a dictionary of strings, numbers, lists of strings and lists of numbers, which is stored in the
         file. Scalars and arrays of NumPy become numbers and lists.
-    - `patience`: the number of seconds after which a process no longer waits for another process.
+    - `patience`: the number of seconds that a process waits for another process before it raises an error.
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, on every process; `ImportError` without tensorstore
-    or h5py; `OSError` if the disk is full, if the folder cannot be written or if `path` exists but is no snapshot;
+    or h5py; `OSError` if the disk is full, if the folder cannot be written or if `path` exists but is not a snapshot;
     `RuntimeError` if another process failed.
     """
     options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
@@ -101,7 +101,7 @@ class Writer:
     """Write snapshots in the background, while the program computes.
 
     `writer.write` takes the arguments of `io.write`. It waits for the previous snapshot, copies the blocks of this
-    process, and returns. So each process holds at most one copy of its blocks.
+    process, and returns. So each process holds at most one copy of its blocks at a time.
 
     !!! example
 
@@ -159,15 +159,15 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     **Arguments:**
 
     - `path`: a snapshot that `write` wrote.
-    - `grid`: a transform, a `Decomposition` or a `Layout`, as for `write`. The arrays of the result lie on its devices.
-        If `grid` is `None`, every process gets the whole arrays as NumPy arrays.
+    - `grid`: a transform, a `Decomposition` or a `Layout`, as for `write`. The arrays of the result lie on the devices
+        of `grid`. If `grid` is `None`, every process gets the whole arrays as NumPy arrays.
     - `names`: the name or the names of the arrays to read. The default is all arrays.
 
     **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. If JAX is not in 64-bit mode, arrays on devices
     have 32-bit types instead of 64-bit types.
 
-    **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is no
-    snapshot or that has another format, and for a `grid` or `names` that do not fit the file.
+    **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is not
+    a snapshot or that has the format of another version, and for a `grid` or `names` that do not fit the file.
     """
     format, path = _format(path)
     file = format.open(find(path))
@@ -201,7 +201,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
 
 class _Writing:
-    """One snapshot to write. The constructor, which every process calls, checks that all write the same snapshot."""
+    """One snapshot to write. Every process calls the constructor, which checks that all write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
         self.format, self.path = _format(path)
@@ -218,7 +218,7 @@ class _Writing:
     def _begin(
         self, mesh: Mesh, processes: tuple[int, ...], arrays: Mapping[str, Any], path: str, patience: float
     ) -> Staging:
-        """Return the folder of this snapshot, which the first process creates. If that fails, no file appears.
+        """Return the folder of this snapshot, which the first process creates. After a failure, no file remains.
 
         Raises an error on every process if the folder cannot be created, or if the processes are about to write
         different snapshots.
@@ -274,13 +274,13 @@ class _Writing:
                 )
 
     def copy(self) -> "_Writing":
-        """Copy the blocks of this process, so that the arrays may be donated or deleted."""
+        """Copy the blocks of this process, so that the program may donate or delete the arrays."""
         self.cells = list(self._own(copy=True))
         self.parts = {}
         return self
 
     def run(self) -> None:
-        """Write the snapshot, and wait until it is at its path."""
+        """Write the snapshot, and wait until the complete snapshot is at its path."""
         staged, contents, cells = self.staging.staged, self.contents, self.cells or self._own()
         self.staging.run(
             lambda: self.format.create(staged, contents, self.chunks),

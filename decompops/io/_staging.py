@@ -1,7 +1,8 @@
-"""Makes a snapshot appear only when it is complete: processes write to a folder next to it, and rename at the end.
+"""Makes a snapshot appear only when it is complete: processes write to a temporary folder, and rename files at the end.
 
-A process tells the others that it is done by an empty file in that folder. Snapshots can therefore be written in the
-background, where collectives would interfere with the collectives of the program.
+The temporary folder is next to the path of the snapshot. A process tells the others that it has done a step by an empty
+file in this folder. So processes need no collectives, and snapshots can be written in the background. There,
+collectives would interfere with the collectives of the program.
 """
 
 import glob
@@ -28,7 +29,7 @@ class Staging:
         self._was_there = False
 
     def begin(self) -> None:
-        """Create the folder. The first process calls this before the processes agree, and tells them if it fails."""
+        """Create the folder. Only the first process calls this method, before any process writes to the folder."""
         self.staged.parent.mkdir(parents=True)
         (self.folder / BEGUN).touch()
 
@@ -39,10 +40,10 @@ class Staging:
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
         """Let one process `create` the snapshot, all processes `write` to it, and one process move it to its path.
 
-        A process that fails tells the others.
+        A process that fails tells the other processes.
 
-        **Raises:** the errors of `create` and `write` on the process where they fail, and `RuntimeError` on the others;
-        `RuntimeError` if a process is not done in time.
+        **Raises:** the errors of `create` and `write` on the process where they fail, and `RuntimeError` on the other
+        processes; `RuntimeError` if a process does not finish a step within `patience` seconds.
         """
         first = self.processes[0]
         with self.telling():
@@ -58,7 +59,7 @@ class Staging:
             if self.process == first:
                 self._wait(WRITTEN, self.processes, "write its blocks")
                 self._put()
-                # From here on, files are only renamed, which works on a full disk as well.
+                # From here on, files are only renamed. This works even on a full disk.
                 self._file(CREATED).rename(self._file(DONE))
             self._wait(DONE, (first,), "move it to its path")
             self._file(WRITTEN).rename(self._file(SEEN))
@@ -78,17 +79,17 @@ class Staging:
                 self._file(ENDED).touch()
                 if all(self._file(ENDED, process).exists() for process in self.processes):
                     self.remove()
-            except OSError:  # A full disk may have no room for an empty file. A missing folder tells the others, too.
+            except OSError:  # A full disk may have no room for an empty file. Then the missing folder tells the others.
                 self.remove()
             raise
 
     def _put(self) -> None:
-        """Move each written file to its path, and the snapshot itself last."""
+        """Move each written file to its path. The snapshot itself is last, after files such as XDMF files."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
             put(new, self.path.with_name(new.name))
 
     def _file(self, step: str, process: int | None = None) -> Path:
-        """Return the empty file by which a process tells that it has done a step. The default is this process."""
+        """Return the empty file by which `process` tells the others that it has done a step. Default: this process."""
         return self.folder / f"{step}-{self.process if process is None else process}"
 
     def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:
@@ -143,7 +144,7 @@ def find(path: Path) -> Path:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return the folders that remain if writing this snapshot was interrupted."""
+    """Return the temporary folders of interrupted attempts to write this snapshot."""
     return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.partial"))
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from ._contents import Contents, Variable
 
 
-# The numbers of grid axes that XDMF has.
+# The numbers of grid axes that XDMF supports.
 DIMENSIONS = (2, 3)
 
 
 def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
-    """Write an XDMF file that describes HDF5 files of fields: as a time series, or as one grid for a single file."""
+    """Write an XDMF file that describes one HDF5 file of fields as a grid, or several HDF5 files as a time series."""
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     grids = [_grid(os.path.relpath(file, path.parent), contents) for file, contents in snapshots]
@@ -53,7 +53,7 @@ def _grid(file: str, contents: Contents) -> ET.Element:
 
 
 def _attributes(file: str, name: str, variable: Variable, lengths: tuple[int, ...]) -> Iterable[ET.Element]:
-    """Yield the XDMF elements of an array: a vector for three components in 3D, otherwise a scalar per component."""
+    """Yield the XDMF elements of an array: one vector for three components in 3D, otherwise a scalar per component."""
     lead = variable.shape[: -len(lengths)]
     if lead == (3,) and len(lengths) == 3:
         joined = _attribute(name, "Vector")

@@ -27,13 +27,14 @@ class Zarr(AbstractFormat):
         return metadata.is_file() and FORMAT.encode() in metadata.read_bytes()
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
-        attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this.
+        attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this attribute.
         for name, variable in contents.variables.items():
             _create(path / name, variable, chunks[name], {**attributes, **_units(contents, name)})
         for name, values in contents.coordinates.items():
             variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
             _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
-        # The metadata of all arrays is repeated here, so that readers open one file only (zarr-python's convention).
+        # The file of the group repeats the metadata of all arrays, so that readers open one file only. This is a
+        # convention of zarr-python.
         members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
@@ -86,7 +87,7 @@ class _ZarrFile(AbstractFile):
 
 
 def _spec(folder: Path) -> dict[str, Any]:
-    """Return the tensorstore specification of an array. Chunks of zeros are stored, so a missing chunk is damage."""
+    """Return the tensorstore specification of an array. Chunks of zeros are stored, so a missing chunk means damage."""
     store = {"driver": "file", "path": f"{folder}/"}
     missing = {"store_data_equal_to_fill_value": True, "fill_missing_data_reads": False}
     return {"driver": "zarr3", "kvstore": store, "open": True, **missing}

@@ -25,13 +25,14 @@ class MpmdArray:
     - `sharding`: the groups and the sharding in each of them: an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
     - `shape`, `dtype`: the shape and dtype of the whole array; needed only if `arrays` is empty.
 
-    If a process has exactly one array, the PyTree leaf is this array, so that `jax.jit`, `jax.grad` and other
-    transformations accept it. Otherwise the leaf is `aval`: `jax.eval_shape`, `jax.make_jaxpr` and `jax.tree.map`
-    accept it, but `jax.jit` refuses to run on it.
+    An `MpmdArray` is a PyTree with one leaf. If the process has exactly one array, the leaf is this array, so that
+    `jax.jit`, `jax.grad` and other transformations accept the `MpmdArray`. Otherwise the leaf has the shape, dtype and
+    sharding of `aval`, without values: `jax.eval_shape`, `jax.make_jaxpr` and `jax.tree.map` accept such a leaf, but
+    `jax.jit` refuses to run on it.
 
     **Raises:** `ValueError` for an array on another mesh, two arrays of one group, a missing array, and for shapes,
-    dtypes or specs that differ. `TypeError` for other objects. Using the values after `delete`, or outside the groups,
-    raises `RuntimeError`.
+    dtypes or specs that differ. `TypeError` for an argument of another type. Using the values after `delete`, or
+    outside the groups, raises `RuntimeError`.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class MpmdArray:
             if not isinstance(array.sharding, NamedSharding):
                 raise TypeError(f"{where} must have a NamedSharding; got {array.sharding}.")
             if array.is_deleted():
-                raise RuntimeError(f"{where} has been deleted.")
+                raise RuntimeError(
+                    f"{where} has been deleted, perhaps because it was donated. Pass an array that still has values."
+                )
             if array.sharding.mesh not in mpmd_mesh.groups:
                 raise ValueError(f"{where} must be on the mesh of a group of {mpmd_mesh}; got {array.sharding}.")
             idx = mpmd_mesh.mpmd_idx(array.sharding.mesh)
@@ -136,14 +139,17 @@ class MpmdArray:
 
     @property
     def is_partially_addressable(self) -> bool:
-        """Whether this process has a part of the array."""
+        """Whether this process has data of the array."""
         return bool(self._arrays)
 
     @property
     def local_arrays(self) -> dict[int, jax.Array]:
-        """The arrays of this process, by group index, each on its group's mesh. Empty outside the groups."""
+        """The arrays of this process, by group index, each on its group's mesh. Outside the groups, it is empty."""
         if self.is_deleted():
-            raise RuntimeError(f"{self!r} has been deleted: a reshard consumed it, or `delete` was called.")
+            raise RuntimeError(
+                f"{self!r} has been deleted: a reshard consumed it, or `delete` was called. Use the result of the "
+                "reshard instead."
+            )
         return dict(self._arrays)
 
     @property
@@ -161,7 +167,7 @@ class MpmdArray:
         return self.local_arrays.get(self.mpmd_idxs[0])
 
     def block_until_ready(self) -> "MpmdArray":
-        """Wait until this process's part is computed. Returns the array itself."""
+        """Wait until this process's part is computed. Return the `MpmdArray` itself."""
         for array in self.local_arrays.values():
             array.block_until_ready()
         return self
@@ -173,7 +179,7 @@ class MpmdArray:
             array.delete()
 
     def is_deleted(self) -> bool:
-        """Return whether the array was deleted or consumed."""
+        """Return whether the array was deleted, or consumed by a function that moves arrays."""
         return self._deleted or any(array.is_deleted() for array in self._arrays.values())
 
     def __int__(self) -> int:
@@ -202,7 +208,8 @@ class MpmdArray:
         if not arrays:
             raise RuntimeError(
                 f"{self!r} exists only in the groups {list(self.mpmd_idxs)}; "
-                f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}."
+                f"process {jax.process_index()} belongs to {list(self._mpmd_sharding.mpmd_mesh.local_mpmd_idxs)}. Use "
+                "the values only in processes of the groups that have the array."
             )
         return next(iter(arrays.values()))
 

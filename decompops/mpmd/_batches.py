@@ -16,10 +16,10 @@ DEFAULT_THRESHOLD = 2**30
 
 
 def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iterator[list[int]]:
-    """Yield the positions of `sizes` in batches whose sum is at most `threshold`. A larger entry is a batch of its own.
+    """Yield the positions in `sizes` in batches. The sizes of a batch add up to at most `threshold`.
 
-    The groups take turns, each with its largest remaining entry. All groups are therefore busy, and the batches that
-    need most memory come first.
+    A size above `threshold` is a batch of its own. The groups take turns, each with its largest remaining size. All
+    groups are therefore busy, and the batches that need most memory come first.
     """
     left: dict[int, list[int]] = {}
     for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -68,7 +68,7 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold:
 
 
 def _free_bytes(devices: list[Device]) -> int:
-    """Return the least free memory of a device in bytes, or three times the default threshold if none reports it."""
+    """Return the smallest free memory of any device in bytes, or `3 * DEFAULT_THRESHOLD` if no device reports it."""
     free = math.inf
     for device in devices:
         stats = device.memory_stats() or {}

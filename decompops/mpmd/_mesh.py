@@ -85,7 +85,7 @@ class MpmdMesh:
 
         - `mesh_ids`: the indices of the groups, in any order.
 
-        **Raises:** `ValueError` for an unknown group, and for no groups.
+        **Raises:** `ValueError` for an unknown group, and if `mesh_ids` is empty.
         """
         found = self._checked(mesh_ids)
         if not found:
@@ -103,7 +103,7 @@ class MpmdMesh:
     def my_mpmd_idx(self) -> int:
         """The index of this process's group.
 
-        **Raises:** `ValueError` if this process has devices of no group, or of several (in a run of one process).
+        **Raises:** `ValueError` if this process has no device of any group, or devices of several groups.
         """
         if len(self.local_mpmd_idxs) != 1:
             raise ValueError(
@@ -147,7 +147,7 @@ class MpmdMesh:
 
 @dataclass(frozen=True)
 class MpmdSharding:
-    """The groups that have an array, and its sharding in each of them.
+    """The groups that have an array, and the sharding of the array in each group.
 
     **Arguments:**
 
@@ -195,9 +195,10 @@ class MpmdSharding:
 
 @contextmanager
 def without_context() -> Iterator[None]:
-    """Compute eagerly on the devices of any group, independently of the caller's context.
+    """Compute eagerly on the devices of any group, whatever the context of the caller is.
 
     The caller's `jax.set_mesh` and `jax.disable_jit`, and derivatives with respect to other arguments, have no effect.
+    Inside `jax.jit`, an error is raised.
     """
     if isinstance(jnp.zeros(()), Tracer):
         raise TypeError(
@@ -231,7 +232,7 @@ def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) ->
 
 
 def names_in(spec: PartitionSpec) -> set[str]:
-    """Return the mesh axes in a spec."""
+    """Return the names of the mesh axes in a spec."""
     return {name for entry in spec for name in entry_names(entry)}
 
 

@@ -30,19 +30,20 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree, such as an `equinox.Module`. It may hold `jax.Array`s on any mesh of the same devices, which are
-        consumed, and NumPy arrays, which must be the same in every process. All other leaves stay as they are.
+    - `tree`: a PyTree, such as an `equinox.Module`. It may hold `jax.Array`s on any mesh of the same devices; these are
+        consumed: they are deleted after the move. It may hold NumPy arrays, which must be the same in every process.
+        All other leaves stay as they are.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
     - `threshold`: the number of bytes that a device may need in addition to the memory in use. Arrays are moved in
-        batches below this limit, the largest arrays of each group first. An array above the limit is moved alone. The
+        batches within this limit, the largest arrays of each group first. An array above the limit is moved alone. The
         default is a third of the free memory of the device with the least free memory, or 1 GiB if the platform does
         not report free memory.
 
     **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 
-    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for objects that are not shardings, for
-    shardings that are on other devices or do not divide the array, and for processes whose arguments differ. A call
-    that raises one of these errors consumes no array.
+    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for `shardings` that are not shardings, are
+    on other devices or do not divide the array, and for processes whose arguments differ. A call that raises one of
+    these errors consumes no array.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
@@ -69,14 +70,15 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed. If several groups have a copy of
-        an array, each device takes the nearest copy. All other leaves stay as they are.
+    - `tree`: a PyTree of [`MpmdArray`][decompops.mpmd.MpmdArray]s, which are consumed: they are deleted after the move.
+        If several groups have a copy of an array, each device takes the nearest copy. All other leaves stay as they
+        are.
     - `shardings`: a `jax.sharding.NamedSharding` for each array, or for each part of the tree.
     - `threshold`: the same limit as in [`spmd_to_mpmd_reshard`][decompops.mpmd.spmd_to_mpmd_reshard].
 
     **Returns:** the tree, with a `jax.Array` for each array.
 
-    **Raises:** `ValueError` and `TypeError` as `spmd_to_mpmd_reshard` does.
+    **Raises:** the same errors as `spmd_to_mpmd_reshard`.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, NamedSharding)
@@ -102,29 +104,29 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     - `tree`: a PyTree, such as an `equinox.Module`, of `jax.Array`s and [`MpmdArray`][decompops.mpmd.MpmdArray]s. In a
         run of several processes, an array may have no data in this process, but has its shape, dtype and sharding. All
         other leaves stay as they are.
-    - `target`: for each array, or for each part of the tree, one of: a `jax.sharding.NamedSharding` on any mesh, such
-        as `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; the `in_structure` of the
-        operator, layer or equation that takes the array. Arrays are checked against structures before any array is
-        moved.
-    - `donate`: whether the arrays are consumed.
+    - `target`: for each array, or for each part of the tree, one of three: a `jax.sharding.NamedSharding` on any mesh,
+        such as `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; or the `in_structure`
+        of the operator, layer or equation that takes the array. All arrays are checked against their structures before
+        any array is moved.
+    - `donate`: whether the arrays of `tree` are consumed: their memory is reused, and they are deleted.
 
     **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. If this
     process has no device of the target, the array has no data here.
 
-    Each cell is sent once, directly from a device that has it to the device that needs it, and not through the host.
-    All processes with a device in the source or the target must call this function, in the same order.
+    Each device that needs a cell gets it once, directly from a device that has it, and not through the host. All
+    processes with a device in the source or the target must call this function, in the same order.
 
     Call `reshard` outside `jax.jit`, because a jitted function runs on one set of devices. Inside `jax.grad` and
-    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. There, `reshard` works only within
-    one process and for a `NamedSharding`, and consumes nothing.
+    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. Such calls work only within one
+    process and for a `NamedSharding`, and consume nothing.
 
     For meshes with Explicit axes, call `reshard` without `jax.set_mesh`. JAX differentiates a loss on an Explicit mesh
-    only if that mesh is the ambient mesh, and then computes on no other mesh. At the end, therefore move the loss to a
-    mesh with Auto axes, such as `Mesh(jax.devices()[:1], "device")`.
+    only if that mesh is the ambient mesh, and then computes on no other mesh. To differentiate a loss that uses several
+    meshes, therefore move the loss to a mesh with Auto axes at the end, such as `Mesh(jax.devices()[:1], "device")`.
 
-    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for arrays without a `NamedSharding`, for
-    objects that are not shardings, for a target that does not divide the array, and for an array that does not match a
-    structure.
+    **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for arrays without a `NamedSharding`, for a
+    `target` that is neither a sharding nor a structure or does not divide the array, and for an array that does not
+    match its structure.
     """
     arrays, targets, rebuild = _matched(tree, "target", target, NamedSharding, MpmdSharding, Structure)
     targets = [_sharding(array, target) for array, target in zip(arrays, targets)]
@@ -148,7 +150,8 @@ def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[lis
     A value may be given for a whole part of `tree`. Each value must be one of `kinds`.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
-    # Arrays of other libraries count too, so that they raise an error later instead of silently staying behind.
+    # Arrays of other libraries count as arrays, so that they raise an error later. Otherwise they would silently stay
+    # where they are.
     are_arrays = [hasattr(leaf, "__array__") and not isinstance(leaf, type) for leaf in leaves]
     arrays = [leaf for leaf, is_array in zip(leaves, are_arrays) if is_array]
     if not arrays and jax.tree_util.treedef_is_leaf(treedef):
@@ -181,7 +184,10 @@ def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
 def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
     """Return a leaf as an array with a `NamedSharding`, or as a NumPy array if it is not committed to a device."""
     if isinstance(leaf, Tracer):
-        raise TypeError(f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}.")
+        raise TypeError(
+            f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}. Call this function "
+            "outside `jit`, `grad` and `vmap`."
+        )
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         raise TypeError(f"`tree` must hold arrays of JAX and NumPy; got {type(leaf).__name__}.")
     if not isinstance(leaf, jax.Array):
@@ -199,7 +205,10 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
         return leaf
     if jax.process_count() > 1 or elsewhere:
         if leaf.committed:
-            raise ValueError(f"`tree` must hold arrays with a NamedSharding, or uncommitted; got {leaf.sharding}.")
+            raise ValueError(
+                f"`tree` must hold arrays that have a NamedSharding or are not committed to a device; got "
+                f"{leaf.sharding}. Move the array by `jax.device_put` to a NamedSharding."
+            )
         return np.asarray(leaf)  # Each process has its own copy.
     (device,) = leaf.sharding.device_set
     alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
@@ -207,9 +216,9 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
 
 
 class Freight(NamedTuple):
-    """An array to move to `target`: by `route`, or from the host if `route` is `None`.
+    """An array to move to `target`: along `route`, or from the host if `route` is `None`.
 
-    `group` is the group to which `batches` counts the array.
+    `group` is the group that `batches` assigns the array to.
     """
 
     array: Movable | np.ndarray
@@ -244,9 +253,15 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
     if not isinstance(array, Movable):
         raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
     if array.is_deleted():
-        raise RuntimeError(f"`{name}` holds an array that has been deleted; got one of shape {array.shape}.")
+        raise RuntimeError(
+            f"`{name}` holds an array of shape {array.shape} that has been deleted, perhaps because it was donated. "
+            "Pass an array that still has values."
+        )
     if not isinstance(array.sharding, NamedSharding):
-        raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}.")
+        raise TypeError(
+            f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}. Move the array by `jax.device_put` "
+            "to a NamedSharding."
+        )
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):
         raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; use `jax.random.key_data`.")
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
@@ -278,7 +293,7 @@ def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int
             for block in blocks.values() if last[i] else ():
                 block.delete()
         moved |= {i: _from_host(freights[i]) for i in batch if freights[i].route is None}
-        # The next batch needs the memory of this one.
+        # The next batch needs the memory of this batch, so it waits.
         jax.block_until_ready([moved[i] for i in batch])
     return [moved[i] for i in range(len(freights))]
 
@@ -289,7 +304,7 @@ def _from_host(freight: Freight) -> jax.Array:
 
 
 def _last(arrays: Sequence[Movable | np.ndarray]) -> list[bool]:
-    """Return for each array whether no later array shares its buffers. A tree may hold the same array twice."""
+    """Return, for each array, whether no later array has the same buffers. A tree may hold the same array twice."""
 
     def parts(array: Movable | np.ndarray) -> list[int]:
         return list(map(id, array.local_arrays.values())) if isinstance(array, MpmdArray) else [id(array)]
@@ -304,7 +319,7 @@ def _blocks(array: Any) -> dict[Device, jax.Array]:
 
 
 def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
-    """Return an array over the devices of several groups as an `MpmdArray`, of which each group has a copy."""
+    """Turn an array on the devices of several groups, each with a copy, into an `MpmdArray`."""
     blocks = _blocks(array)
     arrays = []
     for idx in sharding.mesh_ids:
@@ -326,7 +341,8 @@ def _sharding(array: Any, target: NamedSharding | MpmdSharding | Structure) -> N
 def _put(leaf: Any, target: NamedSharding | MpmdSharding) -> jax.Array:
     if isinstance(target, MpmdSharding):
         raise TypeError(
-            "`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`; got an MpmdSharding."
+            "`target` must be a jax.sharding.NamedSharding in `jax.grad` and `jax.jvp`; got an MpmdSharding. Move the "
+            "arrays to an MpmdSharding outside."
         )
     if not target.is_fully_addressable:
         raise ValueError(

@@ -28,14 +28,14 @@ def logically_stacked(
     - `mesh`: the devices of all groups, from `MpmdMesh.mesh` or `MpmdMesh.submesh`.
     - `axis_name`: the group axis of `mesh`.
     - `array_axis`: the position of the new axis in the result, as in `jax.numpy.stack`.
-    - `strict`: refuse arrays whose spec contains `axis_name`. Without `strict`, the mesh of such an array must have a
-        group axis of size 1.
+    - `strict`: whether to refuse arrays whose spec contains `axis_name`. With `strict=False`, the mesh of such an array
+        must have a group axis of size 1.
 
     **Returns:** an array of shape `(*shape[:array_axis], mesh.shape[axis_name], *shape[array_axis:])`, sharded over
     `axis_name` along the new axis.
 
     **Raises:** `ValueError` for an unknown axis, missing devices, and arrays that do not have the same sharding on all
-    groups of `mesh`. `TypeError` for other objects.
+    groups of `mesh`. `TypeError` for an argument of another type.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")

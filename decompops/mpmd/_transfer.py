@@ -1,11 +1,11 @@
-"""Moves arrays between any two shardings on any devices. All functions of this package use this mechanism.
+"""Moves arrays between any two shardings on any devices. All functions of `decompops.mpmd` use this mechanism.
 
 An array is cut into regions, each within one block of the source and one block of the target. The sender cuts a region
 out of its block and sends it directly to the device that needs it, which joins all regions of its block. Regions move
 by `jax.device_put` within a process, and by `jax.lax.ppermute` between processes.
 
-`jax.device_put` of whole arrays moves data directly only if source and target have the same blocks. Otherwise it copies
-through the host, and between processes it fails.
+`jax.device_put` of a whole array moves data directly only if source and target have the same blocks. For other blocks,
+it copies the array through the host within a process, and fails between processes.
 """
 
 import functools
@@ -91,11 +91,11 @@ class Route:
 
     @property
     def working_bytes(self) -> int:
-        """The largest memory of a device besides the source: cut regions, received regions and the target, in bytes."""
+        """The largest number of bytes that a device needs for cut regions, for received regions and for the target."""
         source, target = (math.prod(block) * self.dtype.itemsize for block in (self.source_block, self.target_block))
         cut = 0 if all(region.shape == self.source_block for region in self.regions) else source
         joined = 0 if all(region.shape == self.target_block for region in self.regions) else target
-        # In a round, every participating device holds one region to send and memory to receive one.
+        # In a round, every participating device holds one region to send, and memory to receive one region.
         crossing = [regions[0].nbytes for regions in self.rounds]
         return cut + target + sum(crossing) + max(crossing, default=0) + joined
 
@@ -113,8 +113,8 @@ def transfer(
     """Move arrays along `routes`, and return them at their targets. `sources` are this process's blocks of the arrays.
 
     Every process that has a device in one of the routes must call this function with the same routes. A process without
-    devices of a target gets an array without blocks. `donate` says which sources are consumed: an unchanged block then
-    keeps its memory, and the caller deletes all other blocks.
+    devices of a target gets an array without blocks. `donate` says which sources are consumed: a block that stays the
+    same keeps its memory, and the caller deletes all other blocks.
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
@@ -134,7 +134,7 @@ def transfer(
             region.sender == region.receiver
             and region.shape == routes[number].source_block == routes[number].target_block
         ):
-            # Without a copy, the result would share memory with the source, and be deleted with it.
+            # Without a copy, the result would share memory with the source, and would be deleted with the source.
             part = _handed_over(part) if donate[number] else jnp.copy(part)
         received[number, region.receiver].append((region.end, part))
     results = []
@@ -165,7 +165,7 @@ def _handed_over(block: jax.Array) -> jax.Array:
 
 
 def _join(route: Route, device: Device, parts: list[tuple[Shape, jax.Array]]) -> jax.Array:
-    """Join regions and their positions to a block of the target."""
+    """Join regions, given with their positions, into a block of the target."""
     if not parts:  # The block has no cells.
         return jnp.zeros(route.target_block, route.dtype, device=device)
     ends, blocks = zip(*parts)
@@ -224,10 +224,10 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
 
 
 def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
-    """Group regions into rounds. In a round, regions have one shape, and a device sends and receives at most one.
+    """Group regions into rounds. In a round, all regions have one shape, and a device sends and receives at most one.
 
-    Regions are assigned by increasing distance, so that an exchange between all devices needs no more rounds than there
-    are devices.
+    Regions are assigned by increasing distance between sender and receiver. So an exchange between all devices needs at
+    most as many rounds as there are devices.
     """
     devices = _involved(regions)
     place = {device: index for index, device in enumerate(devices)}
@@ -271,8 +271,8 @@ def _regions(route: Route) -> Iterator[Region]:
         ]
         for bounds in product(*overlapping):
             common = [(max(start, low), min(stop, high)) for (start, stop), (low, high) in zip(bounds, wanted)]
-            # If several devices have the region, the sender is the receiver itself, else a device of the same process,
-            # else the device that sends the fewest regions.
+            # If several devices have the region, the sender is the receiver itself if possible, otherwise a device of
+            # the same process. Among equal candidates, the device that sends the fewest regions is chosen.
             sender = min(
                 holders[bounds], key=lambda d: (d != receiver, d.process_index != receiver.process_index, sent[d])
             )

@@ -12,9 +12,9 @@ from ..spectral._check import check_fft
 
 
 def check_channels(x: Any, channels: int, ndim: int) -> Array:
-    """Return `x` with its channel axis unsharded on Explicit mesh axes.
+    """Return `x` with a channel axis that no Explicit mesh axis shards.
 
-    **Raises:** `ValueError` for an `x` with another number of channels.
+    **Raises:** `ValueError` unless `x` has `channels` channels.
     """
     shape, axis = jnp.shape(x), -ndim - 1
     if len(shape) <= ndim or shape[axis] != channels:

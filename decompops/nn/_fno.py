@@ -30,8 +30,8 @@ class FNO(AbstractTyped):
     each cell. Finally, a perceptron in each cell, with one hidden layer of `2 * width` channels, projects to
     `out_channels` channels.
 
-    The same weights work on every grid and mesh: see `on`. The operator commutes with translations. If your problem
-    does not, pass coordinates as additional channels.
+    The same weights work on every grid and mesh: see `on`. The operator commutes with translations. If the solution of
+    your problem depends on the position in the box, pass coordinates as additional channels.
 
     !!! example
 
@@ -65,14 +65,15 @@ class FNO(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`, `modes`, `dtype`: as in `SpectralConv`.
+        - `fft`, `modes`, `dtype`: the same as in `SpectralConv`.
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
-        - `width`: the number of channels in the blocks. A multiple of the mesh sizes is best: see `SpectralConv`.
+        - `width`: the number of channels in the blocks. Choose a multiple of the size of each mesh axis, so that mesh
+            axes can shard the weights (see `SpectralConv`).
         - `depth`: the number of blocks.
         - `activation`: a function that is applied to each number separately. It may hold parameters (an
             `equinox.Module`).
         - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
-            memory, and the gradient needs half as many transforms more.
+            memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
         **Raises:** the errors of `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
@@ -112,10 +113,11 @@ class FNO(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
-        # Biases fill the padding between the first and the last layer. The padding affects no cell, because the
-        # transforms do not read it. The padding affects no gradient of a weight, because it is cleared at the end.
+        # Between the first and the last layer, the padding holds biases instead of zeros. The padding affects no cell,
+        # because transforms do not read the padding. It affects no gradient of a weight, because the last step clears
+        # the padding.
         decomposition = self.blocks[0].spectral.fft.decomposition
         cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)
@@ -126,8 +128,8 @@ class FNO(AbstractTyped):
     def on(self, fft: FFT) -> "FNO":
         """Return the same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
 
-        Gradients, and the moments in the state of an optimizer, are modules of the same structure: `gradient.on(fft)`
-        moves a gradient.
+        A gradient is a module of the same structure, so `gradient.on(fft)` moves the gradient. The same holds for the
+        moments in the state of an optimizer.
 
         **Arguments:**
 

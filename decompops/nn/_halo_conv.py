@@ -31,8 +31,8 @@ class HaloConv(AbstractTyped):
 
     Values and gradients equal the values and gradients of Equinox' layer on the whole grid; the same key gives the same
     initial weights. Devices exchange the halo that the kernel needs, and sum the gradients of the weights. Pass a
-    sharded batch as a leading axis of the field: `jax.vmap` gathers a batch that an Explicit mesh axis shards, and does
-    not work with `spmd_axis_name`.
+    sharded batch as a leading axis of the field, without `jax.vmap`: `jax.vmap` gathers a batch that an Explicit mesh
+    axis shards, and its option `spmd_axis_name` does not work with this layer.
 
     !!! example
 
@@ -123,12 +123,12 @@ class HaloConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         dec = self.decomposition
         # An exchange of zero layers only pads the field and shards it.
         x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))
-        # The kernel reaches over the same number of cells on each side as with "SAME".
+        # The halo has as many cells on each side as the padding "SAME".
         reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
         halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
 

@@ -36,19 +36,23 @@ class SpectralConv(AbstractTyped):
     wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)`, or fields
     on a grid with any other number of axes, to real fields.
 
-    The weights have the same shape on every mesh, without padding. The mesh determines how they are sharded:
+    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. Each mesh axis shards them in
+    one of three ways:
 
-    - If a mesh axis divides the modes that it shards in the spectrum, it shards the weights in the same way. Then the
-        layer communicates only in the transforms to these few modes and back.
-    - Any other mesh axis shards `out` or `in` if it divides that axis, otherwise modes that are unsharded in the
-        spectrum. An example is a mesh axis of even size along the 2 `modes` - 1 wavenumbers of both signs. Then each
-        call exchanges the weights by an all-to-all, and its derivative exchanges their gradient. Each device sends at
-        most its own part of the weights, for any batch size.
-    - If a mesh axis divides none of these axes, the weights are replicated over it, and their gradient is gathered.
+    - A mesh axis whose size divides the modes that it shards in the spectrum shards the same modes of the weights. Then
+        the layer communicates only in the transforms to these few modes and back.
+    - Any other mesh axis shards the axis `out` or `in` of the weights if its size divides `out` or `in`. Otherwise, it
+        shards modes that are unsharded in the spectrum. An example of such a mesh axis is an axis of even size along
+        the 2 `modes` - 1 wavenumbers of both signs. Each call exchanges the weights by an all-to-all, and its
+        derivative exchanges the gradient of the weights. Each device sends at most its own part of the weights, for any
+        batch size.
+    - If the size of a mesh axis divides none of these axes, the weights are replicated over this mesh axis, and their
+        gradient is gathered.
 
-    A result is real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k, except
-    in the plane where k is zero along the last axis, which holds both. In this plane, only the real part of the result
-    counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of `w(-k)`.
+    Real fields stay real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k,
+    except in the plane where k is zero along the last axis, which holds both. In this plane, only the real part of the
+    result counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of
+    `w(-k)`.
 
     !!! example
 
@@ -59,7 +63,7 @@ class SpectralConv(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 out in *modes"]  # real and imaginary parts; in three dimensions, modes along y, z, x
+    weight: Float[Array, "2 out in *modes"]  # Real and imaginary parts. In three dimensions, modes are along y, z, x.
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -77,8 +81,8 @@ class SpectralConv(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. Its other options do not
-            matter.
+        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. The layer ignores its options
+            `norm`, `modes` and `axis_contiguous`.
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
         - `modes`: the number of wavenumbers k >= 0 to keep, one number for all axes or one for each axis. The layer
             keeps |k| < `modes`, in units of the smallest nonzero wavenumber of the box. An axis of n points has
@@ -87,9 +91,9 @@ class SpectralConv(AbstractTyped):
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They are complex normal with
             variance `2 / (in_channels + out_channels)`, as in the library neuraloperator.
 
-        **Raises:** `TypeError` for an `fft` that is not a transform and for another `dtype`; `ValueError` for an `fft`
-        that is complex, has no `shape` or does not transform all axes, for channels that are not positive integers, and
-        for `modes` that the grid does not have.
+        **Raises:** `TypeError` for an `fft` that is not a transform and for any other `dtype`; `ValueError` for an
+        `fft` that is complex, has no `shape` or does not transform all axes, for channels that are not positive
+        integers, and for `modes` that the grid does not have.
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
@@ -113,10 +117,10 @@ class SpectralConv(AbstractTyped):
 
     @property
     def weight_layout(self) -> Layout:
-        """The layout of `weight`, which has no padding and stores the mode axes in another order than the grid.
+        """The layout of `weight`, which has no padding. In three dimensions, modes are stored along y, z and x.
 
-        `layer.weight_layout.gather(layer.weight)` returns a NumPy array `(2, out, in, *modes)`. Its modes are along x,
-        y, z, each in the order of an FFT. `layer.weight_layout.shard(array)` makes a weight from such an array.
+        `layer.weight_layout.gather(layer.weight)` returns a NumPy array `(2, out, in, *modes)` with the modes along x,
+        y and z, each in the order of an FFT. `layer.weight_layout.shard(array)` makes a weight from such an array.
         """
         return self._weight_layouts()[0]
 
@@ -140,7 +144,7 @@ class SpectralConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` of another shape.
+        **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         transform = self.transform
         ndim = transform.decomposition.ndim
@@ -153,15 +157,15 @@ class SpectralConv(AbstractTyped):
     def _weight_like_spectrum(self) -> Float[Array, "2 out in *stored"]:
         """Return the weight, padded and sharded like the spectrum."""
         layouts = self._weight_layouts()
-        # The weight is padded before the exchange, while the padded axes are not sharded. So its gradient is cropped
-        # after the exchange.
+        # The weight is padded before the exchange, while the axes to pad are not sharded. Its gradient is therefore
+        # cropped after the exchange.
         weight = pad(place(self.weight, layouts[0].sharding), layouts[-1].blocks)
         for layout in layouts:
             weight = place(weight, layout.sharding)
         return weight
 
     def on(self, fft: FFT) -> "SpectralConv":
-        """Return the same layer on another grid in the same box, or on another mesh. Its weights are only resharded.
+        """Return the same layer on another grid in the same box, or on another mesh. Only its weights are resharded.
 
         **Arguments:**
 
@@ -203,20 +207,20 @@ def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
 def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
     """Return the transform between fields and the modes below `kept`.
 
-    Weights must not depend on the mesh or the grid. So spectra have the same storage order on all meshes, and hold
-    amplitudes (`norm="forward"`).
+    The same weights must fit every mesh and every grid. Therefore spectra have one storage order on all meshes, and
+    hold amplitudes, which do not depend on the number of points (`norm="forward"`).
     """
-    # The kept modes are the mode k = 0 and the pairs k and -k for k > 0. Their number is odd, so none of them is a
-    # Nyquist mode.
+    # The kept modes are the mode k = 0 and the pairs of k and -k for k > 0. The number of kept modes is odd, so none of
+    # them is a Nyquist mode.
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 
 @remembered
 def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
-    """Return the layouts of weights `(2, out, in, *modes)`, from how they are stored to how the spectrum needs them.
+    """Return the layouts that weights `(2, out, in, *modes)` have one after the other in a call.
 
-    The first layout stores the weights. The last layout is sharded like the spectrum of `fft`. Each step from one
-    layout to the next takes one all-to-all, or no communication if the weights are replicated.
+    The weights are stored in the first layout. The last layout is sharded like the spectrum of `fft`. Each step from
+    one layout to the next takes one all-to-all, or no communication if the weights are replicated.
     """
     spectrum = fft.out_layout.blocks
     lengths, order = (2, *channels, *spectrum.lengths), (0, 1, 2, *(3 + axis for axis in spectrum.order))
@@ -226,12 +230,13 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
     padded = steps[0].padded_axes
     others = [axis for axis in range(1, len(lengths)) if axis not in padded]
     parts = lambda axis: math.prod(size for _, size in division[axis])
-    # The axis with the most parts chooses first, because fewer other axes fit it.
+    # If an axis would need padding, its mesh axes shard another axis instead. The axis with the most parts comes first,
+    # because the fewest other axes fit it.
     for axis in sorted(padded, key=parts, reverse=True):
         fitting = [other for other in others if lengths[other] % (parts(other) * parts(axis)) == 0]
         if fitting:
             other = min(fitting, key=parts)
-            if division[other]:  # XLA gathers an array axis instead of exchanging it over two mesh axes at once.
+            if division[other]:  # XLA would gather an array axis instead of exchanging it over two mesh axes at once.
                 steps.append(divided_blocks(lengths, tuple(division), order))
             division[other] += division[axis]
             division[axis] = ()

@@ -16,7 +16,7 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """Take `count` steps of equal length from `carried`, a state or a `History` that is `done` steps after the time t.
+    """Take `count` steps of equal length from `carried`, a state or a `History`. Its time is `done` steps after t.
 
     Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
     not finite, the steps stop at the last finite state.
@@ -53,8 +53,8 @@ def advance_controlled(
     """Take at most `count` steps, whose lengths `control` chooses, from the time `t + since` to the time `t + end`.
 
     `h` is the proposal for the first step. Returns the last state, the time since t, the next proposal, the number of
-    steps, whether the next state is finite, and whether the next step is too short. In both cases, the steps stop at
-    the last finite state.
+    steps, whether the next state is finite, and whether the next step is too short. If the next state is not finite
+    or the next step is too short, the steps stop at the last finite state.
     """
     real = u.real.dtype
     smallest = 10 * jnp.finfo(real).eps * cast(end, u)
@@ -70,12 +70,12 @@ def advance_controlled(
         taken, proposal = cast(taken, u), cast(proposal, u)
         rejected = taken == 0
         short = ~(proposal > smallest)
-        # A rejected step is tried again, until it is too short.
+        # A rejected step is tried again with smaller lengths, until the length is too small.
         finite = is_finite(new) | (rejected & ~short)
         keep = finite & ~short & ~rejected
         # A step that was shortened to end at `end` must not shorten the next steps.
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
-        # The last step ends exactly at `end`: the difference is a rounding error.
+        # If only a rounding error is left until `end`, the step ends exactly at `end`.
         later = jnp.where(most - taken <= smallest, cast(end, u), since + taken)
         i = i + keep.astype(i.dtype)
         return i, jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, finite, short

@@ -8,18 +8,21 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule that stores and recomputes states of a chain of blocks, so that the blocks can be reversed in turn.
+    """The states of a chain of blocks that a reverse-mode derivative stores, and the states that it recomputes.
 
-    The schedule has the fewest moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000). A move advances the state
-    before a block to the state before the next block. The stored states are a stack: a move writes to the place above
-    the state that it reads, or overwrites this state if it is not needed again. The block whose state is on top of the
-    stack is reversed, and its state is removed.
+    The derivative *reverses* the blocks from last to first: it needs the state before a block to differentiate the
+    block. A *move* advances the state before a block to the state before the next block. The schedule has the fewest
+    moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000).
 
-    - `first`: for each block, the place to which the forward run writes the state before the block. The moves of the
-        forward run are not repeated.
-    - `blocks`, `sources`, `targets`: for each move, the block, the place to read and the place to write.
-    - `ends`: for each block, the number of moves before it is reversed.
-    - `tops`: for each block, the place of its state when it is reversed.
+    The stored states are a stack. A move writes to the place above the state that it reads, or overwrites the state
+    that it reads if no later move needs this state. When the state before a block is on top of the stack, the block is
+    reversed, and the state is removed.
+
+    - `first`: for each block, the place to which the forward run writes the state before the block.
+    - `blocks`, `sources`, `targets`: for each move after the forward run, the block, the place to read and the place
+        to write.
+    - `ends`: for each block, the number of these moves that are made before the block is reversed.
+    - `tops`: for each block, the place of the state before the block when the block is reversed.
     """
 
     first: np.ndarray
@@ -33,7 +36,7 @@ class Schedule:
 def binomial_schedule(length: int, places: int) -> Schedule:
     """Return the optimal schedule for a chain of `length` blocks. Two or more blocks need at least two places.
 
-    All places but the last hold checkpoints. The last place holds the state that moves.
+    All places but the last hold stored states. The last place holds the state that is being advanced.
     """
     stored, moves, ends, tops = [0], [], [], []
     first = np.zeros(length, np.int32)
@@ -54,9 +57,10 @@ def binomial_schedule(length: int, places: int) -> Schedule:
 
 
 def count_moves(length: int, checkpoints: int) -> int:
-    """Return the number of moves of the optimal schedule for `l` blocks and `c` checkpoints.
+    """Return the number of moves of the optimal schedule for a chain of `length` blocks.
 
-    The number is `r l - C(c + r, r - 1)`, with the smallest r for which `l <= C(c + r, r)`.
+    For `l = length` and `c = checkpoints`, the number is `r l - C(c + r, r - 1)`, with the smallest r for which
+    `l <= C(c + r, r)`.
     """
     repetitions = _repetitions(length, checkpoints)
     return repetitions * length - math.comb(checkpoints + repetitions, repetitions - 1) if repetitions else 0
@@ -72,7 +76,7 @@ def _repetitions(length: int, checkpoints: int) -> int:
 def _split(length: int, checkpoints: int) -> int:
     """Return the number of blocks after which to store a state.
 
-    `checkpoints` places are left for the next `length` blocks, and the state before them has one of these places.
+    `checkpoints` places are left for the next `length` blocks. The state before these blocks has one of the places.
     """
     r = _repetitions(length, checkpoints)
     return min(math.comb(checkpoints + r - 1, checkpoints), length - math.comb(checkpoints + r - 2, checkpoints - 1))

@@ -30,9 +30,11 @@ class Burgers(AbstractEquation):
     - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2`, which conserves the mean, instead of
         `s (u·∇)u`.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
+    `TypeError` for invalid numbers.
     """
 
     fft: AbstractTransform

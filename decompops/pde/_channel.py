@@ -46,10 +46,11 @@ class Channel(AbstractWallFlow):
     - `drive`: G, a number.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
         term of f, an array like the state.
-    - `dealiasing`: see `decompops.spectral.Truncate`.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for other bases, and for walls that are
-    not normal to the first axis. Only the first axis of a spectrum is whole on each device.
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, and for
+    walls that are not normal to the first axis, because only this axis of a spectrum is whole on each device.
     """
 
     fft: AbstractTransform

@@ -15,7 +15,7 @@ from ._binomial import binomial_schedule
 
 
 class Chain(eqx.Module):
-    """A chain of `steps` steps, whose states are observed after each `every` steps.
+    """A chain of `steps` steps. Its state is observed once in every `every` steps.
 
     - `step`: a function `(state, i)` that returns the state after step i.
     - `result`: a function `(state, n)` that returns the observation of the state after `n * every` steps.
@@ -29,10 +29,10 @@ class Chain(eqx.Module):
     every: int = eqx.field(static=True)
 
     def advance(self, state: Any, number: Array, block: int) -> Any:
-        """Return the state after block `number`, for the state before it. A block has `block` steps."""
+        """Return the state after block `number`, for the `state` before this block. A block has `block` steps."""
 
         def one(state: Any, i: Array) -> tuple[Any, None]:
-            # For steps that are reversed together, the results of transforms are stored and products are recomputed.
+            # The derivative of a block stores the fields that its transforms return, and recomputes their products.
             step = jax.checkpoint(lambda *of: self.step(*of), policy=_makes_real_fields, prevent_cse=False)
             return step(state, _index(number * block + i)), None
 
@@ -49,9 +49,10 @@ class Chain(eqx.Module):
 
 
 class Plan(NamedTuple):
-    """The plan of a derivative: it reverses `block` steps at a time, and has `places` for stored states.
+    """The plan of a derivative, which differentiates `block` steps at a time and stores at most `places` states.
 
-    `host` is the layout of the states if their places are in the host's memory, and `None` otherwise.
+    `host` is the layout of the states if they are stored in the host's memory. It is `None` if they are stored on the
+    devices.
     """
 
     block: int
@@ -65,8 +66,8 @@ class Plan(NamedTuple):
             return lax.broadcast(x, (self.places,))
 
         def on_host(x: Array, layout: Layout) -> Array:
-            # XLA allocates a broadcast array in the device's memory first, and an empty array where it is needed.
-            # Outside a `shard_map`, XLA would allocate all states on each device.
+            # XLA would allocate a broadcast array on the device first; it allocates an empty array on the host at once.
+            # Outside a `shard_map`, XLA would allocate whole states on each device instead of one block of each state.
             spec = layout.sharding_of(x.shape).spec
             empty = map_blocks(
                 lambda block: lax.empty((self.places, *block.shape), block.dtype),
@@ -102,8 +103,8 @@ class Plan(NamedTuple):
 def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Plan]) -> tuple[Any, Any]:
     """Return the last state of a chain that starts with the state `first`, and the stacked results.
 
-    The derivative follows `plan(chain, first, perturbed)`. `perturbed` marks the leaves of the chain with respect to
-    which JAX differentiates.
+    The derivative follows the plan that `plan(chain, first, perturbed)` returns. `perturbed` marks the leaves of the
+    chain with respect to which JAX differentiates.
     """
 
     @eqx.filter_custom_vjp
@@ -119,7 +120,7 @@ def checkpointed(chain: Chain, first: Any, plan: Callable[[Chain, Any, Any], Pla
         return (last, results), (last, stored, chosen, perturbed[0])
 
     def run_backward(residuals: Any, cotangents: Any, perturbed: Any, arguments: tuple[Chain, Any]) -> Any:
-        del perturbed  # JAX has turned its leaves into arrays.
+        del perturbed  # Its leaves have become arrays. The residuals hold the original Booleans.
         (last, stored, chosen, perturbed), (chain, _) = residuals, arguments
         return _backward(chain, last, stored, chosen, perturbed, cotangents)
 

@@ -14,10 +14,11 @@ class Position:
     """The position of a simulation in time.
 
     - `carried`: the state, or the `History` of a multi-step method.
-    - `steps`, `intervals`: the numbers of steps and of complete intervals since the beginning.
-    - `since`: the time since the beginning of the current interval, without the steps counted by `done`.
+    - `steps`, `intervals`: the numbers of steps and of complete intervals since the beginning of the simulation.
+    - `since`: a time, counted from the beginning of the current interval. With steps of equal length, it does not
+        include the steps that `done` counts.
     - `done`: for steps of equal length, the number of steps after the time `since`.
-    - `proposal`: for controlled steps, the proposed length of the next step.
+    - `proposal`: for steps whose lengths a step control chooses, the proposed length of the next step.
     """
 
     carried: Any = field(repr=False)
@@ -30,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Clock:
-    """The intervals of a simulation from the time `start` on. `dt` is `None` if steps are controlled."""
+    """The intervals of a simulation from the time `start` on. `dt` is `None` if a step control chooses the steps."""
 
     start: float
     interval: float

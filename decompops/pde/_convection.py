@@ -1,4 +1,4 @@
-"""How equations of a velocity carry it along with itself."""
+"""The convection of a velocity, or of a scalar, by itself."""
 
 from typing import Any, Literal, get_args
 
@@ -17,7 +17,7 @@ Convected = Literal["vector", "scalar"]
 
 
 def check_convection(components: Any, conservative: Any) -> None:
-    """Raise `ValueError` or `TypeError` unless these are the arguments of an equation with `convection`."""
+    """Raise `ValueError` or `TypeError` unless both are valid arguments of an equation that uses `convection`."""
     if components not in get_args(Convected):
         raise ValueError(f"`components` must be one of {get_args(Convected)}; got {components!r}.")
     check_flag("conservative", conservative)

@@ -29,7 +29,8 @@ from ._products import AbstractProducts
 
 
 Time = Number
-# The walls that an equation may have. Between "even" walls, fields and their products have the same basis: cosines.
+# The walls that an equation may have. With "even", the basis between walls is cosines, which products of fields have as
+# well. With "any", it may also be sines.
 Walls = Literal["none", "even", "any"]
 
 
@@ -74,7 +75,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
     `equation(t, u, args)` returns `∂u/∂t`, so an equation is a vector field for diffrax. Exponential integrators use
-    `linear` and `nonlinear` instead. `RealSpace` turns the equation into one for fields.
+    `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
@@ -91,8 +92,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
 
     **Raises:** `TypeError` for an `fft` that is not a transform, a `box` that is not a `Box`, or a `dealiasing` that is
-    not a dealiasing rule; `ValueError` for an `fft` without a shape, for a `box` with another number of axes, and for
-    walls that the equation cannot have.
+    not a dealiasing rule; `ValueError` for an `fft` without a shape, for a `box` whose number of axes is not the number
+    of axes of the grid, and for walls that the equation cannot have.
     """
 
     components: ClassVar[Components] = "any"
@@ -111,7 +112,10 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     @property
     def slopes(self) -> SlopeAxes:
-        """For each component of a state, the axes along which it is a first derivative. This matters between walls."""
+        """For each component of a state, the axes along which the component is a first derivative.
+
+        Only axes between walls matter: there, the first derivative of a cosine is a sine.
+        """
         return slope_axes(self.components, self.fft.decomposition.ndim)
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
@@ -124,7 +128,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """Return the factor by which L multiplies each mode of `u`.
 
-        It is a real or complex array in the precision of `u`, broadcastable against `u`.
+        The factor is a real or complex array in the precision of `u`, which broadcasts against `u`.
         """
 
     def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:

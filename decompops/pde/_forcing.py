@@ -61,7 +61,7 @@ class KolmogorovForcing(AbstractSpectral):
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: as for the equation.
+    - `fft`, `box`, `dealiasing`: the same as the arguments of the equation.
     - `mode`: the number of waves along y in the box, at least one.
     - `amplitude`: A, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
@@ -96,7 +96,7 @@ class KolmogorovForcing(AbstractSpectral):
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
-        # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the multiplicity of a mode is at
+        # Like the mean, padding has wavenumber zero. But its multiplicity is zero, and the multiplicity of a mode is at
         # least one.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)

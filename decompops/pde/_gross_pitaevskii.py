@@ -33,11 +33,13 @@ class GrossPitaevskii(AbstractEquation):
         to it.
     - `box`: the periodic box.
     - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
-        which products are computed: `equation.products.decomposition.shard(V)`. This is the grid of `fft`, unless
-        `dealiasing` is `Pad`.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
+        which products are computed, and `equation.products.decomposition.shard(V)` shards it. This grid is the grid of
+        `fft`, unless `dealiasing` is `Pad`.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
+        lower half of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of real fields, and for a potential on another grid.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of real fields, and for a potential that is
+    not a real field on the grid of products.
     """
 
     fft: AbstractTransform
@@ -70,5 +72,8 @@ class GrossPitaevskii(AbstractEquation):
     def _checked(self, potential: Any) -> Array:
         field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
-            raise ValueError(f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}.")
+            raise ValueError(
+                f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. Products are "
+                "computed on a grid of this shape."
+            )
         return field

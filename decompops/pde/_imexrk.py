@@ -15,8 +15,8 @@ from ._integrator import AbstractIntegrator, check_state, scaled, slope, solved
 
 
 # ARS(4,4,3). For each stage after the first: its time, the weights of the explicit slopes of the earlier stages, and
-# the weights of the implicit slopes of the earlier stages and of itself. The first stage is the state, whose implicit
-# slope is never needed.
+# the weights of the implicit slopes of the earlier stages and of this stage. The first stage is the state itself, whose
+# implicit slope is never needed.
 NODES = (1 / 2, 2 / 3, 1 / 2, 1)
 EXPLICIT = ((1 / 2,), (11 / 18, 1 / 18), (5 / 6, -5 / 6, 1 / 2), (1 / 4, 7 / 4, 3 / 4, -7 / 4))
 IMPLICIT = ((1 / 2,), (1 / 6, 1 / 2), (-1 / 2, 1 / 2, 1 / 2), (3 / 2, -3 / 2, 1 / 2, 1 / 2))
@@ -26,18 +26,18 @@ class IMEXRK(AbstractIntegrator):
     """The implicit–explicit Runge–Kutta method ARS(4,4,3) of Ascher, Ruuth & Spiteri (Appl. Numer. Math. 25, 1997).
 
     The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` four
-    times each, and `resolvent` always for `dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate
-    vanishes in one step. A steady state of the equation is also a steady state of the method. If the resolvent
-    enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint. JAX can
-    differentiate with respect to the state, `dt` and the parameters of the equation.
+    times each; the time `h` of `resolvent` is always `dt / 2`. The implicit part is L-stable: a mode with an infinite
+    decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If the
+    resolvent enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint.
+    JAX can differentiate with respect to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 
     - `equation`: an `AbstractSplitEquation`, such as `NavierStokes` or `Channel`.
     - `dt`: the time step, a number of at least zero.
 
-    **Raises:** `TypeError` for another type of `equation`, or a `dt` that is not a number; `ValueError` for a negative
-    `dt`.
+    **Raises:** `TypeError` for an `equation` that is not an `AbstractSplitEquation`, and for a `dt` that is not a
+    number; `ValueError` for a negative `dt`.
 
     !!! example
 
@@ -68,9 +68,9 @@ class IMEXRK(AbstractIntegrator):
 def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, args: Any) -> Array:
     """Return the state at `t + h` for the state `u` at `t`.
 
-    If v is the solution of `v - h a L v = r`, then h times the implicit slope is `(v - r) / a`. L is therefore never
-    applied, and the slope contains the pressure gradient of a Stokes solve. The weights of the method are the weights
-    of its last stage, so the last stage is the new state.
+    Each stage v is the solution of `v - h a L v = r`, and h times its implicit slope is `(v - r) / a`. L is therefore
+    never applied, and the slope contains the pressure gradient of a Stokes solve. The weights of the method are the
+    weights of its last stage, so the last stage is the new state.
 
     The stages are a loop, because a program with four resolvents would take four times as long to compile.
     """

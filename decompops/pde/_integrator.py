@@ -33,9 +33,9 @@ class History(eqx.Module):
     state: Inexact[Array, "*spectrum"]
     """The newest state."""
     ahead: tuple[Inexact[Array, "*spectrum"], ...]
-    """For each of the next steps, the sum of the terms of earlier states in its right-hand side."""
+    """For each of the next steps, the sum of the terms that earlier states add to its right-hand side."""
     known: Int[Array, ""]
-    """The number of earlier states in these sums. If there are too few, the next step is one of a one-step method."""
+    """The number of earlier states in `ahead`. If the method needs more, the next step is a step of `IMEXRK`."""
 
 
 State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
@@ -57,17 +57,17 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def in_structure(self) -> Structure:
-        """The structure of a state, as in the equation."""
+        """The structure of a state of `equation`."""
         return self.equation.in_structure
 
     @property
     def out_structure(self) -> Structure:
-        """The structure of a later state, as in the equation."""
+        """The structure of a later state, which is the structure of a state."""
         return self.equation.out_structure
 
     @abc.abstractmethod
     def start(self, u: Any) -> Any:
-        """Return the input of the first `step` for a state `u`. Raises `TypeError` or `ValueError` for other arrays."""
+        """Return the input of the first `step`. Raises `TypeError` or `ValueError` unless `u` is a state."""
 
     @abc.abstractmethod
     def step(self, t: Time, u: Any, args: Any = None) -> Any:
@@ -76,7 +76,7 @@ class AbstractIntegrator(eqx.Module):
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
 
-        An integrator overrides this method to compute only once what all steps share.
+        An integrator may override this method, to compute only once what all steps need.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -96,35 +96,36 @@ class AbstractIntegrator(eqx.Module):
     ) -> tuple[State, Any]:
         """Take many steps in one compiled program. Rollouts can be differentiated; see `simulate` for long runs.
 
-        A reverse-mode derivative stores about `2 * sqrt(steps)` states and recomputes the others. With `keep`, it takes
-        at most the given memory, and recomputes as few states as this memory allows.
+        A reverse-mode derivative stores about `2 * sqrt(steps)` states and recomputes the others. With `keep`, the
+        derivative takes at most the given memory, and recomputes as few states as this memory allows.
 
         **Arguments:**
 
         - `u`: the state at time `t`, or the `History` of a multi-step method.
-        - `steps`: the number of steps. The program is compiled again for another number.
+        - `steps`: the number of steps. The program is compiled again if this number changes.
         - `t`: the time of `u`.
         - `args`: any PyTree, passed to the equation.
         - `every`: the number of steps between two calls of `observe` and `progress`. It must divide `steps`. The
             default is the largest divisor of `steps` that is at most `sqrt(steps)`.
         - `observe`: a function `(t, u)` of a time and a state, whose results are returned. The program is compiled
-            again for another function.
+            again if `observe` is a new function object.
         - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
             number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
             derivative recomputes blocks of steps. The length of a block divides `every` or, without `observe` and
-            `progress`, `steps`. With `keep`, forward-mode derivatives are only possible over reverse mode.
+            `progress`, `steps`. With `keep`, forward mode works only on a reverse-mode derivative: `jax.jvp` of
+            `jax.grad`.
         - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
-            states or of bytes, as for `keep`. The derivative then stores states on the host. A GPU needs the memory of
-            one step and of two states; with `keep` the derivative may take more. The default `None` stores all states
-            on the devices.
+            states or of bytes, as for `keep`. The derivative then stores states on the host. Each GPU needs only the
+            memory of one step and of two states; with `keep`, the derivative may take more. The default `None` stores
+            all states on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned
         instead of the last state. Two rollouts from `History` to `History` give the result of one longer rollout.
 
         **Raises:** `TypeError` and `ValueError` for invalid arguments; `ValueError`, when a derivative is computed, if
-        `keep` is too small for the derivative of one step.
+        `keep` is too small for the derivative of one step or `keep_on_host` is too small for two states.
         """
         steps = check_count("steps", steps)
         every = _near_root(steps) if every is None else check_count("every", every)
@@ -135,7 +136,7 @@ class AbstractIntegrator(eqx.Module):
         report = _print_progress if progress is True else progress or None
         if observe is None and report is None:
             every = steps
-        if isinstance(t, float | int):  # Equinox compiles again for another Python number, but not for another array.
+        if isinstance(t, float | int):  # Equinox compiles again for each new Python number, but not for a new array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
         return self._rollout(u, steps, t, args, every, observe, report, check_budget(keep, keep_on_host))
 
@@ -177,7 +178,7 @@ class AbstractIntegrator(eqx.Module):
 
 
 def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
-    """Return `u`. Raises `TypeError` or `ValueError` unless it is a state of the equation. A `History` is no state."""
+    """Return `u`. Raises `TypeError` or `ValueError` unless `u` is a state of the equation, and not a `History`."""
     if isinstance(u, History):
         raise TypeError("`u` must be a state for a one-step method; got a `History`. Pass `history.state`.")
     equation.check(u)
@@ -185,12 +186,12 @@ def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
 
 
 def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
-    """Return N(t, u). Raises `ValueError` unless it has the shape and dtype of the state."""
+    """Return N(t, u). Raises `ValueError` unless the result has the shape and dtype of the state."""
     return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
 def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
-    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless it has the shape and dtype of the state."""
+    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless v has the shape and dtype of the state."""
     return _like_state("resolvent", equation.resolvent(u, h), u)
 
 
@@ -205,9 +206,9 @@ def scan_in_chunks(
     """Return the state after `length` calls of `advance(state, i)`, and the `result(state, i)` after each call.
 
     The derivative stores the first state of each chunk of about `chunk` calls, and all states of one chunk at a time.
-    Chunks of one call, or one chunk of all calls, are not recomputed. If chunks do not divide `length`, the last chunk
-    skips calls and repeats a result. A second loop for the last chunk would contain `advance` again, and take twice as
-    long to compile.
+    If each chunk has one call, or one chunk has all calls, nothing is recomputed. If chunks do not divide `length`, the
+    last chunk skips the calls beyond `length` and repeats the last result. A second loop for a shorter last chunk would
+    contain `advance` again, and take twice as long to compile.
     """
 
     def call(state: Any, i: Array) -> tuple[Any, Any]:
@@ -217,7 +218,7 @@ def scan_in_chunks(
     if not 1 < chunk < length:
         return jax.lax.scan(call, state, jnp.arange(length))
 
-    @jax.checkpoint  # Without it, `cond` would store the intermediate results of `advance`.
+    @jax.checkpoint  # Without a checkpoint, `cond` would store the intermediate results of `advance`.
     def advance_or_skip(state: Any, i: Array) -> Any:
         return jax.lax.cond(i < length, advance, lambda state, _: state, state, i)
 
@@ -238,7 +239,10 @@ def scan_in_chunks(
 def _in_chunks(
     step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
 ) -> tuple[Any, Any]:
-    """Return the last state, and the results after each `every` steps. JAX can differentiate this in all modes."""
+    """Return the last state, and the results after each `every` steps.
+
+    JAX can differentiate this function in forward and in reverse mode.
+    """
 
     def advance(carried: Any, i: Array) -> Any:
         @jax.checkpoint

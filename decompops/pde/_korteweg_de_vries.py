@@ -33,9 +33,11 @@ class KortewegDeVries(AbstractEquation):
     - `components`: "scalar", or "vector" for a velocity with the convection `s (u·∇)u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead of `s (u·∇)u`.
     - `isotropic`: `False` replaces `D ∇²` by `∂³/∂x³ + ∂³/∂y³ + ...`, and ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
+    `TypeError` for invalid numbers.
     """
 
     fft: AbstractTransform

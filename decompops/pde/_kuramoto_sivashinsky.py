@@ -30,9 +30,11 @@ class KuramotoSivashinsky(AbstractEquation):
         with respect to them.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
     - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u is constant.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an `fft` of complex fields and invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
+    `TypeError` for invalid numbers.
     """
 
     fft: AbstractTransform
@@ -74,12 +76,12 @@ class KuramotoSivashinskyConservative(AbstractEquation):
 
     **Arguments:**
 
-    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`, `dealiasing`: as for `KuramotoSivashinsky`.
+    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`, `dealiasing`: see `KuramotoSivashinsky`.
     - `components`: "vector", or "scalar" for one field, whose convection is `s` times the sum of `∂(u²/2)/∂x_i` over
         all axes.
     - `conservative`: `False` replaces the convection of a vector by `s (u·∇)u`.
 
-    **Raises:** as `KuramotoSivashinsky`.
+    **Raises:** the errors of `KuramotoSivashinsky`.
     """
 
     fft: AbstractTransform

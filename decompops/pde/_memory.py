@@ -20,10 +20,10 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB
 
 
 class Budget(NamedTuple):
-    """The memory of a derivative on each device, and on the host for each device.
+    """The memory that a derivative may take: `keep` on each device, and `keep_on_host` on the host for each device.
 
-    Each is a number of states, or a number of bytes as text. With `keep_on_host`, the derivative stores states in the
-    host's memory.
+    Each is a number of states, a number of bytes as text, or `None`. The derivative stores states in the host's memory
+    if `keep_on_host` is not `None`.
     """
 
     keep: int | str | None
@@ -31,9 +31,9 @@ class Budget(NamedTuple):
 
 
 def check_budget(keep: Any, keep_on_host: Any) -> Budget | None:
-    """Return the two budgets, or `None` if both are `None`.
+    """Return both arguments as a `Budget`, or `None` if both are `None`.
 
-    Raises an error for anything but a number of states, or bytes with a unit.
+    Raises an error unless each is a number of states, a number of bytes with a unit, or `None`.
     """
     for name, value in (("keep", keep), ("keep_on_host", keep_on_host)):
         if isinstance(value, str):
@@ -44,7 +44,7 @@ def check_budget(keep: Any, keep_on_host: Any) -> Budget | None:
 
 
 def _bytes_of(name: str, value: int | str | None, state: int) -> float | int:
-    """The bytes of a budget, for states of `state` bytes."""
+    """Return the number of bytes that an entry of a `Budget` allows, for states of `state` bytes."""
     if value is None:
         return math.inf
     return _bytes_of_text(name, value) if isinstance(value, str) else value * state
@@ -64,21 +64,22 @@ def _bytes_of_text(name: str, text: str) -> float:
 def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: Layout) -> Plan:
     """Return the plan with the fewest moves whose compiled derivative takes at most the given memory.
 
-    The derivative of a few blocks is compiled to measure its memory. Each further place takes the memory of one state.
-    `layout` is the layout of the states.
+    A move advances a state by one block (see `Schedule`). The derivative of a few blocks is compiled to measure its
+    memory. Each further place takes the memory of one state. `layout` is the layout of the states.
 
-    Raises `ValueError` if `keep` is too small for the derivative of one step.
+    Raises `ValueError` if `memory.keep` is too small for the derivative of one step, or if `memory.keep_on_host` is too
+    small for two states.
     """
     state, *others = (
         math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in _arrays(first)
     )
     place, on_host = state + sum(others), None if memory.keep_on_host is None else layout
     host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
-    # With observations, XLA may hold one more state than in the small program that is measured.
+    # With observations, the full program may hold one more state than the small program that is measured.
     budget -= place if chain.every < chain.steps else 0
 
     def plan(block: int, scratch: float | int) -> Plan:
-        """Return the plan with as many places as fit, if the plan with two places takes `scratch` bytes on a device."""
+        """Return the plan with as many places as fit. With two places, it takes `scratch` bytes on each device."""
         spare = budget - scratch
         places = (host // place if spare >= 0 else 0) if on_host else 2 + spare // place
         return Plan(block, int(min(places, chain.steps // block + 1)), on_host)
@@ -100,8 +101,8 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     residuals = _residuals_of_step(chain, first, perturbed) * state
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
-    # Steps that are reversed together compute their products twice, and their stored arrays leave the cache. In
-    # measurements, this took as much time as one move for every eighth step.
+    # Steps that are differentiated together as one block compute their products twice, and their stored arrays do not
+    # fit into the cache. In measurements, this took as much extra time as repeating every eighth step.
     block = next(n for n, made in zip(divisors, expected) if made <= min(expected) + chain.steps / 8)
     if block == 1:
         return single
@@ -115,12 +116,12 @@ def scratch_bytes(compiled: Any) -> int:
 
 
 def _arrays(state: Any) -> list[Any]:
-    """Return the arrays of numbers in a state, or the newest state and the other arrays of a `History`."""
+    """Return the floating-point arrays of a state or a `History`: first the newest state, then the others."""
     return [x for x in jax.tree.leaves(state) if eqx.is_inexact_array(x)]
 
 
 def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
-    """Return the scratch memory on each device of the derivative of a few blocks, which follows `plan`.
+    """Return the scratch memory on each device of a derivative of a few blocks that follows `plan`.
 
     The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
     iteration.
@@ -146,7 +147,7 @@ def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, pl
 
 
 def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
-    """Return the memory that the derivative of a block needs for each further step, in states."""
+    """Return the memory that the derivative of a block needs for each further step in the block, in states."""
     varied, fixed = eqx.partition(chain, perturbed)
     numbers, rest = eqx.partition(first, eqx.is_inexact_array)
 

@@ -23,9 +23,9 @@ class NavierStokes(AbstractEquation):
 
     The equation is `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u`. P is the projection onto divergence-free fields, which
     removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of `u u`, so five
-    of the six components of `u u` are enough (Basdevant, J. Comput. Phys. 50, 1983). A right-hand side has eight
-    transforms in two batched calls, or four transforms in 2D. The initial state must be divergence-free; use
-    `decompops.spectral.LerayProjection`. All later states are then divergence-free.
+    of the six components of `u u` are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of the right-hand
+    side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
+    divergence-free; `decompops.spectral.LerayProjection` makes it so. All later states are then divergence-free.
 
     **Arguments:**
 
@@ -36,11 +36,12 @@ class NavierStokes(AbstractEquation):
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions, whose results are added. Each
         function returns a spectrum, an array like u; the sum is the spectrum of f. The results are cast to the
         precision of the state. Examples are `KolmogorovForcing` and `Smagorinsky`.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis, and for a
-    negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a `forcing`
-    that is not a function.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis,
+    and for a negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a
+    `forcing` that is not a function.
     """
 
     fft: AbstractTransform

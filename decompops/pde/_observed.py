@@ -46,7 +46,7 @@ class Observed:
         return [np.empty((count, *leaf.shape), leaf.dtype) for leaf in wanted]
 
     def restore(self, leaves: list[np.ndarray]) -> None:
-        """Continue from the `leaves` of a saved run."""
+        """Replace the results by the results of a saved run, given as `leaves`."""
         self._leaves = [list(values) for values in zip(*leaves)]
 
     def _on_host(self, leaf: Any) -> np.ndarray:

@@ -21,8 +21,8 @@ class PassiveScalar(AbstractEquation):
     """An equation for a velocity u and a scalar c that the flow transports: `∂c/∂t = -u·(∇c + G) + κ ∇²c`.
 
     The state has the components of the state of `equation`, and the spectrum of c as the last component. For several
-    scalars, nest the class: `PassiveScalar(PassiveScalar(flow, 0.1), 0.2)`. A right-hand side has seven transforms in
-    two batched calls, or five transforms in 2D, besides the transforms of `equation`.
+    scalars, nest the class: `PassiveScalar(PassiveScalar(flow, 0.1), 0.2)`. Each evaluation of the right-hand side
+    takes seven transforms in two batched calls, or five transforms in 2D, in addition to the transforms of `equation`.
 
     !!! example
 
@@ -36,10 +36,11 @@ class PassiveScalar(AbstractEquation):
 
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
     - `diffusivity`: κ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
-    - `mean_gradient`: G, a tuple of one number for each axis. The whole scalar is then `G·x + c`. The default is zero.
+    - `mean_gradient`: G, a tuple of one number for each axis. The scalar with its mean gradient is `G·x + c`. The
+        default is zero.
 
     **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`; `ValueError` for an equation whose
-    state is not a velocity, for a negative diffusivity, and for a `mean_gradient` of another length.
+    state is not a velocity, for a negative diffusivity, and for a `mean_gradient` without one number for each axis.
     """
 
     equation: AbstractEquation
@@ -117,7 +118,7 @@ class PassiveScalar(AbstractEquation):
         return self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
 
     def _parts(self, u: Array) -> tuple[Array, Array]:
-        """Return the components of the state of `equation`, and the scalar."""
+        """Split `u` into the state of `equation` and the scalar."""
         ndim = self.fft.decomposition.ndim
         *rest, scalar = _vector.components(u, ndim)
         return _vector.stack(rest, ndim), scalar

@@ -29,7 +29,8 @@ class AllenCahn(AbstractEquation):
     - `diffusivity`: D, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
+        lower half of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -68,7 +69,8 @@ class CahnHilliard(AbstractEquation):
     - `gamma`: γ, a number of at least zero, in units of length squared.
     - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
+        lower half of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -121,8 +123,8 @@ class SwiftHohenberg(AbstractEquation):
     - `box`: the periodic box.
     - `critical`: q, a number: the square of the wavenumber that grows fastest.
     - `polynomial`: the numbers c₀, c₁, c₂, c₃ and so on.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid, which is
-        enough for a polynomial of degree three.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
+        lower half of the modes along each axis. This is enough for a polynomial of degree three.
     """
 
     fft: AbstractTransform

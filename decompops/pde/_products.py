@@ -70,7 +70,7 @@ def velocity_and_vorticity(
 def symmetric_from_grid(term: AbstractProducts, entry: Callable[[int, int], Array | None], ndim: int) -> _vector.Tensor:
     """Return the spectra of a symmetric tensor with the entries `entry(i, j)`, from one batched transform.
 
-    The entries are fields on the grid of products. Entries that are `None` are zero, and are left out.
+    The entries are fields on the grid of products. An entry `None` stands for zero, and is not in the result.
     """
     pairs = itertools.combinations_with_replacement(range(ndim), 2)
     entries = {pair: value for pair in pairs if (value := entry(*pair)) is not None}

@@ -29,10 +29,10 @@ class RayleighBenard(AbstractWallFlow):
 
     The equations are `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`. At the walls,
     `u = 0`, and the temperatures are given. The unit of length is the height, the unit of temperature is the
-    difference in the definition of the Rayleigh number Ra, and the unit of time is the free-fall time over the height.
-    Then `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity and, as
-    the last component, of T. Diffusion is implicit, so use `IMEXRK` or `SBDF`. The divergence of computed velocities is
-    zero up to rounding.
+    temperature difference that defines the Rayleigh number Ra, and the unit of time is the free-fall time over the
+    height. Then `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity
+    components and, as the last component, the spectrum of T. Diffusion is implicit, so use `IMEXRK` or `SBDF`. The
+    divergence of computed velocities is zero up to rounding.
 
     !!! example
 
@@ -56,10 +56,12 @@ class RayleighBenard(AbstractWallFlow):
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
         further term, an array like the state.
-    - `dealiasing`: see `decompops.spectral.Truncate`.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for other bases, for walls that are not
-    normal to the first axis, and for a height other than 1. Only the first axis of a spectrum is whole on each device.
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
+    that are not normal to the first axis (only this axis of a spectrum is whole on each device), and for a height other
+    than 1.
     """
 
     fft: AbstractTransform
@@ -109,10 +111,10 @@ class RayleighBenard(AbstractWallFlow):
     def nusselt(
         self, u: Inexact[Array, "*spectrum"], wall: Literal["bottom", "top"] = "bottom"
     ) -> Inexact[Array, "*batch"]:
-        """Return the Nusselt number at a wall: the mean heat flux over `κ` times the difference of the temperatures.
+        """Return the Nusselt number at a wall: the mean heat flux divided by `κ ΔT`.
 
-        The difference is between the mean temperatures of the walls. The flux is positive from the bottom to the top.
-        In a statistically steady state, both walls have the same mean flux.
+        ΔT is the mean temperature of the bottom minus the mean temperature of the top. The flux is positive from the
+        bottom to the top. In a statistically steady state, both walls have the same mean flux.
 
         **Arguments:**
 
@@ -121,7 +123,7 @@ class RayleighBenard(AbstractWallFlow):
 
         **Returns:** a real array of shape `(*batch,)`.
 
-        **Raises:** `ValueError` for another `wall`.
+        **Raises:** `ValueError` for any other `wall`.
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
@@ -143,5 +145,5 @@ class RayleighBenard(AbstractWallFlow):
         shape = check_fft(self.fft)
         points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
         position = jnp.asarray(points, bottom.dtype)
-        spectrum = self.transform(bottom * (1 - position) + top * position)  # T_0 and T_1 alone make a linear profile.
+        spectrum = self.transform(bottom * (1 - position) + top * position)  # A linear profile has only T_0 and T_1.
         return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)

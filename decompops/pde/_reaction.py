@@ -28,7 +28,8 @@ class FisherKPP(AbstractEquation):
     - `diffusivity`, `rate`: D and r, numbers of at least zero. They may be traced, so that JAX can differentiate with
         respect to them.
     - `box`: the periodic box.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -55,7 +56,8 @@ class GrayScott(AbstractEquation):
     """The Gray–Scott reaction of a substance u that is fed, with a catalyst v (Pearson, Science 261, 1993).
 
     The equations are `∂u/∂t = D₁ ∇²u - u v² + f (1 - u)` and `∂v/∂t = D₂ ∇²v + u v² - (f + k) v`. The state is
-    `equation.transform(jnp.stack([u, v]))`. A right-hand side has three transforms in two batched calls.
+    `equation.transform(jnp.stack([u, v]))`. Each evaluation of the right-hand side takes three transforms in two
+    batched calls.
 
     **Arguments:**
 
@@ -64,7 +66,8 @@ class GrayScott(AbstractEquation):
         with respect to them.
     - `feed`, `kill`: the rates f and k, numbers.
     - `box`: the periodic box.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a quarter of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
+        lower half of the modes along each axis.
     """
 
     fft: AbstractTransform

@@ -21,7 +21,7 @@ NUMBERS = ("steps", "intervals", "since", "done", "proposal")
 
 
 def saved_tree(clock: Clock, position: Position, observed: Observed) -> dict[str, Any]:
-    """Return what a checkpoint of a run saves."""
+    """Return the tree of values that a checkpoint of a run saves."""
     numbers = {name: getattr(position, name) for name in NUMBERS}
     facts = {"start": clock.start, "interval": clock.interval, "dt": clock.dt or 0.0}
     return {"u": position.carried, **numbers, **facts, "observed": observed.leaves}
@@ -38,7 +38,7 @@ def restored(
     """Return the clock and the position of the newest checkpoint that is not damaged, and restore `observed`.
 
     Returns `None` if the run has no checkpoint. The clock has the interval of the saved run if `interval` is `None`.
-    Raises `ValueError` for a run that does not fit the checkpoint, and if all checkpoints are damaged.
+    Raises `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
     """
     if not checkpoints.steps:
         return None
@@ -70,7 +70,7 @@ def restored(
 
 
 def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any], observed: Observed) -> dict[str, Any]:
-    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints, which are damaged."""
+    """Return the newest checkpoint that all processes can read, and warn of each newer one, which is damaged."""
     mesh: Any = structure.layout.mesh
     error = None
     for number in reversed(checkpoints.steps):
@@ -94,7 +94,7 @@ def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any]
 def _read(
     checkpoints: Checkpoints, number: int, structure: Structure, like: dict[str, Any], observed: Observed
 ) -> dict[str, Any]:
-    """Return a checkpoint. Raises `ValueError` if the run differs from the saved one, and if it is damaged."""
+    """Return a checkpoint. Raises `ValueError` if the run differs from the saved run, or if a file is damaged."""
     contents = checkpoints.contents(number)
     known = {name: (leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")}
     intervals = contents.get("intervals", {}).get("value", 0)
@@ -110,9 +110,9 @@ def _read(
 
 
 def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Path) -> Position:
-    """Return a position of the saved run, after which steps have the length `clock.dt`.
+    """Return the position of the saved run for steps of the length `clock.dt` after this position.
 
-    Raises `ValueError` for a multi-step method, and if these steps do not divide the rest of the interval.
+    Raises `ValueError` for a multi-step method, and if steps of this length do not divide the rest of the interval.
     """
     if isinstance(position.carried, History):
         raise ValueError(
@@ -125,6 +125,6 @@ def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Pa
         steps = f"has `dt={saved.dt!r}`" if saved.dt else "uses `control`"
         raise ValueError(
             f"`solver.dt` must divide the rest of the interval, from {now!r} to {end!r}; got {clock.dt!r}. The run "
-            f"saved in {folder} {steps}: use the same until the end of the interval."
+            f"saved in {folder} {steps}: use the same steps until the end of the interval."
         )
     return replace(position, since=since, done=0)

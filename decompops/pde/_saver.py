@@ -1,4 +1,4 @@
-"""Saves a simulation from time to time, and at its end."""
+"""Saves a simulation at regular times and at its end."""
 
 import sys
 import time
@@ -15,12 +15,12 @@ from ._restart import restored, saved_tree
 from ._stopping import Request
 
 
-# The approximate run time of a program. Between programs, Python handles signals and shows the progress.
+# The approximate run time of a compiled program. Between programs, Python handles signals and shows the progress.
 SECONDS_PER_PROGRAM = 1.0
 
 
 class Pace:
-    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`, equal on all processes."""
+    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`: the same on all processes."""
 
     def __init__(self):
         self.steps, self._last = 4, None
@@ -35,7 +35,10 @@ class Pace:
 
 
 class Saver:
-    """The checkpoints of a run, if it saves any, and the agreement of its processes after each program."""
+    """Saves the checkpoints of a run, if the run has any.
+
+    After each compiled program, all processes of the run agree whether to save and whether to end.
+    """
 
     def __init__(
         self, checkpoints: Checkpoints | None, writer: Writer, request: Request, minutes: float, structure: Structure
@@ -70,7 +73,7 @@ class Saver:
         self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:
-        """Save the run if a checkpoint is due or a process got a signal. After a signal, end the program."""
+        """Save the run if a checkpoint is due or a process has received a signal. After a signal, end the program."""
         due = self._checkpoints is not None and time.monotonic() - self._last >= self._seconds
         numbers = exchange_numbers(self._mesh, self._request.number, int(due), self.pace.adapt(steps))
         _, due, self.pace.steps = numbers[min(numbers)]
@@ -80,7 +83,7 @@ class Saver:
         self._end(stop, clock.time(position))
 
     def finish(self, clock: Clock, position: Position, observed: Observed) -> None:
-        """Save the run at its end. If a process got a signal meanwhile, end the program."""
+        """Save the run at its end. If a process has received a signal, end the program."""
         self.save(clock, position, observed)
         if self._checkpoints is not None:
             self._checkpoints.wait()
@@ -98,7 +101,7 @@ class Saver:
         return f" The next start continues from t = {self._saved[1]:.6g}, the newest checkpoint in {folder}."
 
     def _end(self, stop: int, t: float) -> None:
-        """If a process got a signal, wait until the last checkpoint is complete, and end the program."""
+        """If a process has received a signal, wait until the last checkpoint is complete, and end the program."""
         if self._checkpoints is None or not stop:
             return
         self._checkpoints.wait()

@@ -17,8 +17,8 @@ from ._integrator import AbstractIntegrator, History, check_state, scaled, slope
 
 
 Order = Literal[2, 3]
-# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: c, the weights a of the
-# last states u, and the weights b of their slopes N, the newest state first.
+# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: the number c, the weights
+# a of the last states u, and the weights b of the slopes N of these states. The newest state is first.
 METHODS = {
     2: (2 / 3, (4 / 3, -1 / 3), (2, -1)),
     3: (6 / 11, (18 / 11, -9 / 11, 2 / 11), (3, -3, 1)),
@@ -31,8 +31,8 @@ class SBDF(AbstractIntegrator):
     This multi-step method takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` once
     each; a step of `IMEXRK` evaluates both four times. The first `order - 1` steps are steps of `IMEXRK`. A mode with
     an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If
-    the resolvent enforces a constraint, every new state satisfies it. JAX can differentiate with respect to the state,
-    `dt` and the parameters of the equation.
+    the resolvent enforces a constraint, every new state satisfies the constraint. JAX can differentiate with respect to
+    the state, `dt` and the parameters of the equation.
 
     `step` takes and returns a `History`, which has `order` arrays of the size of the state.
 
@@ -42,8 +42,8 @@ class SBDF(AbstractIntegrator):
     - `dt`: the time step, a number of at least zero.
     - `order`: 2 or 3.
 
-    **Raises:** `ValueError` for another `order` or a negative `dt`; `TypeError` for another type of `equation`, or a
-    `dt` that is not a number.
+    **Raises:** `ValueError` for any other `order` and for a negative `dt`; `TypeError` for an `equation` that is not an
+    `AbstractSplitEquation`, and for a `dt` that is not a number.
 
     !!! example
 
@@ -71,13 +71,14 @@ class SBDF(AbstractIntegrator):
     def start(self, u: Inexact[Array, "*spectrum"] | History) -> History:
         """Return the history of a state `u` without earlier states. If `u` is a `History`, return `u` itself.
 
-        **Raises:** `ValueError` for a `History` of another order; `TypeError` or `ValueError` unless `u` is a state of
-        the equation.
+        **Raises:** `ValueError` for a `History` of a method of another order; `TypeError` or `ValueError` unless `u` is
+        a state of the equation, or a `History` of such states.
         """
         if isinstance(u, History):
             if len(u.ahead) != self.order - 1:
                 raise ValueError(
-                    f"`u` must be a `History` of an `SBDF` of order {self.order}; got one of order {len(u.ahead) + 1}."
+                    f"`u` must be a `History` of an `SBDF` of order {self.order}; got one of order {len(u.ahead) + 1}. "
+                    "Pass the state `history.state` instead."
                 )
             check_state(self.equation, u.state)
             return u
@@ -87,9 +88,10 @@ class SBDF(AbstractIntegrator):
     def step(self, t: Time, u: History, args: Any = None) -> History:
         """Return the history at `t + dt` for the history `u` at `t`. `args` is passed to the equation.
 
-        Call this inside a compiled program. Otherwise JAX compiles the branch between the two methods in each call.
+        Call `step` inside a compiled program, such as a function under `jax.jit`. Otherwise JAX compiles the steps of
+        both methods, `SBDF` and `IMEXRK`, in each call.
 
-        **Raises:** `TypeError` if `u` is not a `History`; `ValueError` for a `History` of another order.
+        **Raises:** `TypeError` if `u` is not a `History`; `ValueError` for a `History` of a method of another order.
         """
         if not isinstance(u, History):
             raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
@@ -98,11 +100,11 @@ class SBDF(AbstractIntegrator):
         first = slope(self.equation, t, state, args)
         c, states, slopes = METHODS[self.order]
         push = scaled(c * h, first)
-        # The terms of this state in the right-hand sides of this step and the next steps. A history stores sums of
-        # these terms, which take less memory than the earlier states and slopes.
+        # The terms that this state adds to the right-hand sides of this step and of the next steps. A history stores
+        # the sums of these terms, because they take less memory than all earlier states and slopes.
         now, *later = (a * state + b * push for a, b in zip(states, slopes))
 
-        @jax.checkpoint  # Without it, a derivative stores all stages for this branch, which is hardly ever taken.
+        @jax.checkpoint  # Otherwise a derivative would store all stages of this branch, although it is rarely taken.
         def one_step() -> Array:
             return runge_kutta_step(self.equation, t, h, state, args)
 

@@ -1,4 +1,4 @@
-"""`simulate` makes long runs, which are observed, written to disk, interrupted and continued."""
+"""`simulate` makes long runs that can be observed, written to disk, interrupted and continued."""
 
 import os
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class NotFinite(_Stopped):
 
 
 class StepTooShort(_Stopped):
-    """The error for a simulation whose `control` asks for a step that is as short as the rounding errors of times.
+    """The error for a simulation whose `control` asks for a step as short as the rounding error of the time.
 
     - `state`: the last state, which is finite.
     - `t`: the time of this state.
@@ -54,7 +54,7 @@ class Snapshots:
     - `every`: the number of intervals from one snapshot to the next.
     - `fields`: a function from a state to a dictionary of fields on the grid. By default, the snapshot has the fields
         of the state under the name "u".
-    - `units`, `attributes`: as for `io.write`.
+    - `units`, `attributes`: the arguments of `io.write` with these names.
 
     **Raises:** `ValueError` for a `path` without a placeholder, and for an `every` that is not a positive integer.
     """
@@ -86,12 +86,12 @@ class Snapshots:
 class Simulation:
     """The result of `simulate`.
 
-    - `u`: the last state; the last `History` if the run started from a `History`.
+    - `u`: the last state, or the last `History` if the run started from a `History`.
     - `t`: the time of the last state.
     - `steps`: the number of steps since the beginning, including all steps before interruptions.
     - `times`: the times of the observations, of shape `(intervals + 1,)`.
-    - `observed`: the results of `observe` at these times: NumPy arrays, stacked along a new leading axis. `None`
-        without `observe`.
+    - `observed`: the results of `observe` at these times: NumPy arrays, stacked along a new leading axis. If there is
+        no `observe`, this is `None`.
     """
 
     u: Any
@@ -118,10 +118,10 @@ def simulate(
 ) -> Simulation:
     """Simulate from the time `t` to the time `t_end`, in any number of steps and with any number of interruptions.
 
-    With `checkpoint`, the run saves itself from time to time. If the program is started again, on the same mesh or
-    another one, the run continues from the newest checkpoint. If a batch system sends SIGTERM, SIGUSR1 or SIGUSR2, the
-    run saves itself, and the program ends with the exit status 128 plus the number of the signal. Use `rollout` for
-    steps that are differentiated.
+    With `checkpoint`, the run saves itself every `minutes` minutes. If the program is started again, on the same mesh
+    or on another mesh, the run continues from the newest checkpoint. If a batch system sends SIGTERM, SIGUSR1 or
+    SIGUSR2, the run saves itself, and the program ends with the exit status 128 plus the number of the signal. To
+    differentiate through time steps, use `solver.rollout` instead.
 
     !!! example
 
@@ -149,12 +149,12 @@ def simulate(
     - `args`: any PyTree, passed to the equation.
     - `interval`: the time from one observation to the next. It must divide `t_end - t`. Without `control`, it must be a
         whole number of steps, up to a relative error of 1e-6. The default is the interval of the run in `checkpoint`,
-        or one interval for a new run.
-    - `observe`: a function `(t, u)` of a time and a state, which is compiled. It is called at the beginning and after
-        each interval.
+        or `t_end - t` for a new run.
+    - `observe`: a function `(t, u)` of a time and a state. `simulate` compiles this function, and calls it at the
+        beginning and after each interval.
     - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
-    - `write`: the `Snapshots` to write at the beginning and after intervals.
-    - `checkpoint`: a folder for the checkpoints of this run. It needs orbax: `pip install orbax-checkpoint`.
+    - `write`: the `Snapshots` to write at the beginning and after every `write.every` intervals.
+    - `checkpoint`: a folder for the checkpoints of this run. Checkpoints need orbax: `pip install orbax-checkpoint`.
     - `minutes`: the time from one checkpoint to the next, in minutes.
     - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time.
 
@@ -162,9 +162,9 @@ def simulate(
 
     **Raises:** `ValueError` or `TypeError` for invalid arguments, and for arguments that do not fit the run in
     `checkpoint`; `NotFinite` for a state that is not finite, and `StepTooShort` for a `control` whose steps become too
-    short (both errors hold the last finite state, which is not saved); the errors of `decompops.io`.
+    short; the errors of `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state, which is not saved.
 
-    **Warns:** if the newest checkpoint is damaged, and the run continues from an older one.
+    **Warns:** if the newest checkpoint is damaged, and the run continues from an older checkpoint.
     """
     if not (control is None or isinstance(control, AbstractStepControl)):
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
@@ -183,7 +183,7 @@ def simulate(
     mesh: Any = solver.in_structure.layout.mesh
     observed = Observed(observe, mesh)
     with ExitStack() as stack:
-        # Signals are noted until all files are complete.
+        # A signal does not end the program before all files are complete.
         request = Request() if checkpoint is None else stack.enter_context(listening())
         checkpoints = None if checkpoint is None else stack.enter_context(Checkpoints(checkpoint))
         writer = stack.enter_context(Writer())
@@ -261,7 +261,7 @@ class _Run:
 def _stopped(
     finite: bool, clock: Clock, position: Position, control: AbstractStepControl | None, restart: str
 ) -> _Stopped:
-    """Return the error to raise if the next state is not finite or its step is too short."""
+    """Return the error for a next state that is not finite, or for a next step that is too short."""
     t = clock.time(position)
     kept = (
         f"after t = {t:.6g} (step {position.steps}). The last finite state is the attribute `state` of this exception."

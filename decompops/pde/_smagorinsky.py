@@ -23,7 +23,7 @@ class Smagorinsky(AbstractProducts):
     """The force of Smagorinsky's model on a velocity u: `∇·(2 (C Δ)² |S| S)` (Mon. Weather Rev. 91, 1963).
 
     S is the rate of strain `(∇u + (∇u)ᵀ)/2`, and `|S|` is `√(2 S:S)`. Pass the force as the argument `forcing` of
-    `NavierStokes`. It has twelve transforms in two batched calls, or six transforms in 2D.
+    `NavierStokes`. Each evaluation takes twelve transforms in two batched calls, or six transforms in 2D.
 
     !!! example
 
@@ -33,13 +33,13 @@ class Smagorinsky(AbstractProducts):
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: as for the equation.
+    - `fft`, `box`, `dealiasing`: the same as the arguments of the equation.
     - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. It may be traced, so that JAX can
         differentiate with respect to it.
     - `width`: Δ, a number of at least zero. The default is the geometric mean of the grid spacings of `fft` along the
         transformed axes.
 
-    **Raises:** as `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
     """
 
     fft: AbstractTransform
@@ -61,7 +61,7 @@ class Smagorinsky(AbstractProducts):
         slopes = tuple(() if i == j else (i, j) for i, j in pairs)
         strain = dict(zip(pairs, _vector.components(self.to_grid(_vector.stack(strain, ndim), slopes), ndim)))
         square = _vector.total((2 if i == j else 4) * part**2 for (i, j), part in strain.items())
-        # The square root has no derivative at zero, so it is only computed for other values.
+        # The square root has no derivative at zero, so zeros are replaced by one before the root is taken.
         size = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
         length = _vector.cast(self.constant, u) * _vector.cast(self._width(), u)
         stress = symmetric_from_grid(self, lambda i, j: 2 * length**2 * size * strain[i, j], ndim)

@@ -25,18 +25,18 @@ class AbstractStepControl(eqx.Module):
     def step(
         self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
     ) -> tuple[Inexact[Array, "*state"], Array, Array]:
-        """Try a step of at most the length `most` from the state `u` at the time `t`.
+        """Try a step from the state `u` at the time `t`. The length of the step is at most `most`.
 
         `h` is the length that the previous step proposed. Returns the new state, the length of the step, and a proposal
-        for the length of the next step. If the step is rejected, returns the rejected state and the length zero.
+        for the length of the next step. If the step is rejected, the returned length is zero.
         """
 
 
 class CFL(AbstractStepControl):
     """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    `Δx_i` is the distance between neighbouring points along axis i, which varies between walls (Courant, Friedrichs &
-    Lewy, Math. Ann. 100, 1928).
+    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, it varies from point
+    to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
 
     **Arguments:**
 
@@ -47,8 +47,8 @@ class CFL(AbstractStepControl):
         first `ndim` components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar`, `Channel` and
         `RayleighBenard`.
 
-    **Raises:** `ValueError` for numbers that are not positive; `ValueError` in a simulation of an equation without a
-    velocity, if `velocity` is not given.
+    **Raises:** `ValueError` for numbers that are not positive. A simulation raises `ValueError` if the state of its
+    equation has no velocity and `velocity` is not given.
     """
 
     number: float = 0.5
@@ -67,7 +67,7 @@ class CFL(AbstractStepControl):
         return with_dt(solver, h).step(t, u, args), h, h
 
     def limit(self, solver: AbstractIntegrator, u: Inexact[Array, "*state"]) -> Float[Array, ""]:
-        """Return the length of a step from the state `u`, without the limit `largest`. It is infinite for u = 0."""
+        """Return the length of a step from the state `u`, without the limit `largest`: infinity for u = 0."""
         equation: Any = solver.equation
         transform, ndim = equation.transform, equation.transform.decomposition.ndim
         if self.velocity is None:
@@ -91,7 +91,7 @@ class CFL(AbstractStepControl):
 
 
 class ErrorControl(AbstractStepControl):
-    """Steps whose error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
+    """Steps whose estimated error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
 
     Each step is computed twice: as one step, and as two steps of half the length. The difference of the results,
     divided by `2**order - 1`, is the estimated error of the second result. If the error is at most
@@ -126,7 +126,7 @@ class ErrorControl(AbstractStepControl):
         new = half.step(t + h / 2, half.step(t, u, args), args)
         error = _norm(new - whole.step(t, u, args)) / (2**order - 1)
         ratio = error / (self.atol + self.rtol * jnp.maximum(_norm(u), _norm(new)))
-        # If the ratio is NaN, the step is rejected, and the next one is shorter.
+        # If the ratio is NaN, the step is rejected, and the next step is shorter.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
         factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
         taken = ratio <= 1
@@ -141,7 +141,7 @@ def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
 def _spacing(points: np.ndarray, stored: int) -> np.ndarray:
     """Return the distance of each point to its nearest neighbour, or a single number if all distances are equal.
 
-    In padding, the distance is one.
+    For points in the padding, the distance is one.
     """
     gaps = np.diff(points) if len(points) > 1 else np.ones(1)
     if np.allclose(gaps, gaps[0], rtol=1e-9, atol=0):

@@ -1,9 +1,9 @@
 """Implicit steps of flows and of heat between two walls, separately for each Fourier mode along the walls.
 
-The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the velocity normal to
-the walls and the vorticity about that axis; they determine the velocity along the walls. The divergence of the velocity
-is then zero up to rounding. The normal velocity has two conditions at each wall. Solutions of the homogeneous equations
-are added to satisfy all four conditions (the influence matrix of Kleiser and Schumann, 1980).
+The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the components of the
+velocity and of the vorticity normal to the walls. Both together determine the velocity along the walls, and make the
+divergence of the velocity zero up to rounding. The normal velocity has two conditions at each wall. Solutions of the
+homogeneous equations are added to satisfy all four conditions (the influence matrix of Kleiser and Schumann, 1980).
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class WallModes(NamedTuple):
     """The modes of a spectrum between two walls.
 
     - `lines`: the Chebyshev coefficients of each mode along the first axis.
-    - `k`: the wavenumbers along the other axes, broadcastable against coefficients and pairs.
+    - `k`: the wavenumbers along the other axes, which broadcast against Chebyshev coefficients and pairs of them.
     - `slope`: `dξ/dx`, where ξ from -1 to 1 is the argument of the Chebyshev polynomials.
     """
 
@@ -49,16 +49,17 @@ class WallModes(NamedTuple):
 
 
 def implicit(modes: WallModes, time: Number, integrated: Array | None = None, walls: Array | None = None) -> Array:
-    """Return the solution u of `u - time * ∇²u = f`, for `integrated = double_integral(f)`.
+    """Return the solution u of `u - time * ∇²u = f`, for `integrated = lines.double_integral(f)`.
 
-    `walls` are the `wall_sums` of u; see `Lines.solve`. `time` is a time step times a diffusivity.
+    `time` is a time step times a diffusivity. `walls` holds the even and the odd part of u at ξ = 1, as
+    `Lines.wall_sums` returns them; `None` if u is zero at the walls. `integrated` is `None` for f = 0.
     """
     time = jnp.asarray(time, modes.slope.dtype)
     return modes.lines.solve(1 + time * modes.squared, time * modes.slope**2, integrated, walls)
 
 
 def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None) -> Array:
-    """Return the coefficients of the solution v of `v - time * ∇²v = u` with given values at the walls."""
+    """Return the coefficients of the solution v of `v - time * ∇²v = u`, with `walls` as in `implicit`."""
     lines = modes.lines
     return lines.coefficients(implicit(modes, time, lines.double_integral(lines.pairs(u)), walls))
 
@@ -66,7 +67,7 @@ def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None
 def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     """Return the coefficients of the solution v of `v - time * ∇²v + ∇p = u`, `∇·v = 0` with `v = 0` at the walls.
 
-    The components of u and v are along the axis before the grid axes.
+    The components of u and v lie along the axis right before the grid axes.
     """
     lines, ndim, mean = modes.lines, modes.lines.ndim, modes.is_mean
     across, *along = map(lines.pairs, _vector.components(u, ndim))
@@ -74,8 +75,8 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     laplacian = -_vector.times(modes.squared, lines.double_integral(across))
     laplacian = laplacian - _vector.times(modes.slope, lines.integral(divergence))
-    # In the mode with zero wavenumbers, the normal velocity and the vorticity vanish. In their place, this mode holds
-    # the mean velocities along the walls, which solve the same kind of equation.
+    # In the mode whose wavenumbers are zero, the normal velocity and the normal vorticity vanish. In their place, this
+    # mode holds the mean velocities along the walls, which solve the same kind of equation.
     unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
@@ -97,10 +98,10 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
 
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
-    """Return the normal velocity for its Laplacian. The velocity and its normal derivative are zero at both walls.
+    """Return the normal velocity v whose Laplacian is `laplacian` plus multiples of `free`.
 
-    `laplacian` is zero at the walls. `free` solves the equation of the implicit step without a right-hand side.
-    Multiples of `free` are added to the Laplacian, so that the velocity satisfies its four conditions.
+    With the right multiples, v and its normal derivative are zero at both walls. `laplacian` is zero at the walls.
+    `free` solves the equation of the implicit step without a right-hand side.
     """
     lines = modes.lines
     v, added = (lines.solve(modes.squared, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free))

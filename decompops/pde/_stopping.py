@@ -20,9 +20,9 @@ class Request:
 
 @contextmanager
 def listening() -> Iterator[Request]:
-    """Note a signal of the batch system, instead of ending at once. The program ends when the `with` block is done.
+    """Store a signal of the batch system in a `Request`. The program ends only when the `with` block is done.
 
-    Outside the main thread, Python allows no signal handlers, so signals are not noted.
+    Outside the main thread, Python allows no signal handlers, so signals keep their usual effect.
     """
     request = Request()
     if threading.current_thread() is not threading.main_thread():
@@ -38,5 +38,5 @@ def listening() -> Iterator[Request]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    if request.number:  # The signal came too late for the last agreement of the processes.
+    if request.number:  # The signal came after the processes last told each other about their signals.
         raise SystemExit(128 + request.number)

@@ -1,4 +1,4 @@
-"""Symbols of linear terms, and spectra of constants, which several equations share."""
+"""Functions that several equations share: symbols of linear terms, and spectra of constants."""
 
 import math
 
@@ -35,6 +35,6 @@ def size_of_constant(transform: AbstractTransform) -> float:
 def constant(transform: AbstractTransform, like: Array) -> Array:
     """Return the spectrum of the field 1 as a real array in the precision of `like`."""
     dtype = jnp.finfo(like.dtype).dtype
-    # Padding has wavenumber zero like the mean. Its multiplicity is zero, and the multiplicity of the mean is one.
+    # Like the mean, padding has wavenumber zero. But its multiplicity is zero, and the multiplicity of the mean is one.
     mean = jnp.where(_vector.squared(transform.wavenumbers(dtype=dtype)) == 0, transform.multiplicity(dtype=dtype), 0)
     return size_of_constant(transform) * mean

@@ -60,17 +60,19 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
 
 
 class Diffusion(AbstractLinearEquation):
-    """The diffusion equation `∂u/∂t = κ ∇²u`, or `∂u/∂t = ∇·(κ ∇u)` for a matrix κ, for a scalar or each component.
+    """The diffusion equation `∂u/∂t = κ ∇²u` for a number κ, or `∂u/∂t = ∇·(κ ∇u)` for a matrix κ.
+
+    If u has several components, the equation holds for each component.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ, a number of at least zero; or such a number for each axis; or a matrix as nested tuples. The
-        symmetric part of a matrix must have no negative eigenvalue, which is not checked. The diffusivity may be
-        traced, so that JAX can differentiate with respect to it.
+    - `diffusivity`: κ: a number of at least zero, or one such number for each axis, or a matrix as nested tuples. The
+        symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity may be traced,
+        so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
     """
 
     fft: AbstractTransform
@@ -109,7 +111,7 @@ class Advection(AbstractLinearEquation):
     - `diffusivity`: κ, as for `Diffusion`.
     - `box`: the periodic box.
 
-    **Raises:** as `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
+    **Raises:** the errors of `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
     """
 
     fft: AbstractTransform
@@ -129,7 +131,7 @@ class Advection(AbstractLinearEquation):
 
 
 class Dispersion(AbstractLinearEquation):
-    """The equation `∂u/∂t = (ξ·∇) ∇²u` of dispersive waves, for a scalar or each component.
+    """The equation `∂u/∂t = (ξ·∇) ∇²u` of dispersive waves, for a scalar or for each component of u.
 
     **Arguments:**
 
@@ -139,7 +141,7 @@ class Dispersion(AbstractLinearEquation):
     - `box`: the periodic box.
     - `isotropic`: `False` replaces `(ξ·∇) ∇²u` by the sum of `ξ_i ∂³u/∂x_i³`.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
     """
 
     fft: AbstractTransform
@@ -158,7 +160,7 @@ class Dispersion(AbstractLinearEquation):
 
 
 class HyperDiffusion(AbstractLinearEquation):
-    """The hyperdiffusion equation `∂u/∂t = -μ ∇⁴u`, for a scalar or each component.
+    """The hyperdiffusion equation `∂u/∂t = -μ ∇⁴u`, for a scalar or for each component of u.
 
     **Arguments:**
 
@@ -168,7 +170,7 @@ class HyperDiffusion(AbstractLinearEquation):
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
     """
 
     fft: AbstractTransform

@@ -21,10 +21,10 @@ class VorticityNavierStokes(AbstractEquation):
     """The Navier–Stokes equations in two dimensions for the vorticity `ω = ∂v/∂x - ∂u/∂y`, a scalar.
 
     The equation is `∂ω/∂t = -(u·∇)ω + ν ∇²ω - γ ω + F`. The velocity is `u = (∂ψ/∂y, -∂ψ/∂x)` with the stream function
-    `-∇²ψ = ω`. The mean velocity is zero. The advection is the curl of `∇·(u u)`, which depends only on `uv` and
-    `v² - u²` (Basdevant, J. Comput. Phys. 50, 1983), so a right-hand side has four transforms in two batched calls.
-    `decompops.spectral.Curl` computes the vorticity of a velocity, and `decompops.spectral.InverseCurl` the velocity of
-    a vorticity.
+    ψ, where `-∇²ψ = ω`. The mean velocity is zero. The advection is the curl of `∇·(u u)`. This curl depends only on
+    `uv` and `v² - u²` (Basdevant, J. Comput. Phys. 50, 1983), so each evaluation of the right-hand side takes four
+    transforms in two batched calls. `decompops.spectral.Curl` computes the vorticity of a velocity, and
+    `decompops.spectral.InverseCurl` computes the velocity of a vorticity.
 
     **Arguments:**
 
@@ -34,9 +34,10 @@ class VorticityNavierStokes(AbstractEquation):
     - `drag`: γ, a rate of at least zero.
     - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force; or a tuple of such
         functions, whose results are added. An example is `KolmogorovForcing(fft, of="vorticity")`.
-    - `dealiasing`: as in docs/solvers.md; by default the state keeps its modes below a third of the grid.
+    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
+        lower two thirds of the modes along each axis.
 
-    **Raises:** as `NavierStokes`; `ValueError` for a grid that does not have two axes.
+    **Raises:** the errors of `NavierStokes`; `ValueError` for a grid that does not have two axes.
     """
 
     fft: AbstractTransform

@@ -29,8 +29,8 @@ from ._stokes import WallModes
 class AbstractWallFlow(AbstractSplitEquation):
     """A flow between two no-slip walls normal to the first axis of the grid. It is periodic along the other axes.
 
-    The components of a state, along the axis before the grid axes, are the spectra of the velocity components and of
-    `scalars` other fields. The first axis of a spectrum is whole on each device, so only transforms communicate.
+    The axis right before the grid axes holds the components of a state: the spectra of the velocity components, and of
+    `scalars` further fields. The first axis of a spectrum is whole on each device, so only transforms communicate.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -73,7 +73,10 @@ class AbstractWallFlow(AbstractSplitEquation):
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform between fields and states: `fft` with the modes that `dealiasing` keeps, in natural order."""
+        """The transform between fields and states: `fft` with only the modes that `dealiasing` keeps.
+
+        The axes of its spectra are stored in natural order.
+        """
         return _state_transform(self.fft, self.dealiasing)
 
     @property
@@ -119,7 +122,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
 
     def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*scalar"]:
-        """Return the spectrum of the divergence of the velocity. It is zero up to rounding in computed states."""
+        """Return the spectrum of the divergence of the velocity. In computed states, it is zero up to rounding."""
         modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
 
@@ -137,7 +140,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         return jnp.stack([jnp.sum(jnp.real(part * inverse), axis=grid) for part in (odd + even, odd - even)], axis=-1)
 
     def gradient_squares(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*squares"]:
-        """Return the volume mean of `|∇c|²` for each component c of a state: real, of shape `(*batch, components)`.
+        """Return the volume mean of `|∇c|²` for each component c of a state: a real array `(*batch, components)`.
 
         The sum over the velocity components, times the viscosity, is the dissipation rate of kinetic energy. The mean
         is computed on the grid of products by quadrature, so its accuracy depends on the resolution.
@@ -165,7 +168,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u))
 
     def one(self, like: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        """Return the coefficient of T_0 of the field 1, for each mode along the walls."""
+        """Return the coefficient of T_0 in the spectrum of the field 1, for each mode along the walls."""
         transform = self.transform
         inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(transform.bases, check_fft(transform)))
         value = 0.5 if transform.norm == "forward" else 0.5 / inverse

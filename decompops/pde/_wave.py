@@ -17,10 +17,10 @@ from ._equation import AbstractEquation, Time
 class Wave(AbstractEquation):
     """The wave equation `∂²h/∂t² = c² ∇²h`, written as `∂h/∂t = v` and `∂v/∂t = c² ∇²h`.
 
-    The state has two components, the height h and its rate v: `equation.transform(jnp.stack([h, v]))`. In each mode, L
-    multiplies the waves `v ± i c |k| h` by `±i c |k|`. Integrators use these waves as coordinates, so `ETDRK` is exact
-    for steps of any length. In the mean mode, both waves equal v, so the coordinates are `v ± i h` instead, and the
-    mean rate is a source of the mean height.
+    The state has two components, the height h and its rate v: `equation.transform(jnp.stack([h, v]))`. In each mode,
+    the linear part of the equation multiplies the waves `v ± i c |k| h` by `±i c |k|`. Integrators use these waves as
+    coordinates, so `ETDRK` is exact for steps of any length. In the mean mode, k = 0, both waves would equal v. The
+    coordinates of this mode are `v ± i h` instead, and v is the nonlinear term of the equation for h.
 
     **Arguments:**
 
@@ -28,7 +28,7 @@ class Wave(AbstractEquation):
     - `speed`: c, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
-    **Raises:** as `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
     """
 
     fft: AbstractTransform

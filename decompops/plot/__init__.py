@@ -1,6 +1,7 @@
 """Figures of sharded fields, drawn with matplotlib: slices, projections, spectra and curves.
 
-The devices first reduce a field to the plane or the numbers that are drawn. Only these are gathered.
+The devices first reduce a field to the plane or the numbers that are drawn. Only this plane or these numbers are
+gathered.
 """
 
 from ._curves import curves as curves

@@ -28,7 +28,7 @@ def curves(
     title: str | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw quantities over time, or over another variable, and dashed references to compare with.
+    """Draw quantities over time or over another variable. Dashed curves show references, such as known results.
 
     !!! example
 
@@ -42,11 +42,11 @@ def curves(
     - `x`: the times, or other real numbers, of shape `(points,)`.
     - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`; or the
         values of a single curve without a name.
-    - `references`: a dictionary from the name of each reference to a pair of times and values, which may have another
-        number of points. References are black and dashed.
+    - `references`: a dictionary from the name of each reference to a pair (times, values). The number of points may
+        differ from `x`. References are black and dashed.
     - `xlabel`: the label of the horizontal axis: the name of `x` and its unit.
     - `log`: the logarithmic axes: "", "x", "y" or "xy".
-    - `style`: matplotlib's format of the curves, such as "o-".
+    - `style`: the markers and lines of the curves as a format string of matplotlib, such as "o-".
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
     - `label`: the label of the vertical axis: the drawn quantity and its unit.
@@ -80,9 +80,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
         low, high = axes.get_xlim()
         digits = "25" if high < 100 * low else ""
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.tick_params(
-            "x", which="minor", pad=5
-        )  # Puts these labels on one line with the labels of the longer ticks.
+        axes.tick_params("x", which="minor", pad=5)  # This puts the labels of minor and major ticks on one line.
         axes.xaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in digits else "")
     if label is not None:
         axes.set_ylabel(label)
@@ -94,7 +92,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
 
 
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return `x` and `y` as NumPy arrays. Raises an error unless both are equally many real numbers."""
+    """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
     x, y = np.asarray(x), np.asarray(y)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")

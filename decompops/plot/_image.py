@@ -14,13 +14,14 @@ from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
-# The limits are symmetric about zero if the largest values of both signs differ by a factor below 1 / SIGNED.
+# The limits are symmetric about zero if the largest positive and the largest negative value differ by a factor below
+# 1 / SIGNED.
 SIGNED = 0.1
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A plane to draw: its title, and the weights of the points across it."""
+    """A plane to draw: its title, and the weight of each point along the axis normal to the plane."""
 
     title: str
     weights: np.ndarray
@@ -67,17 +68,17 @@ def draw_cuts(
         planes = np.stack([reduced_plane(grid, field, normal, cut.weights, reduce) for cut in cuts], -3)
     planes = planes.reshape(count, *planes.shape[-2:]).astype(float)
     if horizontal < vertical:
-        planes = planes.transpose(0, 2, 1)  # The first axis of an image is the vertical one.
+        planes = planes.transpose(0, 2, 1)  # The first axis of an image is its vertical axis.
 
     low, high, signed = _limits(planes, style)
     colours = {"cmap": style.cmap or ("RdBu_r" if signed else "viridis"), "norm": "log" if style.log else "linear"}
     images = []
     for panel, plane, title in zip(axes, planes, titles):
-        # On a logarithmic scale, values below the lower limit, zeros included, have the colour of that limit.
+        # On a logarithmic scale, values below the lower limit, such as zero, get the colour of the lower limit.
         images.append(_draw(panel, plane.clip(low) if style.log else plane, across, up, colours))
         images[-1].set_clim(low, high)
         panel.set(title=title, xlabel=grid.names[horizontal], ylabel=grid.names[vertical], aspect="equal")
-    slack = 1e-3 * (high - low)  # A value that exceeds a limit by a rounding error does not count as beyond the limit.
+    slack = 1e-3 * (high - low)  # A value that exceeds a limit only by a rounding error counts as within the limits.
     beyond = bool((planes < low - slack).any()), bool((planes > high + slack).any())
     extend = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[beyond]
     axes[0].figure.colorbar(images[0], ax=axes, label=style.label or "", extend=extend)

@@ -16,8 +16,8 @@ def panels(
 ) -> np.ndarray:
     """Make a new figure with rows and columns of panels.
 
-    The figure is not registered with `matplotlib.pyplot`: no window opens, and no figure has to be closed. Save the
-    figure with `axes.figure.savefig("figure.pdf")`.
+    The figure is not registered with `matplotlib.pyplot`: no window opens, and you need not close the figure. Save it
+    with `axes.figure.savefig("figure.pdf")`, where `axes` is one of the panels.
 
     !!! example
 
@@ -54,7 +54,7 @@ def panels(
 def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> list[Axes]:
     """Return `ax` as a list of `count` `Axes`, or the panels of a new figure if `ax` is `None`.
 
-    Raises `TypeError` if `ax` is no `Axes`, `ValueError` for another number of `Axes`.
+    Raises `TypeError` if `ax` is not an `Axes`, and `ValueError` if the number of `Axes` is not `count`.
     """
     if ax is None:
         return list(panels(1, count, size=size))
@@ -69,7 +69,7 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
 
 
 def titles_for(title: Any, count: int) -> list[str]:
-    """Return `title` as a list of `count` titles. Raises `ValueError` for another number of titles."""
+    """Return `title` as a list of `count` titles. Raises `ValueError` if the number of titles is not `count`."""
     titles = [title] if isinstance(title, str) else list(title)
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
         raise ValueError(f"`title` must be {count} strings, one for each panel; got {title!r}.")

@@ -55,7 +55,7 @@ def reduced_plane(grid: Grid, field: Field, axis: int, weights: np.ndarray, redu
 def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> Array:
     """Reduce a field along array axis `axis`, counted from the end. Only the result is communicated, by an all-reduce.
 
-    A sum is weighted. A single nonzero weight selects one plane; indexing would gather a sharded axis.
+    A sum is weighted, so a single weight of one selects one plane. Indexing would gather a sharded axis instead.
     """
     if field.dtype not in (np.float32, np.float64):
         field = field.astype(np.float32)

@@ -31,8 +31,8 @@ def projection(
 ) -> Any:
     """Draw the maximum, minimum, mean or sum of a field along one of the three axes of its grid.
 
-    The devices reduce the field, and only the resulting plane is gathered. Every process must make the call, and every
-    process gets the whole figure.
+    The devices reduce the field, and only the resulting plane is gathered. Every process must call this function, and
+    every process gets the whole figure.
 
     !!! example
 
@@ -43,18 +43,18 @@ def projection(
 
     **Arguments:**
 
-    - `grid`, `field`, `box`: as for `slice`.
+    - `grid`, `field`, `box`: the same as for `slice`.
     - `axis`: the name or the number of the axis along which the field is reduced.
     - `reduce`: "max", "min", "mean" or "sum". The mean uses the quadrature weights of the basis of the axis; the sum
         counts each point once.
-    - `between`: two coordinates along `axis`. Only the points between these coordinates are used, including points at
-        the coordinates. The default is all points.
-    - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: as for `slice`.
+    - `between`: two coordinates along `axis`. Only the points from the first to the second coordinate are used, both
+        included. The default is all points.
+    - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: the same as for `slice`.
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.
 
-    **Raises:** as `slice`; `ValueError` for a grid that does not have three axes, and if no point lies `between` the
-    two coordinates.
+    **Raises:** the errors of `slice`; `ValueError` for a grid that does not have three axes, and if no point lies
+    between the coordinates in `between`.
     """
     known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)

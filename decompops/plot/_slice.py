@@ -32,8 +32,8 @@ def slice(
 ) -> Any:
     """Draw a plane of a field, or several planes or components side by side.
 
-    Only the drawn planes are gathered. A field on a grid of two axes is drawn as a whole. Every process must make the
-    call, and every process gets the whole figure.
+    Only the drawn planes are gathered. A field on a grid of two axes is drawn as a whole. Every process must call this
+    function, and every process gets the whole figure.
 
     !!! example
 
@@ -49,15 +49,16 @@ def slice(
         `Layout` of the field, for equally spaced points.
     - `field`: a real field, with or without padding, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`. On a grid
         of two axes, the shape is `(nx, ny)` or `(components, nx, ny)`.
-    - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave it out on a
-        grid of two axes.
+    - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave `axis` out on
+        a grid of two axes.
     - `index`: the index of the plane along `axis`, or several indices. The default is the plane in the middle.
     - `at`: the coordinate of the plane, or several coordinates, instead of `index`. The planes of the nearest points
         are drawn.
     - `box`: the box that the grid fills.
     - `vertical`: the axis that points up. The default is the last axis of the plane.
     - `limits`: the values of the first and the last colour. The default is the smallest and the largest value drawn. If
-        these have opposite signs, and their sizes differ by a factor below ten, the limits are symmetric about zero.
+        these two values have opposite signs, and their magnitudes differ by a factor below ten, the default limits are
+        symmetric about zero.
     - `cmap`: the colour map. The default is "RdBu_r" for symmetric limits, otherwise "viridis".
     - `log`: whether the colour scale is logarithmic.
     - `ax`: matplotlib's `Axes` to draw on, or a sequence of `Axes` for several panels. The default is a new figure.
@@ -66,8 +67,8 @@ def slice(
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components, or if `index` or `at` is a sequence.
 
-    **Raises:** `ImportError` without matplotlib; `TypeError` for a complex or traced field; `ValueError` for a field of
-    another shape, for a plane outside the grid, and for other invalid arguments.
+    **Raises:** `ImportError` without matplotlib; `TypeError` for a complex or traced field; `ValueError` for a field
+    whose shape is not the shape of the grid, for a plane outside the grid, and for other invalid arguments.
     """
     known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)

@@ -35,7 +35,7 @@ def spectrum(
     """Draw the energy or power spectrum of a periodic field on logarithmic axes, with reference slopes.
 
     `spectral.power_spectrum` computes the spectrum. Only the sums over shells of wavenumbers are gathered. Every
-    process must make the call, and every process gets the whole figure.
+    process must call this function, and every process gets the whole figure.
 
     The power spectrum P(k) is summed over the components of the field. The energy spectrum is
     `E(k) = S k^(d-1) P(k) / (2 (2π)^d)`, where `d` is the number of transformed axes and `S` is the area of the unit
@@ -54,8 +54,8 @@ def spectrum(
     - `field`: a field with the shape of the grid, with or without padding. It may have one leading axis of components.
         It must be real, unless the transform takes complex fields.
     - `kind`: "energy" or "power".
-    - `slopes`: exponents of k. Each is drawn as a dashed line `c k**slope`, with the smallest `c` for which the line is
-        nowhere below the spectrum.
+    - `slopes`: exponents of k. For each exponent, a dashed line `c k**slope` is drawn, with the smallest `c` for which
+        the line is nowhere below the spectrum.
     - `box`: the periodic box.
     - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
     - `name`: the name of the spectrum in the legend.
@@ -79,7 +79,7 @@ def spectrum(
     # Components may be sharded, so the devices sum them. The result is replicated.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
     k, density = np.asarray(measured.k, float), np.asarray(power, float)
-    # Rounding errors are about the squared precision times the largest power. They are not drawn.
+    # Power below the squared precision times the largest power is a rounding error, and is not drawn.
     shown = density > float(jnp.finfo(power.dtype).eps) ** 2 * density.max(initial=0)
     k, density = k[shown & (k > 0)], density[shown & (k > 0)]
     if not k.size:

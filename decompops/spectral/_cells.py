@@ -14,7 +14,7 @@ from ._tridiagonal import times, tridiagonal_solve
 
 @dataclass(frozen=True, eq=False)
 class CellsAcross(AbstractAcross):
-    """Second differences of cell means, of second order in the cell widths.
+    """Second differences of cell means, with errors of second order in the cell widths.
 
     - `widths`: the cell widths, as fractions of the distance between the walls.
     """
@@ -27,7 +27,7 @@ class CellsAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         row, line = -wall, np.zeros(len(self.widths))
-        # A wall is half a cell from the cell centre. The slope out of the channel is `-∂u/∂x` at the first wall.
+        # A wall is half a cell from the centre of its cell. The slope out of the channel is `-∂u/∂x` at the first wall.
         if self.walls[wall] == "dirichlet":
             line[row] = 2 / self.widths[row] ** 2
             return jnp.asarray(line, dtype) / jnp.asarray(self.length, dtype) ** 2
@@ -40,10 +40,10 @@ class CellsAcross(AbstractAcross):
         solve = functools.partial(tridiagonal_solve, axis=-self.ndim, row_sums=True)
         if free is None:
             return solve(lower, sums + added, upper, f)
-        # Where `free` is true, the matrix is singular; a positive entry added to its first row makes it regular. Let w
-        # solve this system for f, and let c solve it for a constant right-hand side, scaled to one in the first cell.
-        # Then w - w[0] c is zero in the first cell, so the entry does not act on w - w[0] c, which therefore solves the
-        # equation for f minus the mean of f. The result is w - w[0] c minus its mean.
+        # Where `free` is true, the matrix is singular. A positive entry added to its first row makes it regular. Let w
+        # be the solution of the regular system for f. Let c be its solution for a constant right-hand side, such that c
+        # is one in the first cell. Then w - w[0] c is zero in the first cell, so the added entry does not matter, and
+        # w - w[0] c solves the singular system for f minus the mean of f. The result is w - w[0] c minus its mean.
         widths = jnp.asarray(self.widths, dtype).reshape(lower.shape)
         first = jnp.arange(len(lower)).reshape(lower.shape) == 0
         entry = jnp.where(first, 1 / jnp.asarray(self.length * self.widths[0], dtype) ** 2, jnp.zeros((), dtype))
@@ -62,7 +62,7 @@ class CellsAcross(AbstractAcross):
         sums = np.zeros(len(widths))
         for row, wall in zip((0, -1), self.walls):
             if wall == "dirichlet":
-                sums[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre.
+                sums[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre of its cell.
         scale = 1 / jnp.asarray(self.length, dtype) ** 2
         return jnp.asarray(lower, dtype) * scale, jnp.asarray(sums, dtype) * scale, jnp.asarray(upper, dtype) * scale
 

@@ -71,7 +71,7 @@ class Lines:
         return times(self._along(np.where(k == 0, 0.5, 1.0) * (k < self.modes), pairs), slopes)
 
     def integral(self, pairs: Array) -> Array:
-        """Return the coefficients of T_2 and higher of an antiderivative with respect to ξ. The first two are zero."""
+        """Return an antiderivative with respect to ξ, with zeros in place of the coefficients of T_0 and T_1."""
         k = self._numbers
         even, odd = self.parts(pairs)
         below = self.joined(moved(odd, 1, self.axis), even)
@@ -89,7 +89,7 @@ class Lines:
         return np.where(rows, lower, 0), np.where(rows, -1 / (2 * (k**2 - 1)), 0), np.where(rows, upper, 0)
 
     def double_integral(self, pairs: Array) -> Array:
-        """Integrate twice with respect to ξ, with zeros for the coefficients of T_0 and T_1 of the result."""
+        """Integrate twice with respect to ξ. The coefficients of T_0 and T_1 of the result are zero."""
         lower, diagonal, upper = (self._along(values, pairs) for values in self._twice)
         below, above = moved(pairs, 1, self.axis), moved(pairs, -1, self.axis)
         return times(lower, below) + times(diagonal, pairs) + times(upper, above)
@@ -99,12 +99,13 @@ class Lines:
     ) -> Array:
         """Return the solution u of `shift * u - diffusivity * d²u/dξ² = f`, in pairs.
 
-        Small coefficients of u have small errors. The slopes at the walls need such small errors, because they weight
-        high coefficients most.
+        Small coefficients of u have small absolute errors. The slopes at the walls need this accuracy, because they
+        multiply the coefficient of T_k by k².
 
         - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
         - `integrated`: `double_integral(f)`; `None` for f = 0.
-        - `walls`: the `wall_sums` of u; `None` for zero.
+        - `walls`: the even and the odd part of u at ξ = 1, as `wall_sums` returns them; `None` if u is zero at the
+            walls.
         """
         solved = (self._solved(parity, shift, diffusivity, integrated, walls) for parity in (0, 1))
         return self.joined(*solved)
@@ -121,7 +122,7 @@ class Lines:
         if integrated is not None:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
-        if walls is not None:  # Add the linear function with these values, minus its error in the equation.
+        if walls is not None:  # Add the linear function with these values, and cancel its residual in the equation.
             at_wall = self.parts(walls)[parity]
             amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))

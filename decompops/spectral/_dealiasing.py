@@ -37,8 +37,8 @@ class AbstractDealiasing(abc.ABC):
     ) -> Inexact[Array, "*spectrum"]:
         """Return `spectrum` without the modes that products do not use.
 
-        Equations call this method before a spectrum is transformed to the grid of products, and after products are
-        transformed back.
+        Equations call this method before they transform a spectrum to the grid of products, and after they transform
+        products back.
 
         - `transform`: the transform of states.
         """
@@ -81,7 +81,7 @@ class Pad(AbstractDealiasing):
     """Keep all modes, and multiply fields on a finer grid: the 3/2 rule.
 
     The finer grid has at least `factor` times as many points as modes along each axis. With 3/2, products of two fields
-    are free of aliasing. With 2, products of three fields are free of aliasing, too. States are scaled with
+    are free of aliasing. With 2, the same holds for products of three fields. States are scaled with
     `norm="forward"`, so that their values do not depend on the grid.
 
     **Arguments:**

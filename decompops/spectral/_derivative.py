@@ -36,8 +36,8 @@ class Derivative(AbstractSpectralOperator):
     An odd derivative along an axis drops the Nyquist mode of an even grid, because the samples of this mode do not
     determine its odd derivatives.
 
-    The basis of the first axis may be `Chebyshev`. The derivative is then the exact derivative of the polynomial. Each
-    derivative may multiply rounding errors near the walls by the square of the number of points.
+    The basis of the first axis may be `Chebyshev`. The derivative along this axis is then the exact derivative of the
+    polynomial. Each order may multiply rounding errors near the walls by the square of the number of points.
 
     **Arguments:**
 

@@ -5,7 +5,7 @@ field into eigenfunctions, and another adds them up again; all modes along the w
 (Haidvogel and Zang, J. Comput. Phys. 30, 1979). Linear functions are added to meet the conditions at the walls.
 
 The equations are integrated twice before they are solved (Greengard, SIAM J. Numer. Anal. 28, 1991). The matrices are
-computed so that no rounding error grows with the number of polynomials: see docs/performance.md.
+computed so that no rounding error grows with the number of polynomials.
 """
 
 import functools
@@ -51,8 +51,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     """Return the even (`parity` 0) or odd (1) eigenfunctions that are sums of the first `modes` polynomials.
 
     The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the tridiagonal matrix J integrates twice. The
-    function computes the eigenvalues -1/λ of J. Rounding errors are as large as the last digit of the largest
-    eigenvalue of J. This eigenvalue belongs to the smallest λ, where such errors do no harm.
+    function computes the eigenvalues -1/λ of J. Their rounding errors are as large as the last digit of the largest
+    eigenvalue of J. The largest eigenvalue of J belongs to the smallest λ, for which such errors do no harm.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
@@ -64,14 +64,14 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     matrix = (integrate @ complete)[1:]
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
     eigenvalues = -1 / inverse
-    # The double integral of one polynomial is zero up to the highest coefficient kept, so the integrated equation does
-    # not see this polynomial. A multiple of it is subtracted from each field, so that the field vanishes at the walls
-    # and is a sum of eigenfunctions.
+    # There is one polynomial, `unseen`, whose double integral has only zeros among the coefficients that are kept. So
+    # the integrated equation does not change if a multiple of `unseen` is subtracted from a field. The right multiple
+    # makes the field zero at the walls, and so a sum of eigenfunctions.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
     split = np.linalg.inv(vectors)
-    # High eigenfunctions have small amounts in low polynomials. One step of inverse iteration makes the errors of these
-    # amounts small, too.
+    # High eigenfunctions have small coefficients in low polynomials. One step of inverse iteration also makes the
+    # errors of these coefficients small.
     low = k[1:] ** 2 < eigenvalues[:, None]
     of_integral = np.where(low, (split @ np.linalg.inv(matrix)) / -eigenvalues[:, None], split)
     # Low eigenfunctions have small coefficients of high polynomials. A slope at a wall multiplies the coefficient of
@@ -88,7 +88,7 @@ class AtPoints(NamedTuple):
     - `amounts`: the matrix from the values of a field at the points to its amounts.
     - `values`: the matrix from amounts to values at the points.
     - `slopes`: the slope of each eigenfunction at ξ = 1.
-    - `line`, `parabola`: the values of the line and of the polynomial T_2 at the points.
+    - `line`, `parabola`: the values of the line (see `Eigenfunctions`) and of the polynomial T_2 at the points.
     """
 
     amounts: np.ndarray
@@ -133,7 +133,7 @@ class ChebyshevAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         line = jnp.zeros(self.n, dtype).at[-wall].set(1)
-        # Slopes are converted from `∂u/∂x` to derivatives with respect to ξ, out of the channel.
+        # Given slopes `∂u/∂x` become derivatives with respect to ξ in the direction out of the channel.
         return line if self.walls[wall] == "dirichlet" else line * (jnp.asarray(self.length, dtype) * (wall - 0.5))
 
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
@@ -155,12 +155,12 @@ class ChebyshevAcross(AbstractAcross):
         if values is None and set(self.walls) == {"dirichlet"}:
             even, odd = (each.field(part) for each, part in zip(parities, parts))
             return unfolded(even, odd, self.n, axis)
-        # The left sides of the conditions at both walls, for both parts and for the even and the odd line.
+        # At each wall, the value or the outward slope, as the condition needs: for both parts, and for both lines.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
-        # All values are computed at ξ = 1. An even function has the same value and the same outward slope at both
-        # walls. For an odd function, both change sign. For the lines, no left side is negative, so the determinant
-        # below is a sum in which no terms cancel.
+        # All of these are computed at ξ = 1. An even function has the same value and the same outward slope at both
+        # walls. For an odd function, both change sign. No value or slope of a line is negative, so no terms cancel in
+        # the determinant below.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)
@@ -206,7 +206,7 @@ class _Parity:
         return multiply(self.points.amounts, f, -self.ndim)
 
     def at(self, wall: Wall, amounts: Array) -> Array:
-        """Return the value (which is zero) or the slope of eigenfunctions at ξ = 1, as the condition `wall` needs."""
+        """Return the value (zero) or the slope of a sum of eigenfunctions at ξ = 1, as the condition `wall` needs."""
         slopes = self._along(self.points.slopes if wall == "neumann" else 0 * self.points.slopes)
         return jnp.sum(times(slopes, amounts), axis=-self.ndim, keepdims=True)
 
@@ -218,7 +218,7 @@ class _Parity:
         return slope if self._parabola is None else jnp.where(self._parabola, jnp.full_like(slope, 4), slope)
 
     def field(self, amounts: Array, line: Array | None = None) -> Array:
-        """Return values at the points: the eigenfunctions, plus `line` times the solution for f = 0 with u(1) = 1."""
+        """Return a sum of eigenfunctions at the points, plus `line` times the solution for f = 0 with u(1) = 1."""
         if line is None:
             return multiply(self.points.values, amounts, -self.ndim)
         one = self._along(self.points.line)
@@ -234,5 +234,5 @@ class _Parity:
 
     @property
     def _parabola(self) -> Array | None:
-        """The modes that use T_2 in place of the even line, which has no slope. T_2 changes f by a constant."""
+        """The modes that use T_2 in place of the even line, because this line has slope 0. T_2 adds a constant to f."""
         return None if self.parity else self.free

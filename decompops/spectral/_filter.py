@@ -71,9 +71,9 @@ class GaussianFilter(AbstractSpectralOperator):
 
 
 class Dealias(AbstractSpectralOperator):
-    """Remove the modes that products of two fields alias onto: the 2/3 rule (Orszag, J. Atmos. Sci. 28, 1971).
+    """Remove the modes that get aliasing errors in products of two fields (Orszag's 2/3 rule, J. Atmos. Sci. 28, 1971).
 
-    Only the modes that are kept are communicated: see `dealiased`.
+    Only the modes that are kept are communicated.
 
     **Arguments:**
 

@@ -31,15 +31,15 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     Some features of lineax do not work on sharded fields:
 
-    - lineax checks the result with `throw=True`, and in gradients for any `throw`. The check gathers the result on one
-        device, unless the environment variable `EQX_ON_ERROR` is `nan`. If the check fails, it stops one device while
-        the other devices wait for it.
-    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`) they gather nothing.
+    - lineax checks the result with `throw=True`. In gradients, it checks the result even with `throw=False`. The check
+        gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. If the check fails,
+        it stops this device, while the other devices wait for it.
+    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), nothing is gathered.
     - lineax does not support Explicit meshes. On such a mesh, build the operator and solve in a function of `b`, and
         call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse
-        there. So `b` must be zero in the padding, as the result of `dec.shard(array)` is. Crop the solution before you
-        differentiate a loss that depends on it.
+        there. So `b` must be zero in the padding; `dec.shard(array)` returns such a field. Crop the solution before you
+        compute a loss from it, if you differentiate this loss.
 
     **Arguments:**
 
@@ -64,7 +64,7 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         LerayProjection: lx.positive_semidefinite_tag,
         Poisson: lx.negative_semidefinite_tag,
     }
-    # In two dimensions a curl is not square, and between walls it maps fields of one kind to another.
+    # In two dimensions, a curl is not square. Between walls, it maps fields to fields with other boundary conditions.
     if isinstance(operator, Curl) and operator.decomposition.ndim == 3 and not wall_axes(operator.fft):
         known[Curl] = lx.symmetric_tag
     given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)

@@ -22,9 +22,9 @@ from ._check import check_diagonal, check_fft
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
-# The meaning of the axis directly before the grid axes:
-# - "any": each component, if there are any, is treated separately;
-# - "scalar": none, because all axes before the grid axes are batch axes;
+# The meaning of the axis right before the grid axes:
+# - "any": components that are treated separately, or a batch axis;
+# - "scalar": a batch axis, like all axes before the grid axes;
 # - "vector": the components of a vector, as many as the grid has axes;
 # - "axial": the components of an axial vector, such as a curl: three in three dimensions; a scalar in two dimensions;
 # - a number: that many fields.
@@ -33,7 +33,7 @@ Components = Name | int
 
 
 class AbstractSpectral(eqx.Module):
-    """The base class of modules that compute with spectra: a transform `fft` and a `box`, both kept as given.
+    """The base class of modules that compute with spectra. It stores a transform `fft` and a `box` unchanged.
 
     A subclass declares `fft` and `box` as fields. A subclass that multiplies fields also has a rule `dealiasing`.
     """
@@ -45,7 +45,7 @@ class AbstractSpectral(eqx.Module):
         fft: AbstractVar[AbstractTransform]
         box: AbstractVar[Box]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # also allowed along the first axis
+    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # A basis that is also allowed along the first axis.
 
     def __check_init__(self):
         check_box(self.box, len(check_fft(self.fft)))
@@ -53,14 +53,15 @@ class AbstractSpectral(eqx.Module):
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform that is used inside: `fft` with another storage order and with the modes of `dealiasing`.
+        """The transform that is used inside: `fft` with only the modes of `dealiasing`, and its own storage order.
 
-        docs/performance.md explains why this storage order of spectra is faster.
+        On several devices, spectra are stored with the first axis last, which saves a transpose. Spectra of Chebyshev
+        series are stored in natural order.
         """
         return inner_transform(self.fft, self.dealiasing)
 
     def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
-        """Return the wavenumbers of `spectrum`, in its precision; `nyquist` as in `AbstractTransform.wavenumbers`."""
+        """Return the wavenumbers of `spectrum`, in its precision. With `nyquist=False`, Nyquist modes have zeros."""
         dtype = jnp.finfo(spectrum.dtype).dtype
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
@@ -82,13 +83,13 @@ def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
     """Return the transform that operators use inside: see `AbstractSpectral.transform`."""
     fft = fft if dealiasing is None else dealiasing.of_states(fft)
     if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
-        fft = fft.replace(norm="backward")  # Weights at walls would differ between fields and their slopes.
+        fft = fft.replace(norm="backward")  # With "ortho", weights at walls would differ between fields and slopes.
     # Chebyshev series are processed plane by plane along the first axis, which must not be stored last.
     contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
     return fft.replace(axis_contiguous=contiguous)
 
 
-# The axes along which a component is a first derivative: one entry for each component, or one for all components.
+# The axes along which components are first derivatives: one tuple for each component, or one for all components.
 SlopeAxes = tuple[tuple[int, ...], ...]
 
 
@@ -111,7 +112,7 @@ def slope_units(fft: AbstractTransform) -> tuple[complex, ...]:
 
 @remembered
 def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
-    """Return the axes along which the slopes of a field have another basis than the field."""
+    """Return the axes along which a field and its slopes have different bases."""
     along = [(axis, fft.bases[axis], n) for axis, n in enumerate(check_fft(fft)) if axis in fft.transformed]
     return tuple(axis for axis, basis, n in along if basis.is_diagonal and slope_basis(basis, n) != basis)
 
@@ -172,13 +173,13 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
     if components not in get_args(Name):
         raise ValueError(f"`components` must be a positive number or one of {get_args(Name)}; got {components!r}.")
     if components == "axial" and ndim not in (2, 3):
-        raise ValueError(f"`fft` must transform a grid of two or three axes, because the curl needs them; got {ndim}.")
+        raise ValueError(f"`fft` must transform a grid of two or three axes, for a curl; got a grid of {ndim} axes.")
     named = {"any": None, "scalar": (), "vector": (ndim,), "axial": (3,) if ndim == 3 else ()}
     return named[str(components)]
 
 
 def check_components(components: Components, x: Any, ndim: int) -> None:
-    """Raise `ValueError` if `components` stands for a vector, and `x` has another number of components."""
+    """Raise `ValueError` if `components` stands for a vector, but `x` does not have one component for each axis."""
     shape, wanted = jnp.shape(x), component_axes(components, ndim)
     if wanted and (len(shape) <= ndim or shape[-ndim - 1] != ndim):
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
@@ -198,10 +199,10 @@ def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate
         keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both change only the axes that `fft`
         transforms. `None` returns `fft`.
 
-    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, its grid and its modes are returned.
+    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has its grid and modes.
 
-    **Raises:** `TypeError` for another `rule`; `ValueError` for an `fft` without `shape`, and for a finer grid that the
-    mesh does not divide if `fft` was built without `pad=True`.
+    **Raises:** `TypeError` for a `rule` that is neither a dealiasing rule nor `None`. `ValueError` for an `fft` without
+    `shape`. `ValueError` also if `fft` was built without `pad=True`, and the mesh does not divide the finer grid.
     """
     check_fft(fft)
     checked = check_dealiasing("rule", rule)

@@ -39,13 +39,14 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     """An operator that transforms a field, applies a linear map to each mode separately, and transforms back.
 
     An operator with a real `fft` maps real fields to real fields. An operator with a complex `fft` maps complex fields
-    to complex fields. The spectrum lies in the pencils of the first axis. A vector has as many components as the grid
-    has axes, in the axis right before the grid: `(*batch, 3, nx, ny, nz)` in three dimensions, `(*batch, 2, nx, ny)` in
-    two. One batched call transforms all components. The wavenumber along an axis that `fft` does not transform is zero.
+    to complex fields. The spectrum lies in the pencils of the first axis: each device has whole lines along this axis.
+    A vector has as many components as the grid has axes, in the axis right before the grid: `(*batch, 3, nx, ny, nz)`
+    in three dimensions, `(*batch, 2, nx, ny)` in two. One batched call transforms all components. The wavenumber along
+    an axis that `fft` does not transform is zero.
 
     A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
     whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
-    may also set a rule `dealiasing`. `fft` and `box` are kept as given; `transform` is the transform that is used
+    may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; `transform` is the transform that is used
     inside.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
@@ -54,8 +55,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
     **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without `shape` and for a `box` with another number of axes. Calls raise `ValueError` for a vector field with
-    a wrong number of components.
+    `fft` without `shape` and for a `box` with more or fewer axes than the grid. Calls raise `ValueError` for a vector
+    field with a wrong number of components.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
@@ -95,7 +96,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
-        """The axes along which each component of fields, and each component of results, is a slope."""
+        """For each component of fields, and then of results, the axes along which the component is a slope."""
         source, target = (slope_axes(components, self.decomposition.ndim) for components in self.components)
         return source, target
 

@@ -19,10 +19,10 @@ from ._check import check_fft, of_transformed
 class Resample(AbstractPlanned):
     """Interpolate periodic fields to another grid in the same box, by the trigonometric polynomial through the points.
 
-    Along each axis, the result equals that of `scipy.signal.resample`. An axis that becomes shorter loses the modes
-    that the new grid does not have. To communicate little, the operator cuts axes as early as possible and extends axes
-    as late as possible. `.inverse` resamples from the new grid to the old one; it undoes the interpolation if no axis
-    became shorter.
+    Along each axis, the result equals the result of `scipy.signal.resample`. An axis that becomes shorter loses the
+    modes that the new grid does not have. To communicate little, the operator cuts axes as early as possible and
+    extends axes as late as possible. `.inverse` resamples from the new grid to the old grid. If no axis became shorter,
+    `.inverse` restores the original field.
     """
 
     fft: FFT
@@ -64,7 +64,7 @@ class Resample(AbstractPlanned):
 
     @property
     def resampled(self) -> Decomposition:
-        """The decomposition of the new grid, on which results lie."""
+        """The decomposition of the results, which lie on the new grid."""
         return Decomposition(self.decomposition, shape=self.target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -77,6 +77,6 @@ class Resample(AbstractPlanned):
             source = dec.blocks(-1, grid)
             return transform_plan("Resample", source, spectrum, bases, kept, nyquist=True)
 
-        # Both grids have the same amplitudes: the spectrum divided by the number of points.
+        # The amplitudes on both grids are equal. They are the spectrum divided by the number of points.
         forward, inverse = transform(shape), transform(self.target).inverse()
         return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(of_transformed(self.fft, shape)))

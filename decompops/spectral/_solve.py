@@ -21,8 +21,9 @@ from ._operator import AbstractSpectralOperator
 class Poisson(AbstractSpectralOperator):
     """The solution u of Poisson's equation `∇²u = f`, with the boundary conditions of the bases of `fft`.
 
-    If the boundary conditions are periodic or Neumann along every axis, a solution exists only for zero mean of f. Then
-    the mean of f is ignored, and the mean of u is zero. In these means, a point on a wall has half the weight.
+    If the boundary conditions are periodic or Neumann along every axis, a solution exists only for an f with zero mean.
+    With such boundary conditions, the operator ignores the mean of f, and the mean of u is zero. In both means, a point
+    on a wall has half the weight of other points.
 
     **Arguments:**
 
@@ -103,9 +104,9 @@ class Helmholtz(AbstractSpectralOperator):
 
     **Returns** (when called): u, of the shape and dtype of f.
 
-    **Raises:** `TypeError` for a `shift` that is not one real number; `ValueError` for a `shift` at a resonance: where
-    `-shift` is the square of a wavenumber of the grid. Zero is a resonance if all axes are periodic or Neumann. A
-    traced `shift` is not checked for resonances.
+    **Raises:** `TypeError` for a `shift` that is not one real number; `ValueError` for a `shift` at a resonance, which
+    means that `-shift` is the square of a wavenumber of the grid. Zero is a resonance if all axes are periodic or
+    Neumann. A traced `shift` is not checked for resonances.
     """
 
     fft: AbstractTransform

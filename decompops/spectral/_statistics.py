@@ -37,9 +37,9 @@ from ._modes import inner_transform
 
 
 class GaussianRandomField(eqx.Module):
-    """A periodic Gaussian random field with a given power spectrum. A key gives the same field on every mesh.
+    """A periodic Gaussian random field with a given power spectrum. The same key gives the same field on every mesh.
 
-    The field `colour` is the linear operator that turns white noise of unit variance into a random field.
+    The attribute `colour` is the linear operator that turns white noise of unit variance into a random field.
 
     !!! example
 
@@ -58,12 +58,13 @@ class GaussianRandomField(eqx.Module):
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
             dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
             times the squared unit of the field. `power` may hold parameters (an `equinox.Module`). The mode k = 0 is
-            zero. Points along an axis that `fft` does not transform get independent fields on the other axes.
+            zero. If `fft` does not transform an axis, each point along this axis gets an independent field on the other
+            axes.
         - `box`: the periodic box.
 
         **Raises:** `TypeError` for a `power` that cannot be called, an `fft` that is not a transform and a `box` that
-        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with another number of
-        axes.
+        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with more or fewer axes
+        than the grid.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
@@ -79,7 +80,7 @@ class GaussianRandomField(eqx.Module):
         - `key`: a key of `jax.random`.
         - `dtype`: a real dtype; `None` for JAX's default.
 
-        **Returns:** a real field in the pencils of the last axis, with padding if the mesh does not divide the grid.
+        **Returns:** a real field, sharded like the input of `fft`, with padding if the mesh does not divide the grid.
         """
         return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
 
@@ -94,12 +95,12 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
         variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
-        # The derivative of the square root at zero must not be infinite, so modes without power get a zero derivative.
+        # The square root has an infinite derivative at zero. So modes without power get the derivative zero instead.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 
 
 def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
-    """Draw independent standard normal numbers on a grid. A key gives the same numbers on every mesh.
+    """Draw independent standard normal numbers on a grid. The same key gives the same numbers on every mesh.
 
     **Arguments:**
 
@@ -107,7 +108,8 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     - `key`: a key of `jax.random`.
     - `dtype`: a real dtype; `None` for JAX's default.
 
-    **Returns:** a field in the pencils of the last axis, padded with zeros if the mesh does not divide the grid.
+    **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
+    padded with zeros if the mesh does not divide the grid.
 
     **Raises:** `TypeError` for a `dec` that is not a `Decomposition` and a `dtype` that is not real; `ValueError` for a
     `dec` without `shape`, and inside a `shard_map` over a mesh axis of `dec`.
@@ -120,7 +122,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
             "Draw the noise outside the `shard_map`."
         )
     if not isinstance(key, Tracer):
-        mesh_with_devices(mesh_in_context(dec.mesh), key)  # Raises an error if the mesh has no devices.
+        mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
     return _white_noise(dec, key, real_dtype(dtype))
 
 
@@ -173,8 +175,8 @@ def power_spectrum(
 
     V is the volume of the box (the area in two dimensions), N is the number of points, and û is the unscaled discrete
     Fourier transform, `norm="backward"`. In three dimensions, the integral of the power spectrum over d³k / (2π)³ is
-    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not include
-    axes that `fft` does not transform; the result is averaged over these axes.
+    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not count
+    axes that `fft` does not transform. The result is averaged over these axes.
 
     **Arguments:**
 
@@ -188,7 +190,8 @@ def power_spectrum(
     **Returns:** a `PowerSpectrum`.
 
     **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without `shape`, a `box` with another number of axes, and `edges` that do not increase or are traced.
+    `fft` without `shape`, a `box` with more or fewer axes than the grid, and `edges` that do not increase or are
+    traced.
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
@@ -207,11 +210,12 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
         """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
         k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
         weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
-        shell = _compat.count_up_to(bounds, k)  # Shells 0 and `shells + 1` lie outside.
+        shell = _compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
         def over_shells(values: Array) -> Array:
-            # Each plane is summed separately, and then the sums of the planes: short sums lose little precision.
+            # Each plane is summed separately, and then the sums of the planes are added, because short sums lose little
+            # precision.
             planes = (values, shell) if ndim > 1 else (values[None], shell[None])
             sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
             return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)
@@ -242,7 +246,7 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
     **Returns:** a real array of shape `(*batch,)`.
 
     **Raises:** `TypeError` for an `fft` that is not a transform, and for a real `spectrum` if `fft` returns complex
-    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` of another shape.
+    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` whose shape does not fit `fft`.
     """
     shape, layout = check_fft(fft), fft.out_layout
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
@@ -272,7 +276,7 @@ def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
         raise ValueError("`edges` must be given if the lengths of `box` are traced; got None.")
     sizes = fft.modes or check_fft(fft)
     lengths: Any = box.lengths
-    # The only wavenumber of an axis of one cell is zero.
+    # The only wavenumber along an axis of one cell is zero, so such axes do not count.
     axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed
     steps = np.array([2 * math.pi / lengths[i] for i in axes])
     highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()

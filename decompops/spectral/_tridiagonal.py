@@ -1,9 +1,10 @@
 """`tridiagonal_solve`: tridiagonal systems along one axis of an array, one system for each index of the other axes.
 
 This is the Thomas algorithm, vectorised over all systems: elimination and substitution process one plane of the array
-after the other, in place. `jax.lax.linalg.tridiagonal_solve` needs the axis last; on CPUs it calls LAPACK for one
-system after the other. The table shows the time to solve the systems of the half spectrum of n³ points, divided by the
-time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, smallest to largest of several runs):
+after the other, in place. `jax.lax.linalg.tridiagonal_solve` solves only along the last axis; on CPUs, it calls LAPACK
+for one system after the other. The table shows the time to solve the systems of the half spectrum of n³ points, divided
+by the time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, smallest to largest of several
+runs):
 
 | | n = 64 | n = 128 | n = 256 |
 |---|---|---|---|
@@ -13,8 +14,8 @@ time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, sm
 | `jax.lax.linalg.tridiagonal_solve` | 1.3 to 2.3 | 1.0 to 2.2 | 1.7 to 3.0 |
 | parallel cyclic reduction | 9 | 21 | 17 |
 
-No times were measured on GPUs. There, the loops launch a few kernels for each plane; JAX calls a batched routine of
-cuSPARSE (jax-ml/jax#28544).
+No times were measured on GPUs. On a GPU, the loops of this function launch a few kernels for each plane.
+`jax.lax.linalg.tridiagonal_solve` calls a batched routine of cuSPARSE there (jax-ml/jax#28544).
 """
 
 import functools
@@ -49,11 +50,11 @@ def tridiagonal_solve(
     - `lower`, `diagonal`, `upper`: the real coefficients, arrays that broadcast against `b`. `lower[0]` and `upper[-1]`
         along the axis are ignored.
     - `b`: the right-hand side, real or complex. The coefficients are cast to the precision of `b`.
-    - `axis`: the axis of the systems. All other axes are batch axes. The first axis of a grid takes half of the time of
-        the last axis.
-    - `row_sums`: if true, `diagonal` holds the sum of each row, `lower[i] + diagonal[i] + upper[i]`, in place of the
-        diagonal. Use it if all row sums are at least zero and all other coefficients at most zero, as in diffusion
-        equations: then no terms cancel, and rounding errors do not grow with the condition number of the matrix.
+    - `axis`: the axis of the systems. All other axes are batch axes. Systems along the first axis of a grid take about
+        half of the time of systems along the last axis.
+    - `row_sums`: if true, the argument `diagonal` holds the sum of each row of the matrix in place of the diagonal
+        entry. Use this if all row sums are at least zero, and `lower` and `upper` are at most zero, as in diffusion
+        equations. Then no terms cancel, and rounding errors do not grow with the condition number of the matrix.
 
     **Returns:** the solution, of the shape and dtype of `b`.
 

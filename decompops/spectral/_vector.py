@@ -1,8 +1,8 @@
 """Vector calculus on spectra, in any number of dimensions.
 
-`k` are the wavenumbers, such as `(kx, ky, kz)`: one for each axis of the grid. The components of a vector lie in the
-axis right before the grid, one for each axis of the grid. An *axial vector*, such as a vorticity, has one component for
-each of the `planes`.
+`k` holds the wavenumbers, such as `(kx, ky, kz)`: one array for each axis of the grid. A vector has one component for
+each axis of the grid. The components lie along the axis right before the grid axes. An *axial vector*, such as a
+vorticity, has one component for each of the `planes`.
 
 Between walls, if fields are cosines along an axis, their slopes along that axis are sines. Component i of a vector is a
 slope along axis i. The component of an axial vector in a plane is a slope along both axes of the plane.
@@ -72,7 +72,7 @@ def planes(ndim: int) -> tuple[tuple[int, int], ...]:
 def cross(a: Sequence[Any], axial: Parts, product: Callable[[Any, Array], Array] = operator.mul) -> Parts:
     """Return the components of `a × w`, from the components of a vector a and an axial vector w.
 
-    The number of dimensions is two or more. In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
+    There are two or more dimensions. In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
     """
     turns = tuple(enumerate(planes(len(a))))
 
@@ -90,7 +90,7 @@ def squared(k: Wavenumbers) -> Array:
 
 
 def length(k: Wavenumbers) -> Array:
-    """Return |k|. Where |k| is zero, at the mean and in padding, its derivative is zero too, not infinite."""
+    """Return |k|. Where |k| is zero, at the mean and in padding, JAX's derivative of |k| is zero instead of NaN."""
     square = squared(k)
     return jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
 
@@ -168,7 +168,7 @@ class Nabla(NamedTuple):
         return stack(parts, self.ndim) if self.ndim == 3 else parts[0]
 
     def curl_of_axial(self, axial: Array) -> Array:
-        """Return the spectrum of the curl of an axial vector, a vector. In two dimensions it is `(∂s/∂y, -∂s/∂x)`."""
+        """Return the spectrum of the curl of an axial vector. In two dimensions, it is the vector `(∂s/∂y, -∂s/∂x)`."""
         parts = components(axial, self.ndim) if self.ndim == 3 else (axial,)
         return stack(cross(range(self.ndim), parts, self.fall), self.ndim)
 

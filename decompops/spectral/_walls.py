@@ -90,17 +90,17 @@ class AbstractWallSolver(AbstractDerivable):
     @property
     @abc.abstractmethod
     def sign(self) -> int:
-        """The sign of `constant - ∇²` in the equation."""
+        """The sign in the equation `sign * (constant - ∇²) u = f`."""
 
     @property
     @abc.abstractmethod
     def constant(self) -> Number:
-        """The constant in the equation, a number of at least zero."""
+        """The constant in the equation `sign * (constant - ∇²) u = f`, a number of at least zero."""
 
     def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
         """Return the solution u with nonzero values or slopes at the walls.
 
-        `operator.solution(f, 1.0)` returns the solution for the right-hand side f whose value at the first wall is one;
+        `operator.solution(f, 1.0)` returns the solution for the right-hand side f with u = 1 at the first wall.
         `operator.solution(f)` equals `operator(f)`. With the basis `Chebyshev`, one more field is transformed.
 
         **Arguments:**
@@ -112,8 +112,8 @@ class AbstractWallSolver(AbstractDerivable):
 
         **Returns:** a field of the shape and dtype of `field`.
 
-        **Raises:** `ValueError` for a field of another shape, for wall values that do not fit the field, and inside a
-        `shard_map` over a mesh axis of the grid.
+        **Raises:** `ValueError` for a field that does not have the shape of the grid, for wall values that do not fit
+        the field, and inside a `shard_map` over a mesh axis of the grid.
         """
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
@@ -132,7 +132,7 @@ class AbstractWallSolver(AbstractDerivable):
             line = self._across.profile(wall, dtype)
             line = jnp.pad(line, (0, field.shape[-ndim] - len(line))).reshape(-1, *[1] * (ndim - 1))
             values = _padded(name, jnp.asarray(values, field.dtype), field.shape, ndim)
-            # Both factors are sharded, so that no device computes the whole product.
+            # Both factors are sharded first, so that no device computes the whole product.
             line = place(sign * line, spec(*names[:1], *[None] * (ndim - 1)))
             if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
                 values = place(values, spec(*[None] * (values.ndim - ndim + 1), *names[1:]))
@@ -145,8 +145,8 @@ class AbstractWallSolver(AbstractDerivable):
         """Solve the equation of each mode along the walls, on global arrays or on blocks inside a `shard_map`.
 
         - `spectrum`: the right-hand side, transformed along the walls only.
-        - `values`: the field of wall values, transformed along the walls only; `None` if it is zero or part of
-            `spectrum`.
+        - `values`: the field of wall values (see `AbstractAcross.profile`), transformed along the walls only. `None` if
+            all wall values are zero, or if `spectrum` already includes them.
         """
         dtype = jnp.finfo(spectrum.dtype).dtype
         _, *k = _along_walls(self.transform).wavenumbers(box=self.box, dtype=dtype)
@@ -190,7 +190,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _may_be_singular(self) -> bool:
-        """Whether the solution for some mode, or in padding, may be known only up to a constant."""
+        """Whether there may be a mode, or padding, whose solution is known only up to a constant."""
         if "dirichlet" in self.walls or not (isinstance(self.constant, Tracer) or self.constant == 0):
             return False
         others = tuple(zip(self.transform.bases, self._kept))[1:]
@@ -211,8 +211,8 @@ class WallPoisson(AbstractWallSolver):
 
     Derivatives along the other axes are exact.
 
-    If both walls are "neumann" and all other bases have a constant mode, a solution exists only for some f. Then the
-    constant part of f that has no solution is ignored, and u has zero mean over the volume.
+    If both walls are "neumann" and all other bases have a constant mode, a solution exists only for some f. The
+    operator then subtracts a constant from f so that a solution exists, and u has zero mean over the volume.
 
     !!! example
 
@@ -233,8 +233,8 @@ class WallPoisson(AbstractWallSolver):
     **Returns** (when called): u, of the shape and dtype of f.
 
     **Raises:** `TypeError` for a `transform` that is not a `Transform` and a `box` that is not a `Box`; `ValueError`
-    for a `transform` without `shape`, with other bases, with walls across another axis or with fewer than three
-    Chebyshev polynomials, and for unknown `walls`.
+    for a `transform` without `shape`, with other bases, with walls across an axis other than the first or with fewer
+    than three Chebyshev polynomials, and for unknown `walls`.
     """
 
     transform: Transform
@@ -258,7 +258,7 @@ class WallHelmholtz(AbstractWallSolver):
 
     **Arguments:**
 
-    - `transform`, `walls`, `box`: as in `WallPoisson`.
+    - `transform`, `walls`, `box`: the same as in `WallPoisson`.
     - `shift`: a real number of at least zero, in inverse units of length squared. It may be traced, so that JAX can
         differentiate with respect to it.
 
