@@ -82,7 +82,7 @@ def test_on_paper_all_fields_count():
 
 @pytest.mark.parametrize(
     ("package", "failure"),
-    [(None, "not installed"), (ModuleType("exponax"), "ValueError: its grids are cubes; got (9, 10, 11)")],
+    [(None, "not installed"), (ModuleType("exponax"), "ValueError: exponax needs a cubic grid; got (9, 10, 11)")],
 )
 def test_exponax_where_it_cannot_run(package, failure, monkeypatch):
     monkeypatch.setitem(sys.modules, "exponax", package)

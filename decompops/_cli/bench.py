@@ -74,7 +74,8 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.on_paper and RESHARD in options.operator:
         parser.error(f"--on-paper needs an operator that is one compiled program; {RESHARD} is several")
     if options.target:
-        jax.config.update("jax_platforms", "cpu")  # Without a GPU, JAX's plugin starts only if no GPU is asked for.
+        # On a machine without a GPU, JAX's CUDA plugin starts only if JAX is told to use the CPU.
+        jax.config.update("jax_platforms", "cpu")
         if problem := targets.problem() if options.on_paper else "add --on-paper":
             parser.error(f"argument --target: {problem}")
     devices = configured_devices(options.devices, options.mesh, on_paper=options.on_paper, target=options.target)
@@ -95,7 +96,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _selected(parser: Parser, options: argparse.Namespace, devices: list, backend: AbstractBackend) -> list[Case]:
-    """Return the cases that the options ask for, or end the program if some cannot run."""
+    """Return the cases that the options select. If one of them cannot run, end the program with a message."""
     shapes = [shape * options.ndim if len(shape) == 1 else shape for shape in options.shape]
     for shape in shapes:
         if math.prod(shape) > MOST_CELLS:
@@ -119,7 +120,11 @@ def _selected(parser: Parser, options: argparse.Namespace, devices: list, backen
 
 
 def _default_mesh(devices: int, ndim: int) -> tuple[int, ...]:
-    """Return a mesh of all devices, near square, for a grid of `ndim` axes. A grid of one axis is never sharded."""
+    """Return the sizes of a mesh for a grid of `ndim` axes.
+
+    A mesh for a grid of three axes or more is as square as possible, and has all devices. A grid of two axes has a mesh
+    with all devices along one axis. A grid of one axis is never sharded.
+    """
     if ndim < 3:
         return (devices if ndim == 2 else 1,)
     rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
@@ -141,7 +146,7 @@ def _results(
 def _printed(
     results: Iterable[dict[str, Any]], title: str, progress: Progress, *, on_paper: bool
 ) -> list[dict[str, Any]]:
-    """Print each result as soon as it is known. Return all results."""
+    """Print each result as soon as its case has run, and return all results."""
     from .._bench.tables import LEGEND, failure_lines, print_times, program_lines, title_of
 
     rows = []

@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
 
 def _run(parser: Parser, options: argparse.Namespace) -> int:
     try:
-        MPI.initialize(share_memory=False)  # Ranks send messages, as between nodes.
+        MPI.initialize(share_memory=False)  # Ranks of one node then send messages, as ranks of different nodes do.
         if jax.process_count() < 2:
             raise RuntimeError("scaling needs two ranks or more: mpiexec -n 2 python -m decompops scaling")
     except (ImportError, RuntimeError) as error:
