@@ -1,4 +1,4 @@
-"""The common behaviour of all commands: help, mistyped words, closed pipes and missing packages."""
+"""Tests of the common behaviour of all commands: help, mistyped words, closed pipes and missing packages."""
 
 import importlib.util
 import os

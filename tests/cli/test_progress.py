@@ -1,4 +1,4 @@
-"""Progress on stderr: occasional lines in a log, one changing line on a terminal, or nothing if it is disabled."""
+"""Tests of progress on stderr: a line every few seconds in a log, one changing line on a terminal, or nothing."""
 
 import io
 import os

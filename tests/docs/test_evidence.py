@@ -1,4 +1,4 @@
-"""The job scripts and the commands of docs/evidence."""
+"""Tests of the job scripts and the commands in docs/evidence."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ CALL = ["python", "-m", "decompops"]
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """Parse the arguments of `python -m decompops report`, and run nothing."""
+    """Return a function that parses a command `python -m decompops report`, without running a report."""
     found = []
     monkeypatch.setattr(command, "_run", lambda parser, options: found.append(options) or 0)
 
@@ -31,7 +31,7 @@ def parsed(monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_job_scripts_start_a_report(script, parsed, tmp_path):
-    """Run a job script in Bash, with a fake `srun` that records its arguments, and parse the recorded command."""
+    """Run a job script in Bash and parse the command that it starts, which a fake `srun` records."""
     subprocess.run(["bash", "-n", script], check=True)
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')

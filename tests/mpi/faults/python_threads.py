@@ -22,7 +22,7 @@ def run_in_threads(bodies: dict) -> dict:
     threads = [threading.Thread(target=run, args=item) for item in bodies.items()]
     for thread in threads if jax.process_index() % 2 else reversed(threads):
         thread.start()
-        time.sleep(0.3)  # Even and odd ranks make their first calls in opposite order.
+        time.sleep(0.3)  # On odd ranks, the threads make their first calls in the opposite order.
     for thread in threads:
         thread.join()
     return results
@@ -82,7 +82,10 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """JAX runs a function compiled ahead of time in any thread. Two threads at a time cause errors on all ranks."""
+    """Two threads run a function that was compiled ahead of time at the same time, which causes errors on all ranks.
+
+    decompops cannot see from which thread of Python such a function is called.
+    """
     fft = transform()
     u = field_of(fft)
 
