@@ -113,7 +113,7 @@ def test_values(sizes, shape, bases, kept):
 
 
 def test_axes_of_one_kind_are_transformed_at_once():
-    """Each plan transforms axes of one kind in the fewest calls. If a call halves an axis, this axis is its last one."""
+    """Each plan transforms axes of one kind in the fewest calls. If a call halves an axis, this axis is the last."""
 
     def axes(sizes, bases):
         plan = plan_for(sizes, (4,) * len(bases), bases)
