@@ -75,8 +75,8 @@ def cases(
             raise ValueError(f"the mesh must divide the shape for the operator halo; got {shape} on {mesh}")
         if operator == RESHARD and (len(mesh) < 2 or mesh[0] < 2 or any(n % mesh[1] for n in shape[:2])):
             raise ValueError(
-                "for the operator reshard the mesh must have groups along x, and along y devices that divide the "
-                f"shape; got {shape} on {mesh}"
+                "for the operator reshard, the mesh must have two axes or more: the first with two groups or more, the "
+                f"second with a number of devices that divides the first two axes of the grid; got {shape} on {mesh}"
             )
         ordered = operator in OPERATORS and operator != "halo"
         found += [Case(operator, shape, mesh, dtype, order) for order in (orders if ordered else [None])]

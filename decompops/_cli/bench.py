@@ -32,7 +32,7 @@ def add(parser: Parser) -> None:
     add = parser.add_argument
     grids = "grids: 256, 256x256x128, 4096x4096 (default: 64)"
     add("--shape", nargs="+", type=sizes, default=[(64,)], metavar="SIZES", help=grids)
-    add("--ndim", type=count, default=3, metavar="N", help="axes of a grid that is given by one number (default: 3)")
+    add("--ndim", type=count, default=3, metavar="N", help="number of axes of grids given by one number (default: 3)")
     meshes = "device meshes: 2x4, or 8 for a slab (default: all devices, near square)"
     add("--mesh", nargs="+", type=mesh, metavar="SIZES", help=meshes)
     dtypes = "the real dtype: float32, float64 (default: float32)"
@@ -44,8 +44,8 @@ def add(parser: Parser) -> None:
     names = one_of(*OPERATORS, *SOLVERS, RESHARD)
     add("--operator", nargs="+", type=names, default=["fft", "rfft"], metavar="NAME", help=operators)
     order = (
-        "whether operators store spectra in axis-contiguous order: no, yes, both (default: no, with --on-paper both); "
-        "solvers choose the order themselves"
+        "whether operators store spectra in axis-contiguous order: no, yes, both (default: no; with --on-paper: both). "
+        "Solvers ignore this option"
     )
     add("--axis-contiguous", nargs="?", type=one_of("no", "yes", "both"), const="yes", metavar="ANSWER", help=order)
     devices = "virtual CPU devices (default: as many as the meshes need, else 8)"
@@ -57,7 +57,7 @@ def add(parser: Parser) -> None:
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
     add("--on-paper", action="store_true", help="compile our programs without running them; no field is allocated")
     kinds = ", ".join(targets.TARGETS)
-    target = f"with --on-paper: compile for GPUs that need not be here ({kinds})"
+    target = f"with --on-paper: compile for GPUs of this kind, which the machine need not have ({kinds})"
     add("--target", type=one_of(*targets.TARGETS), metavar="GPU", help=target)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
@@ -72,7 +72,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("--on-paper counts the collectives of XLA; add --backend xla")
     if options.on_paper and RESHARD in options.operator:
-        parser.error(f"--on-paper needs an operator that is one compiled program; {RESHARD} is several")
+        parser.error(f"--on-paper cannot compile {RESHARD}, which is not a single program; name other operators")
     if options.target:
         # On a machine without a GPU, JAX's CUDA plugin starts only if JAX is told to use the CPU.
         jax.config.update("jax_platforms", "cpu")

@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
     add("--block", type=grid, default=(64, 64, 64), metavar="SIZES", help=block)
     ranks = "numbers of ranks (default: 64 1024 16384)"
     add("--ranks", nargs="+", type=count, default=[64, 1024, 16384], metavar="N", help=ranks)
-    latency = "microseconds that a message takes from rank to rank (default: as measured here)"
+    latency = "microseconds that a message takes from rank to rank (default: the time measured on this machine)"
     add("--latency", type=positive, metavar="TIME", help=latency)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))

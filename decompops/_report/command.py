@@ -60,7 +60,7 @@ def add(parser: Parser) -> None:
     weak = "cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)"
     add("--weak", type=count, metavar="N", help=weak)
     add("--repeats", type=count, metavar="N", help="how often each contestant is timed (default: 5)")
-    add("--shared", action="store_true", help="others use the machine, too: the page shows ratios, and no times")
+    add("--shared", action="store_true", help="others use the machine at the same time; the page shows ratios only")
     add("--note", default="", help="a sentence for the page")
     add("--json", action="store_true", help="print JSON to stdout, and write no files")
     files = "make the page of a JSON file, or a study of several"
