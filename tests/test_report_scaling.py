@@ -13,7 +13,10 @@ from decompops._report.setting import Clock, Setting, near_square
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])
 def test_points_of_a_cluster_have_little_padding(nodes):
-    """In the job script `cpu.sbatch`, no point has more blocks than cells along an axis. Pencils come before slabs."""
+    """On the nodes of the job script `cpu.sbatch`, no point has more blocks than cells along an axis.
+
+    Pencils come before slabs.
+    """
     found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
     kept = [point for point in found if scaling.fits(point)]
     assert {point.kind for point in kept} == {"strong", "weak"}

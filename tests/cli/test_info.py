@@ -101,9 +101,9 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
 
 def test_advice_works_without_a_package_index():
-    """`info` recommends `pip install` with names of packages, and not with an extra such as `decompops[mpi]`.
+    """`info` recommends to install packages by their names, and not by an extra such as `decompops[mpi]`.
 
-    Such an extra would need decompops on a package index.
+    With such an extra, pip would look for decompops on a package index.
     """
     for backend in json.loads(run("info", "--json").stdout)["backends"]:
         assert "decompops[" not in str(backend["problem"])

@@ -34,7 +34,7 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# In a small step against the gradient, the loss falls by the squared norm of the gradient times the step's length.
+# A small step is `length` times minus the gradient. The loss then falls by `length` times the gradient's squared norm.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)

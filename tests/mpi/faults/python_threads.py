@@ -82,9 +82,9 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """Two threads run a function that was compiled ahead of time at the same time, which causes errors on all ranks.
+    """Two threads call a function that was compiled ahead of time, which JAX allows in any thread.
 
-    decompops cannot see from which thread of Python such a function is called.
+    If both threads run this function at the same time, all ranks raise an error.
     """
     fft = transform()
     u = field_of(fft)
