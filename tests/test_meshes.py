@@ -112,7 +112,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """Operators refuse arrays on more devices, on fewer devices, and on the same number of other devices."""
+    """Operators refuse arrays on more devices than their own, on fewer, and on as many other devices."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))
@@ -126,7 +126,7 @@ def test_an_array_on_other_devices_is_refused(plain, kind):
             with pytest.raises(ValueError, match=r"incompatible devices|got an array on [48] devices"):
                 jax.jit(fft)(x)
     for mesh in meshes:
-        # Arrays without a mesh are sharded. Arrays on the same devices in another order are accepted.
+        # An operator shards arrays without a mesh, and accepts arrays on its devices in another order.
         turned = Mesh(mesh.devices[::-1], ("x", "y"), axis_types=types)
         fft = plain.FFT3D(mesh)
         for x in (u, jnp.asarray(u), jax.device_put(u, mesh.devices[1, 1]), put(turned, u, "x", "y", None)):

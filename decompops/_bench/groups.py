@@ -46,7 +46,7 @@ class HandOver:
         yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
 
     def report(self) -> dict[str, Any]:
-        """Return the bytes that one receiving device gets. Before the move, it has no part of its block."""
+        """Return the bytes that one receiving device gets. Before the move, this device has no part of its block."""
         devices = len(self.route.target.device_set)
         least = math.prod(self.route.target_block) * self.dtype.itemsize
         permutes = len(self.route.rounds)

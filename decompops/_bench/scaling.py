@@ -1,4 +1,4 @@
-"""A model of the MPI kernels on many ranks: the time that they need to agree on the order of calls.
+"""A model of the MPI kernels on many ranks: the time that the ranks need to agree on the order of calls.
 
 The first rank of a mesh decides which call comes next, and announces this call to the other ranks along a tree of
 ranks. `measured` measures the costs of single steps on this machine. `simulate` uses these costs to follow the clocks

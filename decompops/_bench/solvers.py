@@ -158,7 +158,7 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
         # Without compilation, the construction of the stepper takes seconds.
         stepper = eqx.filter_jit(exponax.stepper.NavierStokesVelocity)(3, 2 * math.pi, n, DT, **options)
     state = jax.device_put(reference.on_grid(u).astype(transform.spectrum().dtype), jax.local_devices()[0])
-    # The coefficients are arguments of the compiled function. As constants, XLA would spend time on folding them.
+    # The coefficients are arguments of the compiled function, because XLA would spend time on folding constants.
     arrays, rest = eqx.partition(stepper, eqx.is_array)
     compiled = compile_for(lambda arrays, state: eqx.combine(arrays, rest).step_fourier(state), arrays, state)
 
@@ -181,7 +181,7 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         return eqx.tree_at(where, block, parameters)(v)
 
     def loss(*arguments):
-        # The bias of the layer also fills padding cells. The halo exchange of width zero clears them.
+        # The bias of the layer also fills padding cells. The halo exchange of width zero sets these cells to zero.
         return jnp.sum(HaloExchange(dec, 0)(layer(*arguments)) ** 2) / 2
 
     weight = Operand(dtype, block.spectral.weight_layout.blocks)

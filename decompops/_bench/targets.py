@@ -1,4 +1,4 @@
-"""Descriptions of kinds of GPUs. With them, XLA compiles programs for GPUs on machines without a GPU."""
+"""Descriptions of kinds of GPUs, with which XLA compiles programs for GPUs on machines without a GPU."""
 
 import importlib.util
 

@@ -39,7 +39,7 @@ class Task:
 
     @property
     def kind(self) -> str:
-        """The operator without what follows it: "fft", "rfft", "dct" (of type 2), "transpose" or "halo"."""
+        """The operator without its action: "fft", "rfft", "dct" (of type 2), "transpose" or "halo"."""
         return re.split("[+-]", self.operator)[0]
 
     @property

@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 class Report:
-    """The results of a run. Unless `file` is `None`, they are written to `file` after each section."""
+    """The results of a run. After each section, the results are written to `file`, unless `file` is `None`."""
 
     def __init__(self, name: str, file: Path | None, **about: Any):
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -107,7 +107,7 @@ def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> A
 
 
 def _of_all_processes(error: str | None) -> str | None:
-    """Return the error of this process. If it has none, return a text that names another process with an error."""
+    """Return the error of this process, or else a text that names another process with an error, or else `None`."""
     failed = multihost_utils.process_allgather(np.array(error is not None)).ravel()
     if error or not failed.any():
         return error

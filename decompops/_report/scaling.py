@@ -63,7 +63,7 @@ def powers_of_two(most: int) -> list[int]:
 
 
 def points(counts: list[int], setting: Setting) -> list[Point]:
-    """Return the points for these numbers of devices. Slabs come last, because pencils suit more devices."""
+    """Return the points for these numbers of devices. Slabs come last, because pencils scale to more devices."""
     meshes = dict.fromkeys([*map(near_square, counts), *((count, 1) for count in counts)])
     found = []
     for mesh, operator in product(meshes, _OPERATORS):

@@ -109,7 +109,7 @@ def _ratios(row: Results, name: str) -> str:
     return ""
 
 
-# What our own programs are. Contestants of other libraries have notes that explain them.
+# Explanations of our own programs. Contestants of other libraries have notes instead.
 _LEGEND = {
     "our XLA backend": "the same operator with `backend=dops.XLA()`",
     "memory alone": "as many reads and writes of the data as axes are transformed, without any computation",

@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`. It uses the installed kernels, or kernels over the mock of cuDecomp in FOLDER.
+"""One rank under `mpiexec`. It uses the installed kernels, or the kernels in FOLDER, which call a mock of cuDecomp.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """

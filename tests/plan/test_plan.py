@@ -111,8 +111,8 @@ def test_dtypes():
 
 @pytest.mark.parametrize("dtype", [F64, C128])
 def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
-    # A plan must not silently make a real result complex again, because its transpose would get complex numbers where it
-    # needs real numbers.
+    # A plan must not silently make a real result complex again, because its transpose would get complex numbers where
+    # it needs real numbers.
     plan = Plan("Back", HALF, (C2R, C2C))
     text = "its stage `LocalTransform` needs complex128, but the stages before it return float64"
     with pytest.raises(TypeError, match=re.escape(text)):

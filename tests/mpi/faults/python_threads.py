@@ -29,7 +29,7 @@ def run_in_threads(bodies: dict) -> dict:
 
 
 def named_threads() -> None:
-    """A time step and a diagnostic run at the same time in their own named threads. Both results are right."""
+    """A time step and a diagnostic run at the same time in two threads with names. Both results are right."""
     fft = transform()
     u = field_of(fft)
     step = jax.jit(lambda v: fft.inverse(fft(v) * jnp.exp(1j * jnp.arange(16.0))))
