@@ -1,4 +1,4 @@
-"""Checks of operators with compiled kernels. They run on every rank or on all devices of one process."""
+"""Checks of operators with compiled kernels. A check runs on every rank, or on all devices of one process."""
 
 import itertools
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def distributed(array: np.ndarray, mesh: Mesh, spec: P, shape: tuple[int, ...]) 
 
 
 def assert_block(field: jax.Array, expected: np.ndarray) -> None:
-    """Assert that the blocks of this process are close to those of `expected`, and their padding is zero."""
+    """Assert that this process's blocks of `field` are close to `expected`, and that their padding is zero."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
     atol = tolerance(field.dtype) * np.abs(expected).max()
     for shard in field.addressable_shards:
@@ -48,7 +48,7 @@ def assert_block(field: jax.Array, expected: np.ndarray) -> None:
 
 
 def assert_exact(field: jax.Array, expected: np.ndarray) -> None:
-    """Assert that the blocks of this process equal those of `expected` to the last bit, and their padding is zero."""
+    """Assert that this process's blocks of `field` equal `expected` to the last bit, and that their padding is zero."""
     expected = np.pad(expected, [(0, have - want) for have, want in zip(field.shape, expected.shape)])
     assert field.dtype == expected.dtype
     for shard in field.addressable_shards:
@@ -193,9 +193,9 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 def matrix(backend, *, everything: bool) -> None:
     """Run cuDecomp's own test cases with decompops, against NumPy, on every process grid of the ranks.
 
-    Transposes run in both storage orders and in all dtypes of cuDecomp. Halos have 1, 3 and 2 layers along the axes.
-    Without `everything`, each transpose has only one dtype. Then only one process grid tests halos in all pencils and
-    transposes of fields with halo layers.
+    With `everything`, transposes run in both storage orders and in all dtypes of cuDecomp. Halos have 1, 3 and 2 layers
+    along the axes x, y and z. Without `everything`, each transpose has only one dtype, and only one process grid tests
+    halos in all pencils and transposes of fields with halo layers.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
@@ -226,7 +226,10 @@ def matrix(backend, *, everything: bool) -> None:
 
 
 def stress(backend, at_once: int = 60) -> None:
-    """Start `at_once` programs with several operators, then wait for all. All ranks start them in the same order."""
+    """Start `at_once` programs with several operators, then wait for all programs.
+
+    All ranks start the programs in the same order.
+    """
     mesh = meshes()[-1]
     fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, backend=backend)
     exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
@@ -267,7 +270,7 @@ def transformations(backend) -> None:
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """Compare spectral operators, equations and layers with XLA's results. Compiling `everything` takes long."""
+    """Compare spectral operators, equations and layers with the XLA backend. Compiling `everything` takes long."""
     u = random_field((3, *UNEVEN))
 
     def results(backend) -> list[jax.Array]:

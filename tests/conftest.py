@@ -20,7 +20,7 @@ os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 import jax
 
 
-# Tests compile many programs twice. All workers of a run share this cache of compiled programs.
+# Tests compile many programs more than once. All workers of a run share this cache of compiled programs.
 if "DECOMPOPS_TEST_PROGRAMS" not in os.environ:
     os.environ["DECOMPOPS_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="decompops-programs-")
     atexit.register(shutil.rmtree, os.environ["DECOMPOPS_TEST_PROGRAMS"], ignore_errors=True)
@@ -59,9 +59,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Collect garbage less often, because JAX makes millions of short-lived objects.
+    """Make Python's garbage collector run less often, because JAX makes millions of short-lived objects.
 
-    The collector skips the objects of all modules imported so far, because these objects stay alive.
+    The collector also skips all objects that exist now: modules have made these objects, and keep them.
     """
     gc.collect()
     gc.freeze()

@@ -43,7 +43,7 @@ def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence
     return u / math.prod(points) if transform.normalised else u
 
 
-# The end cells of the inputs and of the outputs of cosine and sine transforms.
+# The end cells of cosine and sine transforms: of their inputs, and of their outputs.
 ENDS = {
     ("dct", 1): ([0, -1], [0, -1]),
     ("dct", 2): ([], [0]),
@@ -88,7 +88,11 @@ def real_to_real(transform: RealToReal, n: int) -> np.ndarray:
 
 
 def halo_matrix(blocks: Blocks, axis: int, halo: tuple[int, int], periodic: bool) -> np.ndarray:
-    """Return the matrix of a halo exchange: cell `i` of extended block `b` is field cell `b * m - before + i`."""
+    """Return the matrix of a halo exchange along an axis.
+
+    Blocks have `m` cells, and `halo` is `(before, after)`. Cell `i` of the extended block `b` is the cell
+    `b * m - before + i` of the field.
+    """
     n, m, (before, after) = blocks.lengths[axis], blocks.core(axis), halo
     extent = before + m + after
     matrix = np.zeros((blocks.parts[axis] * extent, blocks.parts[axis] * m))
@@ -176,7 +180,10 @@ def apply_plan(plan: Plan, u: np.ndarray) -> np.ndarray:
 
 
 def units(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
-    """Return a batch of arrays in which one cell is 1, and, if the dtype is complex, of arrays in which one is 1j."""
+    """Return a batch of unit vectors. In each array of the batch, one cell is 1 and the other cells are zero.
+
+    If the dtype is complex, the batch also has the arrays in which one cell is 1j.
+    """
     size = math.prod(blocks.shape)
     unit = np.eye(size).reshape(size, *blocks.shape)
     return np.concatenate([unit, 1j * unit]).astype(dtype) if np.dtype(dtype).kind == "c" else unit.astype(dtype)
@@ -201,7 +208,10 @@ def conjugated(matrix: np.ndarray, rows: np.dtype, columns: np.dtype) -> np.ndar
 
 
 def true_subspace(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
-    """Return 1 for each cell of the field and 0 for padding, in the order of `units`. The blocks must have no halos."""
+    """Return a vector in the order of `units`, with 1 for each cell of the field and 0 for padding.
+
+    The blocks must have no halos.
+    """
     mask = np.ones(blocks.shape)
     for axis in range(blocks.ndim):
         shape = [-1 if stored == axis else 1 for stored in blocks.order]

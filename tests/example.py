@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def load(name: str, folder: str = "") -> ModuleType:
     """Import an example as a module. `folder` is the folder of the example inside `examples`."""
-    jax.devices()  # This starts JAX with the devices of the tests before an example can choose other devices.
+    jax.devices()  # This starts JAX with the devices of the tests, so the example cannot choose other devices.
     if (path := str(EXAMPLES / folder)) not in sys.path:
         sys.path.insert(0, path)
     return importlib.import_module(name)
@@ -37,7 +37,7 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
     """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
-    Pass `optimised` for long programs only, because optimisation by LLVM takes most of the time of a short program.
+    Pass `optimised` only for long programs, because optimisation by LLVM would take most of the time of a short one.
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])

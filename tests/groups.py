@@ -22,7 +22,7 @@ def placed(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 
 def assert_bits(array: jax.Array, expected: np.ndarray) -> None:
-    """Assert that the blocks of this process equal those of `expected` to the last bit."""
+    """Assert that this process's blocks of `array` equal `expected` to the last bit."""
     assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
     for shard in array.addressable_shards:
         assert np.asarray(shard.data).tobytes() == expected[shard.index].tobytes()
@@ -38,7 +38,7 @@ def mixed_tree(groups: mpmd.MpmdMesh) -> tuple[dict, dict, dict]:
     last = groups.mpmd_dim - 1
     x, everyone = groups.mesh.axis_names[-1], range(groups.mpmd_dim)
     rng = np.random.default_rng(0)
-    # A move must keep the bits of this NaN, which arithmetic would change.
+    # A move must keep the bits of this NaN. Any arithmetic could change them.
     nan = np.full((16, 8), 0x7FC12345, np.uint32).view(np.float32)
     cases = {
         "field": (random_field((16, 8, 3), np.float32), P(("g", x)), [0], P(None, x)),

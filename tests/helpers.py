@@ -13,9 +13,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
 TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
-# The meshes of jaxDecomp's tests, a 1-D mesh, one device, and an uneven process grid.
+# The meshes of jaxDecomp's tests, a mesh of one axis, a mesh of one device, and a mesh of 3 x 2 devices.
 MESHES = [(8, 1), (1, 8), (4, 2), (2, 4), (8,), (1, 1), (3, 2)]
-# The shapes of jaxDecomp's tests, primes that no mesh divides, cuDecomp's 9x10x11, and fewer cells than devices.
+# Two shapes of jaxDecomp's tests, a shape of primes that no mesh divides, cuDecomp's 9x10x11, and a shape with fewer
+# cells than devices along an axis.
 SHAPES = [(8, 16, 32), (8, 8, 8), (13, 17, 19), (9, 10, 11), (3, 5, 2)]
 
 
@@ -41,7 +42,7 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
 
 
 def tolerance(dtype) -> float:
-    """Return the tolerance relative to the largest value, as in the tests of the peers."""
+    """Return the tolerance for errors relative to the largest value. The peers' own tests use the same tolerances."""
     return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
 
 
@@ -54,7 +55,7 @@ def assert_close(got, expected, rtol: float | None = None) -> None:
 
 
 def assert_blocks(field: jax.Array, expected: np.ndarray) -> None:
-    """Assert that the blocks of this process are close to the blocks of `expected`, and that the padding is zero."""
+    """Assert that this process's blocks of `field` are close to `expected`, and that their padding is zero."""
     assert not field.is_fully_addressable
     widths = [(0, have - want) for have, want in zip(field.shape, expected.shape)]
     expected = np.pad(expected, widths)
@@ -82,7 +83,10 @@ def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y
 
 
 def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """Assert `<y, A x> = <A^H y, x>` in the inner product Re(sum(conj(a) * b)), for operators that are real-linear."""
+    """Assert `<y, A x> = <A^H y, x>` in the inner product Re(sum(conj(a) * b)).
+
+    The operators need to be linear only for real factors.
+    """
     left = np.vdot(y, np.asarray(operator(x))).real
     right = np.vdot(np.asarray(adjoint(y)), x).real
     scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
@@ -90,7 +94,11 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
 
 
 def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
-    """Add halo layers along an axis by definition: cell g is field cell g mod n, or zero outside the field."""
+    """Add halo layers along an axis of n cells by definition.
+
+    A layer at position g holds cell g mod n of the field if the axis is periodic. Otherwise, layers outside the field
+    are zero.
+    """
     n = u.shape[axis]
     cells = -(-n // parts)
     u = np.moveaxis(u, axis, 0)
@@ -127,7 +135,7 @@ def finite_difference(function: Callable, x: np.ndarray, direction: np.ndarray, 
 
 
 def spec_of(x) -> P:
-    """Return the spec of an array with an entry for every axis."""
+    """Return the `PartitionSpec` of an array, with an entry for every axis."""
     spec = tuple(x.sharding.spec)
     return P(*spec, *[None] * (jnp.ndim(x) - len(spec)))
 
@@ -170,7 +178,7 @@ def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndar
             k[..., -1] = 0
         return k
     signed = (np.fft.rfftfreq if basis.half else np.fft.fftfreq)(kept, 1 / kept).astype(int)
-    short = k[..., signed]  # A negative mode counts from the end.
+    short = k[..., signed]  # A negative mode is a negative index, which counts from the end.
     if kept % 2 == 0:
         other = k[..., kept // 2].conj() if basis.half else k[..., -(kept // 2)]
         short[..., kept // 2] = nyquist * (k[..., kept // 2] + other)

@@ -1,4 +1,4 @@
-"""The build of the `CuDecomp()` kernels over a mock of cuDecomp (tests/cudecomp/mock), which moves host memory."""
+"""A function that builds the `CuDecomp()` kernels with a mock of cuDecomp (tests/cudecomp/mock) instead of cuDecomp."""
 
 import subprocess
 import sys

@@ -17,7 +17,7 @@ from compiling import FLAGS
 
 TESTS = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
-# With `DECOMPOPS_REQUIRE_MPI`, missing kernels fail the tests. Otherwise, the tests are skipped.
+# Without the kernels, the tests are skipped. If `DECOMPOPS_REQUIRE_MPI` is set, they fail instead.
 MARKS = [
     pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
     pytest.mark.timeout(600),
@@ -29,7 +29,7 @@ MARKS = [
 def launcher() -> list[str]:
     """Return `mpiexec` with the options that this machine needs."""
     version = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True).stdout
-    named_so = "Open MPI" in version or "OpenRTE" in version  # Versions before 5 print the second name.
+    named_so = "Open MPI" in version or "OpenRTE" in version  # Open MPI before version 5 calls itself "OpenRTE".
     return ["mpiexec", *(["--oversubscribe"] if named_so else [])]
 
 
@@ -37,9 +37,9 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
-    environment |= {"PYTHONUNBUFFERED": ""}  # Unbuffered Python would write line ends separately.
+    environment |= {"PYTHONUNBUFFERED": ""}  # Without buffers, Python would write a line and its end separately.
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # Jobs run one after the other, even without `--dist loadgroup`, because ranks poll and need their cores.
+    # Jobs run one after the other, even without `--dist loadgroup`, because a waiting rank polls and so uses a core.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return subprocess.run(

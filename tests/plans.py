@@ -1,4 +1,4 @@
-"""Checks of plans that are made by hand on grids of any number of axes. They compare blocks with NumPy and SciPy."""
+"""Checks of plans that are made by hand, on grids of any number of axes, against NumPy and SciPy."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -28,8 +28,8 @@ Entry = str | tuple[str, ...]
 def check_plans(backend) -> None:
     """Run random sequences of transforms, moves and halo exchanges on grids of 1 to 5 axes.
 
-    One or several mesh axes shard a grid axis. Each exchange has one, two or three pieces. Half of the sequences also
-    have cosine and sine transforms, which XLA computes between kernels.
+    A sharded grid axis is sharded over one or several mesh axes. Each exchange has one, two or three pieces. Half of
+    the sequences also have cosine and sine transforms, which XLA computes between kernels.
     """
     n, rng = jax.device_count(), np.random.default_rng(0)
     pencils, slab = make_mesh((2, n // 2)), make_mesh((n,))
@@ -46,7 +46,7 @@ def check_plans(backend) -> None:
     if n == 4:
         check_partial_move(backend, pencils)
     check_kinds(backend, slab)
-    assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # These are too many axes.
+    assert backend.takes((Clear(Blocks((2,) * 9, (1,) * 9, (None,) * 9)),)) == 0  # Nine axes are too many for kernels.
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Steps:
 
 
 def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: int) -> np.ndarray:
-    """Return the transform computed by NumPy and SciPy. `n` is as in `Steps.transform`."""
+    """Return the transform computed by NumPy and SciPy. `n` is the number of points of a halved axis in real space."""
     if isinstance(transform, RealToReal):
         for axis in axes:
             u = np.moveaxis(waves(np.moveaxis(u, axis, -1), transform), -1, axis)
@@ -112,13 +112,13 @@ def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: 
             return np.fft.irfftn(u, s=[*points[:-1], n], axes=axes, norm="forward")
 
 
-# The end cells with a different weight, for each type: in the input, and in the output.
+# For each type of cosine transform, the end cells whose weight differs: in the input, and in the output.
 DCT_ENDS = {1: ([0, -1], [0, -1]), 2: ([], [0]), 3: ([0], []), 4: ([], [])}
 DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
 
 
 def waves(u: np.ndarray, transform: RealToReal) -> np.ndarray:
-    """Transform the last axis of the real part and of the imaginary part."""
+    """Transform the real part and the imaginary part of `u` along the last axis."""
     if np.iscomplexobj(u):
         return waves(u.real, transform) + 1j * waves(u.imag, transform)
     before, after = (DCT_ENDS if transform.kind == "dct" else DST_ENDS)[transform.type]
@@ -181,7 +181,10 @@ def halved_in_the_middle(mesh: Mesh) -> Steps:
 
 
 def planes_of_vectors(mesh: Mesh) -> Steps:
-    """Return a plan for a vector field with components on its last axis. Tiles take lines along several axes."""
+    """Return a plan for a vector field whose components are its last axis.
+
+    In this plan, a tile of lines that a kernel transforms at once spans several axes.
+    """
     steps = Steps(random_field((6, 40, 9, 3)), Blocks((6, 40, 9, 3), (1, 1, mesh.size, 1), (None, None, "x", None)))
     steps.transform(DFT("r2c", -1), (0, 1))
     steps.move(2, 0, (0, 1, 2, 3))
@@ -224,7 +227,7 @@ def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     assert backend.takes(plan.stages) == [*waves, True].index(True)
     backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
-    # One kernel runs all pieces, unless pieces have waves, or a batch has halos. Then each piece has a kernel.
+    # One kernel runs all pieces. Cosine and sine transforms, and halos of a batch, need a kernel for each piece.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
     assert halos or any(waves) or not any(isinstance(part, Chunks) for part in parts)
     lead = tuple(range(steps.batch))
@@ -256,7 +259,7 @@ def check_adjoint(backend, mesh: Mesh) -> None:
 
 
 def check_partial_move(backend, mesh: Mesh) -> None:
-    """Test a move of one of two combined mesh axes, which XLA runs between two kernels, and the derivatives."""
+    """Test a move of one of two combined mesh axes, and its derivatives. XLA runs this move between two kernels."""
     source = Blocks((4, 3, 4), (4, 1, 1), (("x", "y"), None, None))
     half = replace(source, parts=(2, 1, 2), names=("x", None, "y"))
     whole = replace(source, parts=(1, 1, 4), names=(None, None, ("y", "x")))

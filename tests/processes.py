@@ -1,4 +1,4 @@
-"""Helpers that start several processes of one run, and watch these processes."""
+"""Helpers that start several processes of one run, and collect their output."""
 
 import os
 import socket
@@ -71,6 +71,6 @@ def report(ranks: list[Rank]) -> str:
 
 
 def worker(path: Path, task: str, processes: int, devices: int, *options: object) -> list[list]:
-    """Return the command of each rank that runs a task of a worker's script."""
+    """Return a command for each rank, which runs a task of the script `path`."""
     shared = ["--processes", processes, "--devices", devices, "--port", free_port(), *options]
     return [[path, task, "--rank", rank, *shared] for rank in range(processes)]

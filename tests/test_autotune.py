@@ -1,4 +1,4 @@
-"""`dops.autotune`: its candidates, its choice, its reports and its cache."""
+"""Tests of `dops.autotune`: its candidates, its choice, its reports and its cache."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SLOW, FAST = (2, 4), (4, 2)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Replace the timer: it still calls every operator, and returns the shortest time for the mesh `FAST`."""
+    """Replace the timer. The new timer also calls every operator, but returns the shortest time for the mesh `FAST`."""
     calls = []
 
     def seconds(compiled, field):
@@ -50,7 +50,7 @@ def test_the_fastest_is_chosen_and_all_are_reported(clock):
         3,
         5,
         5,
-    ]  # Two untimed runs come first. A slow candidate is timed only once.
+    ]  # Two untimed runs come before the timed runs. A slow candidate is timed only once.
     u = random_field((8, 10, 12))
     fft = dops.FFT3D(dec, real=True)
     assert_close(dec.gather(fft.inverse(fft(dec.shard(u)))), u)
@@ -219,7 +219,7 @@ def counted(monkeypatch):
 
 
 def closures():
-    """Return different operators with the same name. Their printed texts are equal or contain an address."""
+    """Return different operators with the same name. Their `repr` is equal, or contains a memory address."""
 
     there_and_back = trial.there_and_back(real=True)
 
@@ -255,8 +255,8 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
 def test_another_process_finds_the_entry(counted, tmp_path):
     """Another process finds the cache entry.
 
-    The key of the entry does not depend on addresses, the order of sets or earlier traces, which differ between
-    processes.
+    Memory addresses, the order of sets and earlier traces differ between processes. The key of the entry must not
+    depend on them.
     """
     path = tmp_path / "choices.json"
     counted(closures(), path)

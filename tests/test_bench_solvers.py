@@ -1,4 +1,4 @@
-"""The benchmark of solvers: its results against SciPy's, and its figures. Times are never checked."""
+"""Tests of the benchmark of solvers: its results against SciPy, and its counts of bytes. Times are not checked."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ from helpers import make_mesh
 
 
 UNEVEN = (9, 10, 11)  # No mesh divides this shape.
-# Each case has a grid, a mesh, a number of transforms, and the programs that it is compared with.
+# Each case has a grid, a mesh, a number of transforms, and the names of the programs that it is compared with.
 CASES = {
     "gradient": (UNEVEN, (2, 2), 2, ["its FFTs"]),
     "navier-stokes": ((9, 10), (3,), 2, ["its FFTs", "its FFTs with all modes"]),
@@ -82,7 +82,7 @@ def test_on_paper_all_fields_count():
 
 @pytest.mark.parametrize(
     ("package", "failure"),
-    [(None, "not installed"), (ModuleType("exponax"), "ValueError: its grids are cubes; got (9, 10, 11)")],
+    [(None, "not installed"), (ModuleType("exponax"), "ValueError: exponax needs a cubic grid; got (9, 10, 11)")],
 )
 def test_exponax_where_it_cannot_run(package, failure, monkeypatch):
     monkeypatch.setitem(sys.modules, "exponax", package)

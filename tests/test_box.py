@@ -1,4 +1,4 @@
-"""`Box`: its lengths, their number, and their use in operators."""
+"""Tests of `Box`: its lengths, the number of lengths, and their use in operators."""
 
 import math
 

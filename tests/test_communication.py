@@ -1,4 +1,4 @@
-"""The communication and the memory of compiled programs, read from their HLO."""
+"""Tests of the communication and the memory of compiled programs, which are read from the HLO of these programs."""
 
 import decompops as dops
 import jax
@@ -68,9 +68,9 @@ def test_a_gradient_costs_one_more_transform(real):
 
 
 def test_forward_needs_two_blocks_of_scratch():
-    """A forward transform needs scratch memory for two blocks, for the pieces that all-to-alls send and receive.
+    """A forward transform needs scratch memory for two blocks.
 
-    See docs/performance.md.
+    All-to-alls need one block for the pieces that they send, and one for the pieces that they receive.
     """
     memory = compiled(dops.FFT3D(make_mesh((2, 4))), (64, 64, 64)).memory_analysis()
     block = 64**3 * 8 // 8
@@ -85,7 +85,7 @@ def test_overlapping_exchanges_are_parts_of_one():
     halves = collectives(compiled(fft, shape).as_text())
     assert [c.kind for c in halves] == ["all-to-all"] * 4
     assert sorted(c.bytes for c in halves) == sorted(sent // 2 for sent in whole * 2)
-    # A batch is cut along its batch axis: five fields become pieces of three and two fields.
+    # The batch is split along its batch axis: five fields become pieces of three and two fields.
     batch = jax.ShapeDtypeStruct((5, *shape), np.complex64, sharding=NamedSharding(mesh, P(None, "x", "y", None)))
     parts = collectives(jax.jit(jax.vmap(fft)).lower(batch).compile().as_text())
     assert sorted(c.bytes for c in parts) == sorted(fields * sent for sent in whole for fields in (2, 3))

@@ -1,4 +1,4 @@
-"""Composition with `@`, and operators as parts of Equinox models."""
+"""Tests of the composition with `@`, and of operators as parts of Equinox models."""
 
 import decompops as dops
 import equinox as eqx

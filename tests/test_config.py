@@ -1,4 +1,8 @@
-"""The order of defaults: argument, context, process, environment. An operator reads its defaults when it is built."""
+"""Tests of the options in `dops.config`.
+
+An argument has priority over a context, a context over the setting of the process, and this setting over the
+environment. An operator reads the options when it is built.
+"""
 
 import threading
 
@@ -51,9 +55,9 @@ def test_environment_names_cudecomp_transports(monkeypatch):
 
 
 def test_a_later_change_does_not_alter_an_operator():
-    """A later change of the config does not alter an operator, which has read the config when it was built.
+    """A change of the config does not alter an operator that was built before, even if JAX traces it after the change.
 
-    jaxDecomp instead reads its global config while JAX traces.
+    (In jaxDecomp, operators read the global config while JAX traces them.)
     """
     fft = dops.FFT3D(make_mesh((2, 4)))
     with dops.config.use(backend="mpi"):

@@ -1,5 +1,7 @@
-"""Operators in JAX's own contexts and with its types: `auto_axes` without `jit`, meshes without devices, reduced
-arrays, and Explicit axes of one device."""
+"""Tests of operators under unusual conditions of JAX.
+
+These are `auto_axes` without `jit`, meshes without devices, reduced arrays, and Explicit axes of one device.
+"""
 
 import contextlib
 
@@ -95,7 +97,7 @@ def test_an_abstract_mesh_takes_devices_from_where_they_are_known(kind, plain):
     u = random_field(SHAPE)
 
     known = r"`x` must be on a mesh with the axes \{'x': 2, 'y': 2\}.*Call the operator inside `jax.set_mesh\(mesh\)`"
-    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # JAX's error for arrays on an Explicit mesh
+    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # This is an error of JAX for Explicit meshes.
     for x in (u, jnp.asarray(u), jax.device_put(u, jax.devices()[3])):
         for function in (fft, poisson, jax.jit(fft), there_and_back, jax.jit(there_and_back)):
             with pytest.raises(ValueError, match=f"{known}|{by_jax}"):
@@ -132,7 +134,7 @@ def test_reduced_inputs_are_taken_and_unreduced_ones_refused(plain):
             assert_close(wrap(stencil)(x), np.roll(u, -1, 0) - u)
             assert_close(wrap(stencil.T)(x), np.roll(u, 1, 0) - u)
             gradient = wrap(jax.grad(lambda x: jnp.sum(jnp.abs(fft(x)) ** 2)))(x)
-            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # as in JAX's own gradients
+            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # Gradients of JAX's own operations have it.
             assert_close(jax.sharding.reshard(gradient, P("x")), 2 * 64 * u)
         conv = plain.nn.HaloConv3D(mesh, 1, 1, 3, key=KEY)
         assert_close(conv(x[None]), conv(u[None]))
@@ -156,7 +158,7 @@ def test_64_bit_mode_is_part_of_what_is_remembered():
 def test_an_array_that_a_compiled_program_closes_over(prepare):
     """A compiled program may close over a sharded array.
 
-    JAX knows the mesh of the array, but would compile a program without sharded inputs for a single device.
+    Without special treatment, JAX would compile such a program for a single device, because no input is sharded.
     """
     mesh = make_mesh((2, 4))
     c, r = dops.FFT3D(mesh, shape=(8, 8, 8)), dops.FFT3D(mesh, shape=(8, 8, 8), real=True)

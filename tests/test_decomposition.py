@@ -1,4 +1,4 @@
-"""`Decomposition`: its layouts against their definition, and copies from host to devices and back."""
+"""Tests of `Decomposition`: its layouts against their definition, and copies from host to devices and back."""
 
 import decompops as dops
 import jax

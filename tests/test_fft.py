@@ -1,4 +1,4 @@
-"""`FFT3D` against NumPy, and its transposes by dot products."""
+"""Tests of `FFT3D` against NumPy, and of its transposes by dot products."""
 
 import decompops as dops
 import jax
@@ -40,7 +40,7 @@ def spectrum_for(fft: dops.FFT3D, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "shape"),  # Every second combination is tested, so that each mesh runs a real transform.
+    ("sizes", "shape"),  # Only every second combination is tested. Each mesh still runs a real transform.
     [(sizes, shape) for i, sizes in enumerate(MESHES) for j, shape in enumerate(SHAPES) if (i + j) % 2 == 0]
     + [((1, 8), (13, 17, 19))],
 )
@@ -153,7 +153,7 @@ def test_transposes_by_dot_products(sizes, shape, real, norm):
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
         assert_transposed(operator, operator.T, a, b)
         assert_adjoint(operator, operator.H, a, b)
-        # These are the same tests for the transposes. `.T.T` is the operator itself.
+        # The transposes themselves are operators with a transpose: `.T.T` is the operator again.
         assert_transposed(operator.T, operator.T.T, b, a)
         assert_adjoint(operator.H, operator.H.H, b, a)
     assert fft.T.T is fft
@@ -173,9 +173,9 @@ def test_ortho_transform_is_unitary():
 )
 @pytest.mark.parametrize("real", [False, True])
 def test_gradient_of_power(real, sizes, axis_contiguous):
-    """By Parseval's theorem, the gradient of sum |F u|^2 is 2 N u. It is sharded like u.
+    """By Parseval's theorem, the gradient of sum |F u|^2 is 2 N u. The gradient is sharded like u.
 
-    In a half spectrum, the sum has weights.
+    For a half spectrum, the modes in this sum have weights.
     """
     kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Every mesh has both kinds of axes.
     mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
@@ -253,7 +253,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
         power = lambda lengths: sum(jnp.sum(k**2) for k in fft.wavenumbers(box=dops.Box(lengths)))
         lengths = np.array([1.0, 2.0, 3.0])
         g = jax.jit(jax.grad(power))(jnp.asarray(lengths))
-        # Since k is proportional to 1 / length, each axis contributes -2 / length times its part.
+        # k is proportional to 1 / length. So the derivative by a length is -2 / length times the part of its axis.
         parts = [np.sum((2 * np.pi * np.fft.fftfreq(n, box / n)) ** 2) for n, box in zip((8, 6, 7), lengths)]
         assert_close(g, -2 * np.array(parts) / lengths)
         assert_close(jax.grad(lambda box: power((box, 1, box)))(2.0), -2 * (parts[0] / 4 + parts[2] * 9 / 4) / 2)
@@ -261,9 +261,9 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 
 @pytest.mark.parametrize("nz", [10, 11])
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
-    """On GPUs, an inverse transform clears imaginary parts that should be zero before a library can read them.
+    """On GPUs, an inverse transform first sets imaginary parts to zero that are zero in the spectrum of a real field.
 
-    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths.
+    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths. Other libraries ignore them.
     """
     irfftn = jnp.fft.irfftn
 
@@ -274,7 +274,7 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
 
     monkeypatch.setattr(jnp.fft, "irfftn", reading)
     for platform, right, nx in (("cpu", False, 5), ("gpu", True, 3)):
-        shape = (nx, 7, nz)  # A new function is compiled again.
+        shape = (nx, 7, nz)  # JAX compiles again, because each platform has another shape.
         k = random_field((2, nx, 7, nz // 2 + 1), np.complex128)
         monkeypatch.setattr(Call, "platform", platform)
         fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True)

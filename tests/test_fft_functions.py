@@ -1,4 +1,4 @@
-"""All functions of `dops.fft` on sharded arrays: results against `jnp.fft` and `scipy.fft`, and collectives."""
+"""Tests of all functions of `dops.fft` on sharded arrays, against `jnp.fft` and `scipy.fft`, and of collectives."""
 
 import functools
 import itertools
@@ -40,8 +40,8 @@ def assert_same(got: jax.Array, wanted: np.ndarray) -> None:
     assert_close(got, wanted)
 
 
-# Each case has a function, a shape and sharding of the input, options, the sharding of the result, and the number of
-# all-to-alls.
+# Each case has a function, the shape and the sharding of its input, options, the sharding of its result, and its number
+# of all-to-alls.
 CASES = [
     ("fft", GRID, XY, {}, P("x", "y", None), 0),
     ("fft", GRID, XY, {"axis": 0, "norm": "ortho"}, P(None, "y", "x"), 1),
@@ -53,7 +53,7 @@ CASES = [
     ("irfft", GRID, P(None, "x", "y"), {"n": 15, "axis": 1}, P("x", None, "y"), 1),
     ("hfft", GRID, P("y", "x"), {"n": 9, "norm": "ortho"}, P("y", "x", None), 0),
     ("ihfft", GRID, P("y", None, "x"), {"n": 6, "norm": "forward"}, None, 1),
-    ("fft2", FLAT, XY, {}, P(("y", "x"), None), 2),  # No axis is whole at first.
+    ("fft2", FLAT, XY, {}, P(("y", "x"), None), 2),  # Both axes of the input are sharded.
     ("fft2", FLAT, COMPOUND, {"norm": "ortho"}, P(None, BOTH), 1),
     ("ifft2", GRID, XY, {}, None, 1),
     ("rfft2", GRID, P("x"), {"axes": (2, 1)}, P("x", None, None), 0),
@@ -121,10 +121,13 @@ def test_dtypes(dtype):
 
 
 def test_the_default_sharding_on_auto_axes():
-    """Under `jit`, the sharding of an array on Auto axes is unknown, so the mesh axes shard its leading axes."""
+    """Under `jit`, the sharding of an array on Auto axes is unknown.
+
+    The functions then shard the leading axes of the array over the mesh axes.
+    """
     x, k = random_field(GRID), put(AUTO, random_field(GRID, np.complex128), None, "x", "y")
     program = jax.jit(lambda x: dops.fft.irfftn(2 * dops.fft.rfftn(x))).lower(put(AUTO, x, "x", "y")).compile()
-    # The functions assume that a spectrum is sharded as `rfftn` returns it, so both directions cost the same.
+    # `irfftn` assumes that its input is sharded as `rfftn` returns a spectrum, so it needs no additional exchange.
     forward = jax.jit(dops.fft.rfftn).lower(put(AUTO, x, "x", "y")).compile()
     assert [c.kind for c in collectives(program.as_text())] == 2 * [c.kind for c in collectives(forward.as_text())]
     assert_same(program(put(AUTO, x, "x", "y")), 2 * x)
@@ -146,9 +149,9 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
 
 
 def test_a_route_is_the_cheapest_one():
-    """`rfft2` of 8 rows and 258 columns takes the cheapest route of exchanges.
+    """`rfft2` of 8 rows and 258 columns makes the exchanges that send the fewest bytes.
 
-    An exchange of the 130 modes costs more than an exchange of the rows.
+    An exchange of the 130 complex modes of each row sends more bytes than an exchange of its 258 real numbers.
     """
     x = put(PENCILS, random_field((8, 258)), None, "x")
     program = jax.jit(dops.fft.rfft2).lower(x).compile()
@@ -235,7 +238,7 @@ def test_random_shapes_axes_and_shardings(data):
     name = draw(st.sampled_from(["fftn", "ifftn", "rfftn", "irfftn", "dctn", "idstn"]))
     lengths = draw(st.sampled_from([None, tuple(draw(st.integers(2, 9)) for _ in axes)]))
     if name == "irfftn" and lengths is None and shape[axes[-1]] == 1:
-        return  # The length of the result is unknown.
+        return  # An inverse real transform of one mode does not determine the length of its result.
     x = field(name, shape)
     try:
         result = getattr(dops.fft, name)(put(PENCILS, x, *entries), s=lengths, axes=axes)

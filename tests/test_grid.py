@@ -1,4 +1,4 @@
-"""The argument `grid` of functions that write, read or draw fields: its layout, its coordinates and its errors."""
+"""Tests of the argument `grid` of functions that write, read or draw fields: layout, coordinates and errors."""
 
 import decompops as dops
 import h5py
@@ -137,7 +137,10 @@ def test_other_errors(plain):
 
 
 def test_files_and_figures_have_the_same_points(tmp_path):
-    """The points in a snapshot are the centres of the drawn cells, for Hartley's basis of another package."""
+    """The points in a snapshot are the centres of the drawn cells.
+
+    The grid has a basis of Hartley, which is not part of decompops.
+    """
     transform = dops.Transform(make_mesh((2,)), shape=(8, 6), bases=(extras.Hartley(), dops.Cosine(2)), pad=True)
     box, u = dops.Box((4.0, 3.0)), random_field((8, 6))
     io.write(tmp_path / "u.h5", {"u": u}, transform, box=box)

@@ -1,4 +1,4 @@
-"""Grids of one to four axes: stencils, kept Nyquist modes, and a mesh that an operator takes from the array."""
+"""Tests on grids of one to four axes: stencils, kept Nyquist modes, and operators that take the mesh from the input."""
 
 import functools
 
@@ -83,7 +83,7 @@ def test_a_mesh_from_the_array(kind):
 
 
 def test_each_mesh_axis_is_exchanged_once():
-    """A transform has one all-to-all for each entry of mesh axes that moves between grid axes, and nothing else."""
+    """A transform has one all-to-all for each move of mesh axes between two grid axes, and no other communication."""
     for sizes, shape, axes, count in [
         ((2, 4), (8, 8), "x", 1),
         ((2, 4), (8, 8), (("x", "y"),), 1),

@@ -1,4 +1,4 @@
-"""`HaloExchange` against the rule that defines it, cell by cell, and its adjoint by dot products."""
+"""Tests of `HaloExchange` against its definition, cell by cell, and of its adjoint by dot products."""
 
 import itertools
 
@@ -26,7 +26,7 @@ WIDTHS = [
     ((1, 1), (3, 3), (2, 2)),  # These are cuDecomp's widths.
     ((2, 0), (0, 3), (1, 2)),  # The widths differ on each side.
     ((0, 0), (1, 1), (0, 0)),
-    ((5, 4), (9, 6), (0, 7)),  # Some halos are wider than a block or the grid.
+    ((5, 4), (9, 6), (0, 7)),  # Some of these halos are wider than a block, or wider than the grid.
 ]
 PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
 
@@ -37,7 +37,7 @@ ORDERS = [None, (2, 0, 1), (1, 2, 0)]
 @pytest.mark.parametrize("shape", [(8, 8, 8), (9, 10, 11), (7, 3, 5)])
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2), (8, 1), (1, 8), (3, 2), (4,), (1, 1)])
 def test_every_cell_and_the_adjoint(sizes, shape):
-    # Widths, periodicities, pencils, orders and kinds of mesh vary from test to test.
+    # This number selects the widths, periodicities, pencils, storage orders and kinds of mesh of a test.
     turn = sum(sizes) + sum(shape)
     halo, periodic = WIDTHS[turn % 4], PERIODIC[turn % 3]
     exchange = dops.HaloExchange(
@@ -55,7 +55,7 @@ def test_every_cell_and_the_adjoint(sizes, shape):
     y = random_field(plan.target.shape, seed=1)
     operators = (exchange, exchange.crop, exchange.update)
 
-    @jax.jit  # One program runs all, because compiling takes most of the time.
+    @jax.jit  # One program runs all operators, because compiling takes most of the time.
     def programs(x, y):
         h, inputs, outputs = exchange(x), (x, y, y), (y, x, y[::-1])
         forth = [operator(a) for operator, a in zip(operators, inputs)]
@@ -92,16 +92,16 @@ def test_update_refreshes_stale_halos():
     exchange = dops.HaloExchange(make_mesh((2, 4)), (2, 1, 0), periodic=(True, False, True))
     h = np.array(exchange(random_field((8, 8, 8))))
     cells = np.asarray(exchange.crop(h))
-    stale = np.asarray(exchange.crop.T(cells))  # The same cells have halos of zeros in every block.
+    stale = np.asarray(exchange.crop.T(cells))  # These blocks hold the same cells, and their halos are zero.
     assert not np.array_equal(stale, h)
     np.testing.assert_array_equal(exchange.update(stale), h)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_gradient_adds_cotangents_back_to_their_owners(kind):
-    """The gradient of a cell is the sum over its copies.
+    """The gradient of a cell is the sum of the gradients of all its copies.
 
-    jaxDecomp wrongly uses the exchange as its own adjoint.
+    (In jaxDecomp, the exchange is wrongly its own adjoint.)
     """
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
@@ -200,9 +200,9 @@ def test_bad_input(plain, call, text):
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("sizes", [(2, 4), (2, 2), (2, 1), (1, 8), (8, 1), (4, 2)])
 def test_only_neighbours_layers_travel(sizes, periodic):
-    """Each side of each sharded axis needs one collective permute, which sends the halo layers only.
+    """On each sharded axis, one collective permute for each side sends the halo layers, and nothing else.
 
-    On a periodic axis of two devices, both neighbours are the same device, and one collective permute sends both sides.
+    On a periodic axis of two devices, both neighbours are the same device, so one collective permute sends both sides.
     """
     shape = nx, ny, nz = 16, 32, 8
     hx, hy = 1, 2

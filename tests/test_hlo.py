@@ -1,4 +1,4 @@
-"""The reader of HLO text: the collectives that it finds in compiled programs."""
+"""Tests of the function that finds the collectives in the HLO text of a compiled program."""
 
 import jax
 import jax.numpy as jnp

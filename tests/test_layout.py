@@ -1,4 +1,4 @@
-"""`Layout` and padding. Fields in real space have padding only with `pad=True`."""
+"""Tests of `Layout` and of padding. Fields in real space have padding only with `pad=True`."""
 
 import itertools
 import re
@@ -55,7 +55,7 @@ def test_a_spectrum_in_any_storage_order(axis_contiguous, real):
 
 
 def test_a_grid_of_two_axes():
-    """A layout works with any number of grid axes. Mesh axes that do not shard the grid shard the leading axes."""
+    """A layout works with any number of grid axes. Mesh axes that do not shard the grid may shard batch axes."""
     blocks = Blocks((5, 6), (1, 4), (None, "y"), order=(1, 0))
     layout = dops.Layout(make_mesh((2, 4)), blocks)
     u = random_field((2, 5, 6))
@@ -217,7 +217,7 @@ def test_whether_to_pad_is_inherited_and_told_apart():
 
 
 def test_spectra_are_padded_without_asking():
-    """A spectrum that the mesh does not divide is padded without `pad=True`, although the mesh divides the field."""
+    """A spectrum that the mesh does not divide gets padding even without `pad=True`, if the mesh divides the field."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(4, 8, 6), real=True)
     u = random_field((4, 8, 6))
     k = fft(fft.decomposition.shard(u))

@@ -1,12 +1,12 @@
-"""Every public operator, equation and layer in every kind of program.
+"""Tests of every public operator, equation and layer in every kind of program.
 
-The programs run on each kind of mesh, inside and outside of a `jax.shard_map` over the batch axis, and with and without
-an ambient mesh. Faults in such programs are types that do not agree, of two arrays or of an array and its context. JAX
-finds these faults when it traces or lowers a program. So `test_lowers` lowers the value, the gradient and the
-transpose, and does not compile them.
+A kind of program is a combination of a kind of mesh (Auto or Explicit axes) and of a context. A context is inside or
+outside of a `jax.shard_map` over the batch axis, with or without an ambient mesh. A fault in such a program is a type
+of an array that does not fit another array, or does not fit the context. JAX finds these faults when it lowers a
+program. So `test_lowers` lowers the value, the gradient and the transpose, and compiles nothing.
 
-Each operator runs on two kinds of mesh: on one kind inside the `shard_map`, and on the other kind outside. Some
-operators run on each kind of mesh in each context. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all
+By default, each operator runs on one kind of mesh inside the `shard_map`, and on the other kind outside. A few
+operators run in all combinations. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all operators in all
 combinations, in about three minutes.
 
 `test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares with NumPy.
@@ -63,7 +63,7 @@ def rolled_out(solver, u):
 
 
 def other_functions(fft):
-    """Return equations and other functions, which have no transpose because they are not operators."""
+    """Return equations and other functions. They are not operators, so they have no transpose."""
     field = spectral.GaussianRandomField(fft, lambda k: 1 / k)
     equations = {
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
@@ -116,7 +116,8 @@ def everything(kind):
 
 VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "NavierStokes"}
 CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
-# In a checked `shard_map`, JAX cannot lower the gradient of another `shard_map` that multiplies two arguments.
+# Inside a `shard_map` with `check_vma=True`, JAX cannot lower the gradient of a second `shard_map` that multiplies two
+# arguments.
 NO_GRADIENT_INSIDE = {"HaloConv3D"}
 # Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
 OLD = jax.__version_info__ < (0, 10, 2)
@@ -188,12 +189,12 @@ def extend(u):
 
 
 def add_back(y):
-    """Add the values of all copies of a cell: the transpose of `extend`."""
+    """Add the values of all copies of a cell. This is the transpose of `extend`."""
     cell = extend(np.arange(2 * 64).reshape(2, *GRID))
     return np.bincount(cell.ravel(), y.ravel()).reshape(2, *GRID)
 
 
-# The entries are operators and their transposes in NumPy.
+# Each entry has an operator and its transpose, computed by NumPy.
 EXPECTED = {
     "FFT3D": (lambda u: np.fft.fftn(u, axes=(1, 2, 3)),) * 2,
     "HaloExchange": (extend, add_back),

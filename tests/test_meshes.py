@@ -1,4 +1,4 @@
-"""Operators on all kinds of meshes: ambient or passed, with some of the devices, and with groups of devices."""
+"""Tests of operators on all kinds of meshes: ambient or passed, of some of the devices, and with groups of devices."""
 
 import itertools
 
@@ -17,9 +17,9 @@ KINDS = [AxisType.Auto, AxisType.Explicit]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_make_mesh_and_no_context(kind):
-    """Operators work with `jax.make_mesh`, whose axes are Explicit by default, and without an ambient mesh.
+    """Operators work on a mesh of `jax.make_mesh` without an ambient mesh, as most users start.
 
-    Most users start this way.
+    The axes of this mesh are Explicit by default.
     """
     mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
     fft = dops.FFT3D(mesh)
@@ -112,7 +112,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """Operators refuse arrays on more devices, on fewer devices, and on the same number of other devices."""
+    """Operators refuse arrays on more devices than their own, on fewer, and on as many other devices."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))
@@ -126,7 +126,7 @@ def test_an_array_on_other_devices_is_refused(plain, kind):
             with pytest.raises(ValueError, match=r"incompatible devices|got an array on [48] devices"):
                 jax.jit(fft)(x)
     for mesh in meshes:
-        # Arrays without a mesh are sharded. Arrays on the same devices in another order are accepted.
+        # An operator shards arrays without a mesh, and accepts arrays on its devices in another order.
         turned = Mesh(mesh.devices[::-1], ("x", "y"), axis_types=types)
         fft = plain.FFT3D(mesh)
         for x in (u, jnp.asarray(u), jax.device_put(u, mesh.devices[1, 1]), put(turned, u, "x", "y", None)):
@@ -200,7 +200,7 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
     fft = plain.FFT3D(make_mesh((2, 2)))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         jax.jit(fft)(np.ones((8, 8, 8)))
-    # A real field becomes complex first, which JAX would refuse on another mesh than the ambient mesh.
+    # The operator first makes the real field complex. JAX would refuse this if the ambient mesh is a different mesh.
     x = jax.device_put(np.ones((8, 8, 8)), NamedSharding(make_mesh((2, 2), "explicit"), P("x", "y")))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         fft(x)
@@ -238,9 +238,9 @@ def test_groups_stay_among_themselves(kind, name):
 
 
 def test_vmap_with_a_spmd_axis_name():
-    """`jax.vmap` with `spmd_axis_name` works if the group axis does not shard the first batch axis.
+    """`jax.vmap` works if the group axis does not shard the first batch axis but another one.
 
-    `spmd_axis_name` must then say which batch axis the group axis shards.
+    `spmd_axis_name` then says which batch axis the group axis shards.
     """
     mesh = make_mesh((2, 2, 2))
     with jax.set_mesh(mesh):
@@ -266,7 +266,10 @@ def test_abstract_mesh_compiles_without_devices(shape):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 @pytest.mark.parametrize("spec", [(None, "x", "y"), (("c", "x"), None, "y"), ("y", None, "x"), ("c", "x", "y")])
 def test_a_batch_sharded_in_any_way(kind, spec):
-    """Batches may be replicated although the group axis divides them, or sharded over axes that the grid needs."""
+    """A batch axis may have any sharding.
+
+    It may be replicated although the group axis could shard it, or sharded over mesh axes that the grid needs.
+    """
     mesh = make_mesh((2, 2, 2), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh)
@@ -276,7 +279,7 @@ def test_a_batch_sharded_in_any_way(kind, spec):
         for wrap in (lambda f: f, jax.jit):
             assert_close(wrap(fft)(x), np.fft.fftn(u, axes=(1, 2, 3)))
             assert_close(wrap(jax.grad(loss))(x), 2 * 64 * u)
-            if kind == "auto" or spec[0] in (None, "c"):  # JAX refuses an Explicit mapped axis on the grid's mesh axes
+            if kind == "auto" or spec[0] in (None, "c"):  # JAX refuses to map an Explicit axis that the grid also uses.
                 assert_close(wrap(jax.vmap(fft))(x), np.fft.fftn(u, axes=(1, 2, 3)))
         if kind == "explicit" and spec[0] is None:
             assert spec_of(jax.jit(fft)(x)) == P(None, None, "x", "y")

@@ -1,4 +1,4 @@
-"""`FFT3D` with `modes` compared with truncated transforms of NumPy, and its methods `replace` and `multiplicity`."""
+"""Tests of `FFT3D` with `modes` against truncated transforms of NumPy, and of `replace` and `multiplicity`."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ def stored_modes(modes, *, real):
 
 
 def places(shape, modes, *, real):
-    """Return the places of the stored modes in the whole spectrum, and which of the stored modes are kept."""
+    """Return the positions of the stored modes in the whole spectrum, and which of the stored modes are kept."""
     signed = stored_modes(modes, real=real)
     inside = [(2 * abs(j) < m) | (m == n) for j, m, n in zip(signed, modes, shape)]
     return np.ix_(*[j % n for j, n in zip(signed, shape)]), np.logical_and.outer(
@@ -64,7 +64,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         real, norm, contiguous = fft.real, fft.norm, fft.axis_contiguous
         dec, layout = fft.decomposition, fft.out_layout
         u = random_field((2, *shape), np.float64 if real else np.complex128)
-        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # Dropped modes are random, too.
+        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # Modes to be dropped are not zero.
         x, k = dec.shard(u), layout.shard(spectrum)
 
         @jax.jit
@@ -109,7 +109,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 def test_fewer_modes_are_fewer_bytes():
     """A transform that keeps fewer modes sends fewer bytes.
 
-    On 2x4 devices, z is cut to 5 modes (padded to 8) before y becomes whole, and y to 8 modes before x becomes whole.
+    On 2x4 devices, z has only 5 modes (padded to 8) when y becomes whole, and y has only 8 modes when x becomes whole.
     """
     x = {}
     for modes in (None, 8):

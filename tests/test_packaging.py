@@ -1,4 +1,4 @@
-"""Checks that the files which describe the project agree with the package."""
+"""Tests that the files with metadata of the project agree with the package."""
 
 import tomllib
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_extras_of_extras_exist():
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_forms_of_issues_are_complete(path):
-    """Issue forms have all keys without which GitHub silently ignores a form."""
+    """Issue forms have all required keys. GitHub silently ignores a form without one of these keys."""
     yaml = pytest.importorskip("yaml")
     form = yaml.safe_load(path.read_text())
     if path.name == "config.yml":

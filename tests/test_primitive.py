@@ -1,4 +1,4 @@
-"""The rules of the primitive: every transformation of JAX on every operator."""
+"""Tests of the rules of the JAX primitive: every transformation of JAX (`jit`, `vmap`, ...) on every operator."""
 
 import contextlib
 
@@ -78,14 +78,14 @@ def test_first_and_second_derivatives(mesh, name):
     x, v = input_for(operator), input_for(operator, seed=1)
     loss = real_loss(operator)
 
-    # JAX's gradient g of a real loss pairs with a direction as Re(sum(g * v)).
+    # If g is JAX's gradient of a real loss, its derivative in the direction v is Re(sum(g * v)).
     pair = lambda g, v: jnp.sum((g * v).real)
     along = lambda x: pair(jax.grad(loss)(x), v)
     forward_over_reverse = lambda x: jax.jvp(jax.grad(loss), (x,), (v,))[1]
     reverse_over_forward = jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])
     reverse_over_reverse = jax.grad(along)
 
-    @jax.jit  # One program runs all, because compiling takes most of the time.
+    @jax.jit  # One program computes everything, because compiling takes most of the time.
     def derivatives(x):
         products = [product(x) for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse)]
         return (loss(x), along(x)), jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), products
@@ -130,7 +130,7 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
         for result in (pull(u, ct), jax.jit(pull)(u, ct), pull(u, jax.device_put(ct, jax.devices()[0]))):
             assert_close(result, expected)
             assert result.sharding.is_equivalent_to(u.sharding, 3)
-        assert_close(pull(np.asarray(u), ct), expected)  # A NumPy array has no sharding to keep.
+        assert_close(pull(np.asarray(u), ct), expected)  # A NumPy array has no sharding.
 
 
 @ALTERNATING

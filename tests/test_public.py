@@ -1,4 +1,4 @@
-"""The public names of the package, and the imports between its files."""
+"""Tests of the public names of the package, and of the imports between its files."""
 
 import ast
 import graphlib
@@ -81,7 +81,7 @@ SUBPACKAGES = {
         "simulate",
     },
 }
-# These names are for other packages that extend decompops. Types and constants have no docstring of their own.
+# The names in `decompops.extend`, for packages that extend decompops. `EXTEND_TYPES` have no docstring of their own.
 EXTEND = {
     *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
@@ -234,7 +234,7 @@ def test_plain_data_knows_nothing_of_jax():
 
 
 def test_equations_and_layers_stand_on_the_same_few_files():
-    """`pde` and `nn` do not import each other. Both import only a few files of `spectral`."""
+    """`pde` and `nn` do not import each other, and import only a few files of `spectral`."""
     shared = {f"spectral.{name}" for name in ("_chebyshev", "_check", "_dealiasing", "_modes", "_vector")}
     for package, other in (("pde", "nn"), ("nn", "pde")):
         for path in PACKAGE.joinpath(package).glob("*.py"):
@@ -277,7 +277,7 @@ def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
             return f"{dotted(node.value)}.{node.attr}"
         return names.get(node.id, "") if isinstance(node, ast.Name) else ""
 
-    for node in ast.walk(tree):  # `name = jax.…` gives a name of JAX another name.
+    for node in ast.walk(tree):  # An assignment `name = jax.…` makes a second name for an object of JAX.
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and dotted(node.value):
             names[node.targets[0].id] = dotted(node.value)
     found += [(node, dotted(node)) for node in ast.walk(tree)]
@@ -291,7 +291,7 @@ def handles_shardings(tree: ast.AST) -> bool:
 
 
 def depends_on_the_version(tree: ast.AST) -> bool:
-    """Return whether a file compares JAX's version or takes it apart. A file may print the whole version."""
+    """Return whether a file compares JAX's version, or reads a part of it. A file may print the whole version."""
     versions = {node for node, name in uses_of_jax(tree) if name.split(".")[-1] in VERSION_NAMES}
     compared = {inner for node in ast.walk(tree) if isinstance(node, ast.Compare) for inner in ast.walk(node)}
     taken_apart = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Subscript)}

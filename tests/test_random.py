@@ -1,4 +1,4 @@
-"""Operators with random shapes, meshes, dtypes, batches and options, against NumPy."""
+"""Tests of operators with random shapes, meshes, dtypes, batches and options, against NumPy."""
 
 import math
 
@@ -27,7 +27,7 @@ def decompositions(draw):
     unused = [name for name in names if name not in axes]
     if axes and unused and draw(st.booleans()):  # Two mesh axes together shard one grid axis.
         axes[0] = (axes[0], unused[0])
-    # The test builds the decomposition, because type checks draw random numbers, and strategies must not.
+    # The test builds the decomposition, and not this strategy: type checks draw random numbers, which would disturb it.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
 
 
@@ -55,7 +55,7 @@ def transforms(draw, shape):
     modes = tuple(
         n if basis == POINTS else draw(st.integers(1 + (basis in TWO_POINTS), n)) for basis, n in zip(bases, shape)
     )
-    # If the last mode stands for two modes, SciPy gives its value for Fourier modes only.
+    # The last kept mode may stand for two modes. SciPy gives its value only for Fourier modes.
     known = not {dops.Cosine(1), dops.Sine(2)}.intersection(basis for basis, n, m in zip(bases, shape, modes) if m < n)
     options = {
         "bases": bases,
@@ -97,7 +97,7 @@ def test_transform(make_dec, batch, data):
         assert_close(back if np.iscomplexobj(u) else back.real, u, rtol)
     assert_close(again, k, 10 * rtol)
     assert_adjoint(lambda _: k, lambda _: adjoint, np.asarray(x), y)
-    # NumPy computes the derivative in the direction `t`, and pairs it with `y` without conjugation, as JAX does.
+    # NumPy computes the derivative in the direction `t`, and its product with `y` without conjugation, as JAX does.
     values = transform.out_layout.gather(y)
     derivative = expected(2 * u * t)
     scale = np.linalg.norm(values) * np.linalg.norm(derivative)
@@ -206,7 +206,7 @@ def test_reductions(make_dec, batch, data):
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 8), (8, 1)])
 def test_a_padded_field_multiplied_by_anything_still_transforms_right(sizes):
-    """A transform of a padded field is right for any values that user code writes into the padding."""
+    """A transform of a padded field is right, whatever values user code writes into the padding."""
     fft = dops.FFT3D(make_mesh(sizes), shape=(7, 9, 5), pad=True, real=True)
     u = fft.decomposition.shard(random_field((7, 9, 5)))
     k = fft(np.asarray(u) + 1)

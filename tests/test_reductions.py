@@ -1,6 +1,6 @@
-"""`sum`, `mean`, `norm` and `vdot` of a decomposition: derivatives, spectra, groups and communication.
+"""Tests of `sum`, `mean`, `norm` and `vdot` of a decomposition: derivatives, spectra, groups and communication.
 
-test_random.py tests them with random fields.
+test_random.py tests these reductions with random fields.
 """
 
 import decompops as dops
@@ -19,9 +19,9 @@ SHAPE = (9, 10, 7)  # On 2 x 4 devices, fields are padded to (10, 12, 7).
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_derivatives_are_those_of_the_cells(kind):
-    """Derivatives of reductions are right for any values in the padding, and are zero in the padding.
+    """Derivatives of reductions are right for any values in the padding. In the padding, these derivatives are zero.
 
-    Calls are eager or in `jit`.
+    The test calls the reductions eagerly and in `jit`.
     """
     dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
     u, v = random_field((2, *SHAPE)), random_field((2, *SHAPE), seed=1)
@@ -43,7 +43,7 @@ def test_derivatives_are_those_of_the_cells(kind):
                 assert_close(dec.gather(gradient), expected)
                 assert np.isfinite(gradient).all()
                 assert not np.asarray(gradient)[:, 9:].any()
-                if kind == "explicit":  # On Auto axes, JAX replicates a gradient that is independent of the field.
+                if kind == "explicit":  # On Auto axes, JAX replicates a gradient that does not depend on the field.
                     assert gradient.sharding.is_equivalent_to(x.sharding, 4)
     assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # This call is eager, without an ambient mesh.
     _, tangent = jax.jvp(dec.norm, (dec.shard(u),), (dec.shard(v),))
@@ -56,7 +56,10 @@ def test_the_norm_of_zeros_has_a_derivative_of_zeros():
 
 
 def test_an_infinite_slope_in_the_padding_goes_no_further_than_that():
-    """The gradient of `log` is NaN only in the padding, which no operator reads. A safe argument avoids the NaN."""
+    """The gradient of `log` is NaN only in the padding, which no operator reads.
+
+    There is no NaN if the argument of `log` is set to 1 in the padding.
+    """
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)
     dec = fft.decomposition
     u = 2 + np.sin(random_field(SHAPE))

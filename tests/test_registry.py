@@ -1,4 +1,4 @@
-"""The registry of backends: backends that a program or an installed package adds, and refused backends."""
+"""Tests of the registry of backends: backends of a program or of an installed package, and refused backends."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The command `python -m decompops report`: its sections on tiny grids, its pages, and the merging of reports."""
+"""Tests of `python -m decompops report`: its sections on tiny grids, its pages, and the merging of reports."""
 
 import copy
 import json
@@ -82,9 +82,9 @@ def test_accuracy_and_selftest(report):
 
 @pytest.mark.parametrize(("count", "grid"), [(5, [8, 10, 6]), (7, [8, 14, 6])])
 def test_numbers_of_devices_that_do_not_divide_the_grid(count, grid, monkeypatch, tmp_path):
-    """If the devices do not divide the grid, halo exchanges run on a larger grid, which the page names.
+    """If the devices do not divide the grid, halo exchanges run on a larger grid, because they need equal blocks.
 
-    Halo exchanges need equal blocks.
+    The page names this larger grid.
     """
     for module, name in ((correctness, "OPERATORS"), (speed, "_THEN"), (speed, "_MEMORY")):
         monkeypatch.setattr(module, name, ("transpose", "halo"))
@@ -128,7 +128,7 @@ def test_shares_of_the_limits(report):
 
 
 def test_shares_use_the_bandwidth_of_memory_and_not_of_a_cache(setting, report, monkeypatch, tmp_path):
-    """Shares of the memory limit use the bandwidth of the largest block, because a cache may hold smaller blocks."""
+    """Shares of memory use the bandwidth of the largest block, because a cache may hold smaller blocks."""
     rates = {2**10: 100e9, 2**23: 112e9, 2**26: 32e9}
     measured = lambda size, _: {"block_bytes": size, "copy_one": rates[size], "copy_all": rates[size]}
     monkeypatch.setattr(limits, "_bandwidths", measured)
@@ -190,7 +190,7 @@ def test_page_of_a_shared_machine_has_no_times(report, tmp_path):
 
 
 def test_page_explains_its_columns(report, tmp_path):
-    """The page explains each column of the benchmarks whose program a reader cannot guess."""
+    """The page explains each column of the benchmarks that does not have the name of a library."""
     changed = copy.deepcopy(report)
     (row,) = (row for row in data(changed, "benchmarks")["rows"] if row["operator"] == "rfft")
     ours = row["contestants"][0]
@@ -212,7 +212,10 @@ def test_page_explains_its_columns(report, tmp_path):
     [(True, 8, 1.0, True), (False, 8, 9.5, True), (False, None, 9.5, True), (False, 8, 7.5, False)],
 )
 def test_pages_of_busy_machines_warn_of_efficiencies(shared, cores, load, busy, report, tmp_path):
-    """Pages of busy machines warn of efficiencies in the head and in the section on scaling, in reports and studies."""
+    """Reports and studies of busy machines say that their efficiencies are no evidence.
+
+    The warning stands at the top of the page, and in the section on scaling.
+    """
     changed = {**copy.deepcopy(report), "shared": shared}
     data(changed, "hardware").update({"cores": cores, "usable cores": 2, "load_average": load})
     write_page(changed, tmp_path)

@@ -1,4 +1,4 @@
-"""The section of a report that runs tests/gpu."""
+"""Tests of the section of a report that runs tests/gpu."""
 
 import importlib.metadata
 import os
@@ -23,9 +23,10 @@ def test_they_run_in_a_process_of_their_own(tmp_path):
 
 
 def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypatch):
-    """tests/gpu needs only pytest and the packages of decompops.
+    """tests/gpu needs only pytest and the packages that decompops needs.
 
-    A process that can import no other packages collects all tests, and skips them without a GPU.
+    The test runs pytest in a process that can import no other packages. This process collects all tests of tests/gpu,
+    and skips them because it has no GPU.
     """
     root = Path(__file__).parents[1]
     needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]

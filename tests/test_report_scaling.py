@@ -1,4 +1,4 @@
-"""The section on scaling of a report: its points, and how the points are checked and collected."""
+"""Tests of the section on scaling in a report: its points, and how the points are checked and collected."""
 
 import json
 
@@ -13,7 +13,10 @@ from decompops._report.setting import Clock, Setting, near_square
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])
 def test_points_of_a_cluster_have_little_padding(nodes):
-    """No point of `cpu.sbatch` cuts an axis into more blocks than cells, and pencils come before slabs."""
+    """On the nodes of the job script `cpu.sbatch`, no point has more blocks than cells along an axis.
+
+    Pencils come before slabs.
+    """
     found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
     kept = [point for point in found if scaling.fits(point)]
     assert {point.kind for point in kept} == {"strong", "weak"}
@@ -44,7 +47,7 @@ def test_numbers_of_devices():
 
 
 def test_children_measure_numbers_of_cores(monkeypatch):
-    """Each child process measures one number of cores. One section has the results and the failures of all children."""
+    """Each child process measures one number of cores. The section holds the results and failures of all children."""
     asked = []
 
     def child(command, **_):

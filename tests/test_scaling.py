@@ -1,4 +1,4 @@
-"""The model of `decompops scaling` against values by hand. `tree` in mpi/worker.py tests real ranks."""
+"""Tests of the model of `decompops scaling` against values by hand. `tree` in mpi/worker.py tests real ranks."""
 
 import math
 
@@ -29,7 +29,7 @@ COSTS = Costs(dispatch=10.0, overhead=2.0, latency=5.0, byte=0.25, transform=300
 
 
 def test_without_order():
-    # Each of two exchanges costs 3 sent and 3 received messages, a latency, and the time to send 3/4 of the block.
+    # Each of the two exchanges costs 3 sent and 3 received messages, a latency, and the time to send 3/4 of the block.
     exchange = 2 * 3 * 2.0 + 5.0 + 0.25 * 1000 * 3 / 4
     found = simulate((4, 4), COSTS, 1000, "none", calls=7)
     assert found == pytest.approx(10 + 300 + 2 * exchange)
@@ -42,21 +42,21 @@ def test_one_rank_needs_nothing():
 def test_order_of_a_few_ranks():
     """The model predicts the times computed by hand for four ranks, where only messages take time.
 
-    Rank 3 gets the announcement last, from rank 2, which gets it from rank 0.
+    Rank 0 sends the announcement to rank 2, and rank 2 sends it to rank 3, which is the last to get it.
     """
     costs = Costs(dispatch=0.0, overhead=2.0, latency=5.0, byte=0.0, transform=0.0, spread=0.0)
     base = simulate((4, 1), costs, 0, "none", calls=1)
     assert base == pytest.approx(2 * 3 * 2.0 + 5.0)
-    # Rank 0 finishes its message to rank 2 at time 2. Rank 2 receives it by 2 + 5 + 2 = 9, and finishes its message to
-    # rank 3 at 11. Rank 3 receives this message by 11 + 5 + 2 = 18.
+    # Rank 0 has sent its message to rank 2 at time 2. Rank 2 has received it at 2 + 5 + 2 = 9, and has sent its message
+    # to rank 3 at 11. Rank 3 has received this message at 11 + 5 + 2 = 18.
     assert simulate((4, 1), costs, 0, "tree", calls=1) == pytest.approx(base + 18)
-    # Rank 0 sends to rank 3 last, and finishes this message at 3 * 2 = 6. Rank 3 receives it by 6 + 5 + 2 = 13.
+    # Rank 0 sends to rank 3 last, and has sent this message at 3 * 2 = 6. Rank 3 has received it at 6 + 5 + 2 = 13.
     assert simulate((4, 1), costs, 0, "one by one", calls=1) == pytest.approx(base + 13)
 
 
 @pytest.mark.parametrize("size", [64, 1024, 16384])
 def test_a_tree_costs_time_for_each_level(size):
-    """At worst, each level of the tree costs a latency and the overheads of a send and a receipt."""
+    """Each level of the tree costs at most a latency, the overhead of sending and the overhead of receiving."""
     rows = math.isqrt(size)
     extra = simulate((rows, rows), COSTS, 1000, "tree") - simulate((rows, rows), COSTS, 1000, "none")
     levels = size.bit_length() - 1

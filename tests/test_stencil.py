@@ -1,4 +1,4 @@
-"""`Stencil` against NumPy on the whole grid."""
+"""Tests of `Stencil` against NumPy on the whole grid."""
 
 import decompops as dops
 import equinox as eqx
@@ -118,9 +118,9 @@ def test_nonlinear_with_parameters(kind):
     ],
 )
 def test_fn_never_sees_padding(sizes, shape, periodic, kind):
-    """`fn` never reads padding: an `fn` that divides by cells has the right value and gradient.
+    """`fn` never reads padding, so an `fn` that divides by cells has the right value and gradient.
 
-    A division by zero in padding would be masked in the result, but not in the gradient.
+    If `fn` divided by the zeros in the padding, the result would be right, but the gradient would be NaN.
     """
 
     def ratio(h):

@@ -1,4 +1,4 @@
-"""Structures of operators and pipelines: their printed text, and errors for operators that do not fit."""
+"""Tests of the structures of operators and pipelines: printed text, and errors for operators that do not fit."""
 
 import os
 import subprocess
@@ -176,7 +176,7 @@ def test_layers_are_typed_stages(dec):
     neural = dops.nn.FNO3D(fft, 2, 1, width=2, modes=2, depth=1, key=key)
     pipeline = spectral.Poisson(fft) @ neural @ convolution @ spectral.Gradient(fft)
     assert pipeline.out_structure.components == (1,)
-    assert (spectral.Poisson(fft) @ convolution).in_structure == convolution.in_structure  # a layer is first
+    assert (spectral.Poisson(fft) @ convolution).in_structure == convolution.in_structure  # The layer runs first.
     assert repr(pipeline).splitlines()[1:3] == [
         "SpectralConv3D  f[*, 3, 8, 16, 32] z-pencils 2x4 -> f[*, 2, 8, 16, 32] z-pencils 2x4",
         "FNO3D  f[*, 2, 8, 16, 32] z-pencils 2x4 -> f[*, 1, 8, 16, 32] z-pencils 2x4",

@@ -1,4 +1,4 @@
-"""`Transform`: a basis for each axis, against NumPy and SciPy; the scale of every norm; bad input."""
+"""Tests of `Transform` with a basis for each axis, against NumPy and SciPy, and of norms and errors."""
 
 import decompops as dops
 import numpy as np
@@ -34,7 +34,7 @@ def test_fourier_bases_are_the_fft():
     [
         ((2, 4), (FULL, FULL, COSINE), "backward"),
         ((8,), (HALF, COSINE, COSINE), "forward"),
-        ((1, 8), (FULL, HALF, COSINE), "ortho"),  # One FFT transforms x and y. Its last axis must be the halved axis y.
+        ((1, 8), (FULL, HALF, COSINE), "ortho"),  # One FFT transforms x and y, with the halved axis y last.
     ],
 )
 def test_transforms_inverses_and_transposes(sizes, bases, norm):

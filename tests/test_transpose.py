@@ -1,4 +1,4 @@
-"""`Transpose`: exact moves of cells between any two pencils."""
+"""Tests of `Transpose`: exact moves of cells between any two pencils."""
 
 import itertools
 
@@ -91,7 +91,7 @@ def test_devices_without_cells(sizes, shape, source, target):
 def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
     """Results in axis-contiguous order are gathered and cropped correctly.
 
-    For shape (63, 64, 64), a padded y-pencil, stored as (z, x, y), looks like a field in natural order.
+    For shape (63, 64, 64), a padded y-pencil that is stored as (z, x, y) has the shape of a field in natural order.
     """
     mesh = make_mesh((2, 4))
     u = random_field(shape)

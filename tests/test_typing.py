@@ -1,4 +1,4 @@
-"""Annotations for users: mypy and pyright accept right programs and report common mistakes."""
+"""Tests of the public annotations: mypy and pyright accept a right program, and report common mistakes."""
 
 import json
 import subprocess
@@ -68,7 +68,7 @@ def lines_of_mistakes() -> list[int]:
 
 
 def run(checker: str, *arguments: str, folder: Path) -> str:
-    """Run a type checker, with the Python that runs the tests."""
+    """Run a type checker in the Python environment of the tests."""
     command = [sys.executable, "-m", checker, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1, done.stdout + done.stderr  # The type checker finds mistakes.

@@ -1,4 +1,4 @@
-"""Exchanges in a narrower dtype: errors against NumPy's exact transform, derivatives, and bytes."""
+"""Tests of exchanges in a narrower dtype: errors against NumPy's transform, derivatives, and bytes."""
 
 from dataclasses import replace
 
@@ -15,7 +15,8 @@ from helpers import random_field
 
 
 SHAPE = (16, 8, 12)
-# Relative errors of a transform in the 2-norm are half a unit in the last place, times sqrt(2) for two exchanges.
+# The largest relative error of a transform in the 2-norm, for each dtype: half a unit in the last place of this dtype,
+# times sqrt(2) because there are two exchanges.
 ERRORS = {"float32": 6e-8, "bfloat16": 4e-3, "float16": 5e-4}
 BACKENDS = [dops.XLA(), dops.XLA(overlap=2), dops.Native(planning="estimate", threads=2)]
 
@@ -41,7 +42,7 @@ def test_error_of_a_transform(backend, wire, real):
 def test_numbers_of_any_size(size):
     """Fields of any size keep their precision in float16, because each field of a batch has its own scale.
 
-    The largest float16 number is 65504, and small float16 numbers have fewer digits.
+    Without scales, numbers above 65504 would be infinite in float16, and small numbers would have fewer digits.
     """
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, backend=dops.XLA(wire="float16"))
     u = random_field((3, *SHAPE), np.complex64) * np.array([1, size, 0], np.float32)[:, None, None, None]

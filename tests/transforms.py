@@ -47,7 +47,7 @@ class Case:
 
 
 def cases(ranks: int) -> Iterator[Case]:
-    """Yield all choices of bases on all kinds of process grids. Other options vary from case to case."""
+    """Yield cases with all choices of bases on all kinds of process grids. Other options vary from case to case."""
     turn = itertools.count()
     for ndim in (1, 2, 3, 4):
         for bases, (sizes, axes) in itertools.product(choices_of_bases(ndim), grids(ndim, ranks)):
@@ -69,7 +69,10 @@ def cases(ranks: int) -> Iterator[Case]:
 
 
 def choices_of_bases(ndim: int) -> Iterator[tuple]:
-    """Yield complex transforms along any axes, real transforms with any halved axis, and mixtures with other bases."""
+    """Yield tuples of bases, one for each axis.
+
+    They are complex transforms along any axes, real transforms with any halved axis, and mixtures with other bases.
+    """
     every = range(ndim)
     for chosen in itertools.chain.from_iterable(itertools.combinations(every, n) for n in range(1, ndim + 1)):
         full = tuple(FULL if axis in chosen else POINTS for axis in every)
@@ -89,7 +92,7 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
     """Return sizes of meshes, and the mesh axes that shard the grid.
 
-    0 to 3 mesh axes shard the grid. Some cases combine two mesh axes, or leave out the first axis.
+    0 to 3 mesh axes shard the grid. In some cases, two mesh axes shard one grid axis, or no mesh axis shards the first.
     """
     square = square_of(ranks)
     found = {
@@ -133,7 +136,7 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """Check each `every`-th case, two cases with consecutive exchanges in pieces, and one case of polynomials."""
+    """Check one of `every` cases, two cases with consecutive exchanges in pieces, and one case of polynomials."""
     square = square_of(jax.device_count())
     bases = (POINTS, POINTS, HALF, FULL)
     others = [
@@ -159,7 +162,7 @@ def by_mpi4py_fft(library: Any, case: Case) -> np.ndarray | None:
         kind = "dct" if isinstance(case.bases[axis], dops.Cosine) else "dst"
         pair = (getattr(library.fftw, f"{prefix}{kind}n") for prefix in ("", "i"))
         transforms[lead + axis,] = tuple(partial(plan, type=case.bases[axis].type) for plan in pair)
-    order = [*sorted(fourier, key=lambda axis: case.bases[axis] == HALF), *waves]  # The last axis comes first.
+    order = [*sorted(fourier, key=lambda axis: case.bases[axis] == HALF), *waves]  # mpi4py-fft starts with the last.
     # 0 means that mpi4py-fft shards an axis over as many ranks as fit.
     divided = [int(ndim > 1)] * lead + [int(axis == order[-1]) for axis in range(ndim)]
     factors = [1.0] * lead + [1.5 if case.modes else 1.0] * ndim

@@ -23,14 +23,14 @@ SUFFIXES = (".npy", ".zarr", ".h5")
 
 
 def seconds(function: Callable[..., object], *arguments: object) -> float:
-    """Return the time of a call, and wait for the arrays that it returns."""
+    """Return the seconds that a call takes, until the arrays that it returns are ready."""
     start = time.perf_counter()
     jax.block_until_ready(function(*arguments))
     return time.perf_counter() - start
 
 
 def write(path: Path, field: jax.Array, whole: np.ndarray, dec: Decomposition) -> None:
-    """Write a field and wait until it is on disk."""
+    """Write a field and wait until the file is on disk. NumPy writes `whole`, and decompops writes `field`."""
     if path.suffix == ".npy":
         with path.open("wb") as file:
             np.save(file, whole)
@@ -41,12 +41,12 @@ def write(path: Path, field: jax.Array, whole: np.ndarray, dec: Decomposition) -
 
 
 def read(path: Path, dec: Decomposition) -> jax.Array | np.ndarray:
-    """Read a field: onto the mesh, or into memory for NumPy's file."""
+    """Read a field. decompops returns an array on the mesh, and NumPy returns an array in memory."""
     return np.load(path) if path.suffix == ".npy" else io.read(path, dec).arrays["u"]
 
 
 def forget(path: Path) -> None:
-    """Ask the system to drop the files below a path from memory, so that they are read from the disk."""
+    """Ask the system to drop the files below a path from its cache, so that the next read is from the disk."""
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             handle = os.open(file, os.O_RDONLY)
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=256, help="cells along each axis of a field of vectors (256)")
     parser.add_argument("--mesh", type=int, nargs=2, default=(2, 4), help="(2 4)")
-    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure (that of temporary files)")
+    parser.add_argument("--folder", type=Path, help="a folder on the disk to measure (default: /tmp or TMPDIR)")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     rows, columns = args.mesh

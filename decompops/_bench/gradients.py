@@ -1,4 +1,4 @@
-"""The memory and time of gradients of long rollouts that may keep few states, beside the binomial bound.
+"""The memory and time of gradients of long rollouts that keep few states, compared with binomial checkpoints.
 
 `python -m decompops._bench.gradients --steps 100 1000 --keep 60 500 --plot docs/gradients.svg`
 """
@@ -21,7 +21,11 @@ from ..spectral import LerayProjection
 
 
 class Row(NamedTuple):
-    """One gradient: the states that it may keep and does keep, and its times divided by those of a forward run."""
+    """The measurements of one gradient.
+
+    `keep` is the number of states that the gradient may keep, and `states` is its scratch memory in states. `time` and
+    `work` are its wall time and its CPU time, each divided by that of a forward run.
+    """
 
     steps: int
     keep: int | None
@@ -39,7 +43,7 @@ def problem(n: int) -> tuple[ETDRK, jax.Array]:
 
 
 def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None], repeats: int) -> list[Row]:
-    """Time each gradient and the forward run in turns."""
+    """Time the gradients of `steps` steps, one for each entry of `keeps`. A forward run follows each gradient."""
 
     def loss(keep: int | None) -> Callable[[jax.Array], jax.Array]:
         return lambda u: jnp.sum(jnp.abs(solver.rollout(u, steps, keep=keep)[0]) ** 2)
@@ -56,14 +60,14 @@ def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None
 
 
 def _seconds(program: Any, u: jax.Array) -> np.ndarray:
-    """Return the time and the CPU time of all cores of a run. A busy machine changes the CPU time less."""
+    """Return the wall time of a run, and the CPU time of all cores. A busy machine changes the wall time more."""
     start = np.array([time.perf_counter(), time.process_time()])
     jax.block_until_ready(program(u))
     return np.array([time.perf_counter(), time.process_time()]) - start
 
 
 def plot(rows: Sequence[Row], path: str) -> None:
-    """Plot time against memory for the largest number of steps, beside binomial checkpoints of single steps."""
+    """Plot CPU time against memory for the largest number of steps, beside binomial checkpoints of single steps."""
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     steps = max(row.steps for row in rows)
     kept = sorted((row for row in rows if row.steps == steps and row.keep is not None), key=lambda row: row.states)

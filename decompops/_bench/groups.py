@@ -1,4 +1,4 @@
-"""The benchmark's case of groups of devices: a field moves from one group to another and is resharded."""
+"""The case `reshard` of the benchmark: a field moves from one group of devices to another and is resharded."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,7 +18,10 @@ from .program import Contestant, random_field
 
 @dataclass(frozen=True)
 class HandOver:
-    """A move of a field from the first to the last group along the mesh axis x, from slabs along x to slabs along y."""
+    """A move of a field from the first to the last group of devices along the mesh axis x.
+
+    The mesh axis y shards the first axis of the field before the move, and the second axis after the move.
+    """
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -35,7 +38,7 @@ class HandOver:
         field = jax.make_array_from_callback(self.shape, source, lambda index: u[index], dtype=self.dtype)
 
         def by_jax() -> Array:
-            # Each run needs a new array, because JAX keeps the copy that it has fetched to the host.
+            # Each run needs a new array, because JAX would use an array's copy on the host again in the next run.
             blocks: Any = [shard.data for shard in field.addressable_shards]
             return jax.device_put(jax.make_array_from_single_device_arrays(self.shape, source, blocks), target)
 
@@ -43,7 +46,7 @@ class HandOver:
         yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
 
     def report(self) -> dict[str, Any]:
-        """Return the bytes for one receiving device, which has no part of its block before the move."""
+        """Return the bytes that one receiving device gets. Before the move, this device has no part of its block."""
         devices = len(self.route.target.device_set)
         least = math.prod(self.route.target_block) * self.dtype.itemsize
         permutes = len(self.route.rounds)

@@ -19,14 +19,14 @@ def scipy(task: Task, u: np.ndarray) -> Contestant:
 
 def _mkl(task: Task, u: np.ndarray) -> Contestant:
     if task.kind == "dct":
-        raise ValueError("it has no cosine transforms")
+        raise ValueError("mkl_fft has no cosine transforms")
     from mkl_fft.interfaces import scipy_fft  # pyright: ignore[reportMissingImports]  (in no extra)
 
     return _like_scipy(task, u, scipy_fft)
 
 
 def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
-    """Return a contestant for a library with the names and options of `scipy.fft`."""
+    """Return a contestant for a library whose functions and options have the names of those in `scipy.fft`."""
     threads = os.cpu_count()
     transform, inverse = pair(task, library)
     forward = partial(transform, u, workers=threads)
@@ -35,9 +35,9 @@ def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
 
 
 def _fftw(task: Task, u: np.ndarray) -> Contestant:
-    """Return a contestant for FFTW with measured plans and arrays that are used again."""
+    """Return a contestant for FFTW. It measures its plans, and uses the same arrays in every run."""
     if task.kind == "dct":
-        raise ValueError("it has no cosine transforms of several axes")
+        raise ValueError("pyFFTW has no cosine transforms of several axes")
     import pyfftw  # pyright: ignore[reportMissingImports]  (in no extra)
 
     axes = tuple(range(u.ndim))
@@ -48,7 +48,7 @@ def _fftw(task: Task, u: np.ndarray) -> Contestant:
     options = {"axes": axes, "threads": os.cpu_count(), "flags": ("FFTW_MEASURE",)}
     forward = pyfftw.FFTW(field, spectrum, **options)
     backward = pyfftw.FFTW(spectrum, result, direction="FFTW_BACKWARD", **options)
-    field[...] = u  # planning writes to it
+    field[...] = u  # after planning, which overwrites the array
     return _contestant(task, forward, lambda spectrum: backward())
 
 

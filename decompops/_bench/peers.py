@@ -1,7 +1,7 @@
 """The peers of single operators: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and the libraries of host.py.
 
-All of them work on one NumPy array `u` in natural order, which is the same in every process. `collect` returns a result
-in the same form, in every process.
+Every peer gets the same NumPy array `u` in natural order, in every process. The function `collect` of a contestant
+returns the whole result as such an array, in every process.
 """
 
 import importlib
@@ -24,13 +24,16 @@ from .task import Task, pair, wavenumbers, weights
 
 
 def weights_of_half(*k: Array, last: int) -> Array:
-    """Return the weights of a half spectrum for `last` points along the last axis. A mode may stand for two modes."""
+    """Return the weights of the modes of a half spectrum, for `last` points along the last axis.
+
+    A mode that stands for itself and for its complex conjugate has twice the weight.
+    """
     counts = jnp.where((k[-1] == 0) | (2 * k[-1] == last), 1, 2).astype(k[-1].dtype)
     return weights(*k) * counts
 
 
 def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> Callable:
-    """Return a function for half the weighted mean square of a field's spectrum."""
+    """Return a function that computes half the weighted mean square of a field's spectrum."""
 
     def loss(u):
         k = transform(u)
@@ -40,7 +43,7 @@ def spectral_loss(transform: Callable, weight: Callable[[], Any], size: int) -> 
 
 
 def expected(task: Task, u: np.ndarray) -> np.ndarray:
-    """Return the right answer. Transforms are computed by SciPy."""
+    """Return the right answer of a task for the field `u`. SciPy computes transforms, and NumPy the rest."""
     if task.is_transform:
         return host.scipy(task, u).run()
     if task.operator == "transpose":
@@ -53,7 +56,7 @@ def expected(task: Task, u: np.ndarray) -> np.ndarray:
 
 
 def peers(task: Task, u: np.ndarray) -> dict[str, Callable[[], Contestant]]:
-    """Return a function for each peer that makes its contestant. It raises if the peer does not have the operator."""
+    """Return a function for each peer. The function makes a contestant, or raises if the peer lacks the operator."""
     makers = {"jaxDecomp": lambda: _jaxdecomp(task, u)}
     if task.is_transform:
         makers |= {name: partial(make, task, u) for name, make in host.MAKERS.items()}
@@ -90,13 +93,13 @@ def of_transform(task: Task, transform: Callable, inverse: Callable, weight: Cal
 
 
 def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
-    import jaxdecomp  # pyright: ignore[reportMissingImports]  (not installed with decompops)
+    import jaxdecomp  # pyright: ignore[reportMissingImports]  (in no extra of decompops)
     import jaxdecomp.fft  # pyright: ignore[reportMissingImports]
 
     if len(task.shape) != 3:
         raise ValueError(f"jaxDecomp has grids of three axes only; got {task.shape}")
     if task.kind == "dct":
-        raise ValueError("it has no cosine transforms")
+        raise ValueError("jaxDecomp has no cosine transforms")
     if jaxdecomp.config.transpose_axis_contiguous != task.axis_contiguous:
         jaxdecomp.config.update("transpose_axis_contiguous", task.axis_contiguous)
         jax.clear_caches()  # jaxDecomp's jitted functions do not see the change
@@ -131,7 +134,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
 
     def collect(result):
         array = gathered(result)
-        if task.action == "" and task.operator != "halo":  # The result lies in the other pencil.
+        if task.action == "" and task.operator != "halo":  # jaxDecomp leaves the result with its axes in `order`.
             array = array.transpose(np.argsort(order))
         return array[..., : task.shape[2] // 2 + 1] if task.operator == "rfft" else array
 
@@ -147,8 +150,9 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
     newDistArray = library.newDistArray
     grid = list(task.mesh.devices.shape)
     if len(task.shape) < 2:
-        raise ValueError(f"its grids have two or more axes; got {task.shape}")
-    # The option `collapse` transforms all axes that are not sharded in one call. On other grids, this option fails.
+        raise ValueError(f"mpi4py-fft needs a grid of two axes or more; got {task.shape}")
+    # With the option `collapse`, one call transforms all axes that are not sharded. If the mesh shards two axes or the
+    # grid has only two axes, this option fails.
     together = len(task.shape) > 2 and not any(size > 1 for size in grid[1:])
     options: dict[str, Any] = {"collapse": together}
     if task.kind == "dct":
@@ -185,14 +189,14 @@ def _mpi4py_fft(task: Task, u: np.ndarray) -> Contestant:
 def _dtfft(task: Task, u: np.ndarray) -> Contestant:
     from mpi4py import MPI
 
-    library: Any = importlib.import_module("dtfft")  # in no extra, as mpi4py-fft
+    library: Any = importlib.import_module("dtfft")  # in no extra, for the same reason as mpi4py-fft
     if len(task.shape) != 3 or task.kind == "dct" or task.action == "gradient":
-        raise ValueError("compared are its transforms of grids of three axes, and their inverses")
+        raise ValueError("this benchmark runs only Fourier transforms of three axes with dtFFT, and their inverses")
     comm = MPI.COMM_WORLD
     grid = task.mesh.devices.shape
     place = np.unravel_index(comm.rank, grid)
     cuts = [(n * i // parts, n * (i + 1) // parts) for n, i, parts in zip(task.shape, (*place, 0), (*grid, 1))]
-    # dtFFT counts axes from the fastest one.
+    # dtFFT lists the axes in reverse order: the axis that is contiguous in memory comes first.
     starts, counts = ([int(value) for value in values][::-1] for values in zip(*((a, b - a) for a, b in cuts)))
     plan = (library.PlanR2C if task.real else library.PlanC2C)(
         library.Pencil(starts, counts),

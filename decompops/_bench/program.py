@@ -1,4 +1,4 @@
-"""Programs that the benchmark compiles, and contestants: the implementations that it times, also of other libraries."""
+"""The programs that the benchmark compiles, and the contestants that it times: our programs and other libraries."""
 
 import math
 from collections import Counter
@@ -23,9 +23,10 @@ from .._plan.stage import AbstractStage, Extend, LocalTransform, Move
 
 @dataclass(frozen=True)
 class Contestant:
-    """One implementation of a task. `run()` returns the result; `collect` makes a NumPy array in natural order of it.
+    """One implementation of a task.
 
-    An `alone` contestant uses one process, and is timed in the first process only.
+    `run()` computes the result, and `collect` converts it to a NumPy array in natural order. A contestant with `alone`
+    uses a single process, so it is timed in the first process only.
     """
 
     run: Callable[[], Any]
@@ -38,7 +39,7 @@ class Contestant:
 class Operand:
     """An argument or a result of a program: fields of shape `(*lead, nx, ny, nz)`, sharded by `blocks`.
 
-    Without `blocks` the operand is an array of shape `lead` that every device has in full.
+    If `blocks` is `None`, the operand is an array of shape `lead`, and every device has the whole array.
     """
 
     dtype: np.dtype
@@ -52,7 +53,7 @@ class Operand:
 
     @property
     def least_bytes(self) -> int:
-        """The bytes that one device must hold: its share without padding, but with halos."""
+        """The bytes that one device must hold: its share of the fields with halos and without padding."""
         if self.blocks is None or self.blocks.has_halo:
             return self.block_bytes
         return round(math.prod(self.lead) * _share(self.blocks, self.dtype))
@@ -63,7 +64,7 @@ class Operand:
         return jax.ShapeDtypeStruct((*self.lead, *shape), self.dtype, sharding=sharding)
 
     def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
-        """Shard an array in natural order, which is the same in every process. Padding is added."""
+        """Add padding to an array in natural order, and shard it. Every process must pass the same array."""
         array = array.astype(self.dtype, copy=False)
         if self.blocks is not None:
             return Layout(mesh, self.blocks).distribute(array)
@@ -71,7 +72,7 @@ class Operand:
         return jax.make_array_from_callback(struct.shape, struct.sharding, lambda index: array[index])
 
     def collect(self, mesh: Mesh, result: Array) -> np.ndarray:
-        """Gather an operand as a NumPy array in natural order, without padding. Halos stay."""
+        """Gather an operand as a NumPy array in natural order, without padding but with halos."""
         if self.blocks is None or self.blocks.has_halo:
             return gathered(result)
         return Layout(mesh, self.blocks).gather(result)
@@ -79,9 +80,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Program:
-    """A function to compile, with its arguments, its results and the plans that it runs, each with a number of fields.
+    """A function to compile, with its arguments and its results.
 
-    `data()` makes inputs and the right results. It uses none of our code.
+    `calls` lists the plans that the function runs, each with the number of fields in this call.
+    `data()` makes inputs and the right results, without any operator of decompops.
     """
 
     function: Callable
@@ -110,8 +112,8 @@ class Program:
 class Problem:
     """The programs of a case: ours, parts of ours to compare with, and peers.
 
-    `peers` takes the inputs of our program, and returns a function for each peer that makes its contestant. The
-    function raises if the peer does not have the operator.
+    `peers` takes the inputs of our program, and returns a function for each peer. This function makes a contestant, or
+    raises if the peer lacks the operator.
     """
 
     ours: Program
@@ -139,10 +141,10 @@ def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def over_memory(program: Program) -> Contestant:
-    """Read and write as many bytes as transforms along one axis after the other must move, and compute nothing.
+    """Read and write as many bytes as a program must move that transforms one axis after the other.
 
-    The bandwidth of memory allows no shorter time, except that a transform of two axes may read and write less if
-    planes fit into a cache.
+    The time of these reads and writes is a lower limit for the program. There is one exception: if planes fit into a
+    cache, a transform of two axes at once may read and write less.
     """
     passes = [nbytes for stage, fields, *dtypes in _walk(program) for nbytes in _passes_by_axis(stage, fields, *dtypes)]
     length = round(sum(passes) / len(passes) / 8)  # float32 numbers, read once and written once in each pass
@@ -151,11 +153,12 @@ def over_memory(program: Program) -> Contestant:
 
 
 def memory_passes(mesh: Mesh, length: int, passes: int, note: str = "") -> Contestant:
-    """Let every device read and write `length` float32 numbers of its own, `passes` times."""
+    """Return a contestant in which every device reads and writes `length` float32 numbers, `passes` times."""
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     x = jax.jit(lambda: jnp.zeros(mesh.size * length, np.float32), out_shardings=sharding)()
 
-    # Without the loop, XLA would fuse one pass with the next. New memory may cost more than a pass, so none is used.
+    # Without the loop, XLA would fuse the passes into one. The argument is donated, because the first use of new
+    # memory may cost more than a pass.
     step = jax.jit(lambda x: lax.fori_loop(0, passes, lambda _, y: y + 1, x), donate_argnums=0)
 
     def run():
@@ -174,10 +177,10 @@ def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: 
 
 
 def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Counters) -> dict[str, Any]:
-    """Return the bytes that the compiled program communicates and holds on one device, and the least possible bytes.
+    """Return the bytes that one device communicates and holds in a compiled program, and the least possible bytes.
 
-    `parts` are compiled programs whose temporary memory is compared with the memory of the program. The compiled
-    program does not show the messages of kernels, which are `counted` in a run.
+    `parts` are other compiled programs, whose temporary memory the result also lists. `counted` holds the messages of
+    kernels in one run, because the text of a compiled program does not show these messages.
     """
     found = collectives(compiled.as_text())
     block = max(operand.block_bytes for operand in (program.arguments[0], program.results[0]))
@@ -215,10 +218,10 @@ def _summed(found: list[Collective]) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def _lower_limits(program: Program) -> tuple[list[int], int]:
-    """Return the least bytes that a device must read and write in each FFT pass, and the least that it must send.
+    """Return the least bytes that a device must read and write in each FFT pass, and the least bytes it must send.
 
-    A pass reads its input once and writes its result once. An exchange between p devices leaves a p-th of the data
-    where it is. Padding does not count, so that the difference to the real program shows its cost.
+    A pass reads its input once and writes its result once. In an exchange between p devices, each device keeps 1/p of
+    its data and sends the rest. Padding does not count, so the real program exceeds these limits by its padding.
     """
     passes, communicated = [], 0.0
     for stage, fields, before, after in _walk(program):
@@ -237,7 +240,7 @@ def _lower_limits(program: Program) -> tuple[list[int], int]:
 
 
 def _walk(program: Program) -> Iterator[tuple[AbstractStage, int, np.dtype, np.dtype]]:
-    """Yield the stages, with the number of fields and the dtypes before and after each stage."""
+    """Yield the stages of all plans, each with its number of fields and the dtypes before and after the stage."""
     dtype = program.arguments[0].dtype
     for plan, fields in program.calls:
         for stage in plan.stages:

@@ -1,4 +1,4 @@
-"""The right answers of the benchmark's solvers, by SciPy in double precision, in natural order, without padding."""
+"""The right answers for the benchmark's solvers. SciPy computes them in float64, in natural order without padding."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from .program import random_field
 
 @dataclass(frozen=True)
 class Spectra:
-    """The real transform of fields of `shape` to the modes of a grid of shape `modes`."""
+    """A real transform of fields of shape `shape`. It keeps the modes that a grid of shape `modes` has."""
 
     shape: tuple[int, ...]
     modes: tuple[int, ...]
@@ -30,7 +30,7 @@ class Spectra:
 
     @property
     def wavenumbers(self) -> np.ndarray:
-        """The wavenumbers, of shape `(axes, *modes)`, with zero for Nyquist modes."""
+        """The wavenumbers of the kept modes, of shape `(axes, *modes)`. Nyquist modes have the wavenumber zero."""
         along = [np.where(2 * np.abs(k) == n, 0, k) for k, n in zip(self._along(), self.shape)]
         return np.stack([k[self.kept] for k in np.meshgrid(*along, indexing="ij")])
 
@@ -52,7 +52,7 @@ class Spectra:
         return u
 
     def on_grid(self, k: np.ndarray) -> np.ndarray:
-        """Return the spectrum with all modes of the grid."""
+        """Return a spectrum with all modes of the grid. The modes that are not kept are zero."""
         *others, last = self.shape
         whole = np.zeros((*k.shape[: -len(self.shape)], *others, last // 2 + 1), k.dtype)
         whole[(..., *self.kept)] = k
@@ -79,7 +79,10 @@ class Flow:
         return -self.viscosity * np.sum(self.spectra.wavenumbers**2, axis=0)
 
     def nonlinear(self, u: np.ndarray) -> np.ndarray:
-        """Return the advection in convective form. decompops uses the divergence of the products, which is the same."""
+        """Return the advection in the convective form -(u·∇)u, projected on fields without divergence.
+
+        decompops computes the divergence of the products of components, which is equal.
+        """
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)
         advection = velocity[0] * inverse(1j * k[0] * u)
@@ -109,7 +112,7 @@ class Flow:
 
 
 def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
-    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real and no r is real, so z + r is never zero
+    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real, and no r below is, so z + r is never zero
     return (
         sum(((np.exp(w) - 1) / w).real for w in (z + r for r in circle)) / 32,
         sum(((np.exp(w) - 1 - w) / w**2).real for w in (z + r for r in circle)) / 32,
@@ -119,7 +122,10 @@ def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a Fourier neural operator, and fields: real and imaginary parts of weights, a matrix, a bias."""
+    """A layer of a Fourier neural operator with its input fields `v`.
+
+    The parameters are the real and imaginary parts of the spectral weights, the matrix of the linear part, and a bias.
+    """
 
     spectra: Spectra
     v: np.ndarray
@@ -135,12 +141,12 @@ class Layer:
         return self._activated()[0]
 
     def gradient(self) -> tuple[np.ndarray, ...]:
-        """Return the gradient of half the sum of the squares of the result, by all inputs."""
+        """Return the gradients of half the sum of squares of the result with respect to all inputs."""
         result, slope = self._activated()
         by_sum = result * slope
         k, back = self.spectra.forward(self.v), self.spectra.forward(by_sum)
         convolved = self.spectra.inverse(np.einsum("oi...,o...->i...", self._factors().conj(), back))
-        # A stored mode stands for two modes, unless k is zero along the last axis.
+        # A stored mode stands for itself and its complex conjugate, unless k is zero along the last axis.
         counts = math.prod(self.spectra.shape) * np.where(self.spectra.wavenumbers[-1] == 0, 1, 2)
         by_factors: Any = counts * k * back.conj()[:, None]
         return (
@@ -154,7 +160,7 @@ class Layer:
         return self.weight[0] + 1j * self.weight[1]
 
     def _activated(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result and its derivative by the argument of the activation, which is `jax.nn.gelu`."""
+        """Return the result of the activation `jax.nn.gelu`, and the derivative of this activation at its argument."""
         k = np.einsum("oi...,i...->o...", self._factors(), self.spectra.forward(self.v))
         s = (
             self.spectra.inverse(k)

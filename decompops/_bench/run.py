@@ -1,7 +1,7 @@
-"""The benchmark: our operators against their peers, and the bytes that compiled programs send and hold.
+"""The benchmark: our operators compared with peers, and the bytes that compiled programs send and hold.
 
-A case is one operator, or one part of a solver, on one shape, mesh, dtype and storage order. `measure` runs it;
-`on_paper` only compiles it.
+A case is one operator, or one part of a solver, on one shape, mesh, dtype and storage order. `measure` runs a case, and
+`on_paper` only compiles the program of a case.
 """
 
 import math
@@ -35,7 +35,7 @@ RESHARD = "reshard"
 SOLVERS = {**solvers.SOLVERS, **walls.SOLVERS}
 # These operators need more than one dimension.
 NOT_ON_LINES = (TRANSPOSE, RESHARD, *solvers.FLOWS, *walls.SOLVERS)
-# The largest allowed error, relative to the largest value, as in the tests.
+# The largest error that a contestant may have, relative to the largest value of the right answer.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 
@@ -60,10 +60,10 @@ def cases(
     dtypes: Sequence[str],
     orders: Sequence[bool],
 ) -> list[Case]:
-    """Return all combinations. `grids` are pairs of a shape and a mesh.
+    """Return a case for each combination of the arguments. `grids` are pairs of a shape and a mesh.
 
-    Operators without a choice of storage order appear once. Raises `ValueError` for an operator that cannot run on a
-    grid or a mesh.
+    An operator without a choice of storage order has one case for all `orders`. Raises `ValueError` if an operator
+    cannot run on a grid or a mesh.
     """
     found = []
     for (shape, mesh), operator, dtype in product(grids, operators, dtypes):
@@ -75,8 +75,8 @@ def cases(
             raise ValueError(f"the mesh must divide the shape for the operator halo; got {shape} on {mesh}")
         if operator == RESHARD and (len(mesh) < 2 or mesh[0] < 2 or any(n % mesh[1] for n in shape[:2])):
             raise ValueError(
-                "for the operator reshard the mesh must have groups along x, and along y devices that divide the "
-                f"shape; got {shape} on {mesh}"
+                "for the operator reshard, the mesh must have two axes or more: the first with two groups or more, the "
+                f"second with a number of devices that divides the first two axes of the grid; got {shape} on {mesh}"
             )
         ordered = operator in OPERATORS and operator != "halo"
         found += [Case(operator, shape, mesh, dtype, order) for order in (orders if ordered else [None])]
@@ -103,7 +103,7 @@ def measure(
 ) -> dict[str, Any]:
     """Check the answer of every contestant, then time all contestants in turns.
 
-    Each step is announced to `on_step`. In a run of several processes, all of them must call this function.
+    `on_step` is called with the name of each step, before the step. All processes of a run must call this function.
     """
     if case.operator == RESHARD:
         moved = HandOver(make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype))
@@ -119,7 +119,7 @@ def measure(
     ours = problem.ours.contestant(compiled, inputs)
 
     def entrants() -> Iterator[tuple[str, Callable[[], Contestant], Any]]:
-        """Yield each contestant with the right answer. A function makes the contestant when its turn comes."""
+        """Yield the name of each contestant, the function that makes the contestant, and its right answer."""
         yield "decompops", lambda: ours, answer
         for name, part in problem.parts.items():
             own_inputs, own_answer = part.data()
@@ -137,7 +137,7 @@ def measure(
 
 
 def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, Any]:
-    """Compile our operator, and parts of it to compare with. Nothing runs, and no field is allocated."""
+    """Compile our operator, and the parts of it whose memory is compared. Nothing runs, and no field is allocated."""
     problem = problem_of(case, devices, backend)
     start = time.perf_counter()
     compiled = problem.ours.compile()
@@ -148,7 +148,10 @@ def on_paper(case: Case, devices: list, backend: AbstractBackend) -> dict[str, A
 
 
 def count_messages(backend: AbstractBackend, contestant: Contestant) -> Counters:
-    """Return the messages and bytes that compiled kernels send in a run, and their workspace: means over processes."""
+    """Return the messages and bytes that compiled kernels send in one run, and their workspace.
+
+    Each number is the mean over all processes.
+    """
     before = backend.counters()
     jax.block_until_ready(contestant.run())
     after = backend.counters()
@@ -180,7 +183,7 @@ def compare(
     repeats: int,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Check every contestant against its right answer, and time all contestants in turns. Return a row for each."""
+    """Check every contestant against its right answer, and time all contestants in turns. Return a row for each one."""
     rows: list[dict[str, Any]] = []
     contestants = []
     for name, make, right in entrants:
@@ -197,7 +200,10 @@ def compare(
 def _checked(
     make: Callable[[], Contestant], answer: Any, tolerance: float, *, may_fail: bool
 ) -> tuple[Contestant | None, dict[str, Any]]:
-    """Return a contestant and its row with its error. The contestant is `None` if it fails or is too inaccurate."""
+    """Return a contestant and its row, which holds its error. The contestant is `None` if it fails the check.
+
+    A contestant fails if it raises an exception, or if its error exceeds `tolerance`.
+    """
     row: dict[str, Any] = dict.fromkeys(("note", "relative_error", "median_s", "min_s", "ratio", "failure"))
     try:
         contestant = make()
@@ -206,7 +212,7 @@ def _checked(
     except Exception as error:
         if not may_fail:
             raise
-        # If only a part of a package is missing, the versions do not fit together, which is a failure.
+        # If a package is there but one of its modules is missing, two versions do not fit together: that is a failure.
         missing = isinstance(error, ModuleNotFoundError) and "." not in str(error.name)
         row["failure"] = "not installed" if missing else f"{type(error).__name__}: {error}".partition("\n")[0]
         return None, row
@@ -217,7 +223,7 @@ def _checked(
 
 
 def relative_error(got: Any, answer: Any) -> float:
-    """Return the relative error, which is the largest one if there are several arrays."""
+    """Return the largest error of an array relative to its largest value. Of several arrays, the worst one counts."""
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(answer), strict=True))
     for one, right in pairs:
         if one.shape != right.shape:
@@ -226,9 +232,10 @@ def relative_error(got: Any, answer: Any) -> float:
 
 
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
-    """Time contestants in turns. The first contestant of a repeat changes, so a busy moment slows no particular one.
+    """Time contestants in turns.
 
-    Processes start together, and the slowest process gives the time. Short calls are repeated within a turn.
+    Each repeat begins with another contestant, so a regular disturbance of the machine does not always slow the same
+    one. All processes start a turn together, and the slowest process gives the time. A turn repeats short calls.
     """
     calls = _calls_of_turns([contestant for _, contestant in contestants])
     times = np.zeros((len(contestants), repeats))
@@ -248,9 +255,9 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
 
 
 def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
-    """Return the number of calls in a turn of each contestant. A turn lasts about `_LEAST_SECONDS`.
+    """Return the number of calls in a turn of each contestant, so that a turn lasts at least about `_LEAST_SECONDS`.
 
-    Processes start together to 0.1 ms at best, so a turn must be longer.
+    Processes start a turn up to 0.1 ms apart, so a turn must last much longer than 0.1 ms.
     """
     seconds = np.array([[_seconds(contestant, 3) for contestant in contestants] for _ in range(3)])
     slowest = np.max(multihost_utils.process_allgather(seconds.min(axis=0)).reshape(-1, len(contestants)), axis=0)
@@ -261,7 +268,7 @@ _LEAST_SECONDS = 2e-2
 
 
 def _seconds(contestant: Contestant, calls: int) -> float:
-    """Return the seconds of one call, as the mean of several calls."""
+    """Return the mean time of `calls` calls in seconds."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("decompops bench")
     if contestant.alone and jax.process_index() > 0:

@@ -1,7 +1,8 @@
-"""The cost of the order of calls on many ranks: a model of the MPI kernels, with costs that are measured here.
+"""A model of the MPI kernels on many ranks: the time that the ranks need to agree on the order of calls.
 
-The first rank of a mesh decides which call comes next, and announces it along a tree of ranks (docs/kernels.md).
-`simulate` follows the clocks of all ranks through calls of a transform with two exchanges.
+The first rank of a mesh decides which call comes next, and announces this call to the other ranks along a tree of
+ranks. `measured` measures the costs of single steps on this machine. `simulate` uses these costs to follow the clocks
+of all ranks through calls of a transform.
 """
 
 import math
@@ -25,12 +26,12 @@ ANNOUNCEMENT_BYTES = 824  # `Announcement` in ffi/mpi/team.h
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in seconds.
+    """The costs of single steps in seconds.
 
     - `dispatch`: the time from one call to the next, without the work of the call.
-    - `overhead`: the time of a rank for one message.
-    - `latency`: the time of a message from one rank to another.
-    - `byte`: the time of one byte in a message.
+    - `overhead`: the time for which a message keeps its sender or its receiver busy.
+    - `latency`: the time that a short message travels from one rank to another.
+    - `byte`: the additional time of each byte in a message.
     - `transform`: the time to transform one block along all axes; `spread` is its relative standard deviation.
     """
 
@@ -43,7 +44,7 @@ class Costs:
 
 
 def children(rank: int, size: int) -> list[int]:
-    """Return the ranks to which a rank sends an announcement, in their order (`Team::announce`)."""
+    """Return the ranks to which a rank sends an announcement, in the order of sending, as `Team::announce` does."""
     lowest = rank & -rank if rank else 1 << max(size - 1, 1).bit_length()
     bits = [1 << i for i in reversed(range(lowest.bit_length() - 1))]
     return [rank + bit for bit in bits if rank + bit < size]
@@ -71,7 +72,7 @@ def simulate(
 
 
 def _announced(clock: np.ndarray, costs: Costs, order: Order) -> np.ndarray:
-    """Return the times at which ranks begin with a call, if they are ready at `clock`."""
+    """Return the time at which each rank begins with a call, if the ranks are ready at the times `clock`."""
     size = len(clock)
     if order == "none" or size == 1:
         return clock
@@ -90,7 +91,7 @@ def _announced(clock: np.ndarray, costs: Costs, order: Order) -> np.ndarray:
 
 
 def _exchanged(clock: np.ndarray, axis: int, costs: Costs, block_bytes: int) -> np.ndarray:
-    """Return the times at which ranks have received their data, if they start to exchange along `axis` at `clock`."""
+    """Return the time at which each rank ends an exchange along `axis`, if the ranks start it at the times `clock`."""
     size = clock.shape[axis]
     sent = clock + 2 * costs.overhead * (size - 1)
     travels = costs.latency + costs.byte * block_bytes * (size - 1) / size
@@ -105,8 +106,8 @@ def measured(
 ) -> Costs:
     """Measure the costs on this machine, with blocks of `shape`. All ranks must call this function.
 
-    Messages go between ranks 0 and 1. The time to transform a block is the time to transform the whole grid on one
-    rank, divided by the number of ranks: the lines then have the same length as on all ranks.
+    The messages go between ranks 0 and 1. The time to transform a block is the time to transform the whole grid on one
+    rank, divided by the number of ranks, because the transformed lines then have the full length of the grid.
     """
     world, size = _world(), math.prod(parts)
     alone = make_mesh((1, 1), jax.local_devices())
@@ -126,12 +127,12 @@ def measured(
 
 
 def seconds_per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> float:
-    """Return the seconds of a transform on all ranks, with blocks of `shape`. All ranks must call this function."""
+    """Time a transform on all ranks, with blocks of `shape`, in seconds. All ranks must call this function."""
     call = _transform(make_mesh(parts, jax.devices()), _grid_of(shape, parts))
     return max(_world().allgather(float(np.median(_seconds(call, repeats)))))
 
 
-# The number of steps that `report_scaling` announces.
+# The number of times that `report_scaling` calls `on_step`.
 STEPS = 4
 
 
@@ -143,7 +144,8 @@ def report_scaling(
 ) -> list[str]:
     """Return the lines that the command `scaling` prints for blocks of `shape`.
 
-    All ranks must call this function. `latency` is in microseconds. Each step is announced to `on_step`.
+    All ranks must call this function. `latency` is in microseconds; if it is `None`, the measured latency is used.
+    `on_step` is called with the name of each step, before the step.
     """
     here = _mesh(jax.process_count())
     costs = measured(shape, here, on_step=on_step)
@@ -189,7 +191,7 @@ def _world() -> Any:
 
 
 def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
-    """Return a function that calls a complex transform of that shape. Each process makes its own block of the field."""
+    """Return a function that transforms a complex field of `shape`. Each process makes its own block of the field."""
     fft = FFT3D(mesh, shape=shape, backend=MPI())
     layout = fft.plan(shape).source
     block = np.random.default_rng(0).standard_normal(layout.block_shape).astype(np.complex64)
@@ -201,7 +203,7 @@ def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> np.ndarray:
-    """Return the seconds of each of some calls. All ranks begin together."""
+    """Return the times of `repeats` calls in seconds. All ranks begin the first call together."""
     for _ in range(20):
         jax.block_until_ready(call())
     _world().Barrier()
@@ -214,13 +216,13 @@ def _seconds(call: Callable[[], Any], repeats: int) -> np.ndarray:
 
 
 def _spread(times: np.ndarray) -> float:
-    """Return the relative standard deviation, without the slowest tenth."""
+    """Return the relative standard deviation of the fastest nine tenths of the times."""
     fastest = np.sort(times)[: len(times) * 9 // 10]
     return float(np.std(fastest) / np.mean(fastest))
 
 
 def _ping_pong(world: Any, size: int, repeats: int) -> tuple[float, float]:
-    """Return the seconds to start a message of `size` bytes, and from its start to its arrival."""
+    """Return two times of a message of `size` bytes in seconds: until it is started, and until it has arrived."""
     message, started, arrived = np.zeros(size, np.uint8), 0.0, 0.0
     world.Barrier()
     for _ in range(repeats if world.rank < 2 else 0):

@@ -1,4 +1,7 @@
-"""The benchmark's cases of solvers: a derivative, a right-hand side, a step, a layer, beside their transforms alone."""
+"""The benchmark's cases of solvers: a gradient, right-hand sides, time steps, and layers of a neural operator.
+
+A case also times the transforms of its solver alone.
+"""
 
 import importlib
 import math
@@ -27,15 +30,18 @@ from .reference import Flow, Spectra, random_layer
 
 
 VISCOSITY, DT = 1e-2, 1e-2
-# The number of channels of a layer, and of its modes if the grid has at least that number.
+# The number of channels of a layer, and the number of its modes along each axis. A small grid has fewer modes.
 WIDTH, MODES = 20, 12
 
-# Batched transforms: their direction, and the lengths of the axes before the grid.
+# A list of transforms. Each entry is the direction of a transform, and the lengths of its batch axes.
 Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 
 
 def right_hand_side(ndim: int) -> Calls:
-    """Return the transforms: the velocity to the grid, and all products of two components but one back."""
+    """Return the transforms of a right-hand side of the Navier–Stokes equations.
+
+    The velocity is transformed to the grid. The products of two components, except one of them, are transformed back.
+    """
     return ("inverse", (ndim,)), ("forward", (ndim * (ndim + 1) // 2 - 1,))
 
 
@@ -71,14 +77,14 @@ class SolverTransform:
         return tuple((plans[direction], math.prod(lead)) for direction, lead in calls)
 
     def alone(self, calls: Calls) -> Program:
-        """Return a program that only makes these calls, each on fields of its own."""
+        """Return a program that makes only these calls. Each call has its own input."""
         functions = {"forward": self.fft, "inverse": self.fft.inverse}
 
         def function(*arrays):
             return [functions[direction](array) for (direction, _), array in zip(calls, arrays)]
 
         def ends(field: Callable[..., Any], spectrum: Callable[..., Any]) -> tuple[tuple, tuple]:
-            """Return the operands and the results of all calls."""
+            """Return the inputs of all calls, and the results of all calls."""
             pairs = ((direction, field(*lead), spectrum(*lead)) for direction, lead in calls)
             sources, targets = zip(*((u, k) if direction == "forward" else (k, u) for direction, u, k in pairs))
             return sources, targets
@@ -140,17 +146,19 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
     exponax: Any = importlib.import_module("exponax")
     reference = transform.reference
     n = reference.shape[0]
-    if reference.shape != (n, n, n):  # On squares, exponax computes the vorticity.
-        raise ValueError(f"its grids are cubes; got {reference.shape}")
+    if reference.shape != (n, n, n):  # On squares, exponax has the equation of the vorticity only.
+        raise ValueError(f"exponax needs a cubic grid; got {reference.shape}")
     highest = reference.wavenumbers[-1].max()
     options = {"diffusivity": VISCOSITY, "order": order}
-    # exponax keeps modes up to this fraction of n // 2, less one. These are our modes; a half is added for rounding.
+    # exponax keeps the modes k with k <= fraction * (n // 2) - 1. This fraction selects the modes that decompops keeps.
+    # It is chosen half a mode too large, so that rounding cannot drop the highest mode.
     options["dealiasing_fraction"] = (highest + 1.5) / (n // 2)
-    with jax.enable_x64(transform.dtype == np.float64):  # otherwise its coefficients have the precision of another case
-        # Without compilation this takes seconds.
+    # Another case may have switched to float64, so the precision of exponax's coefficients is set here.
+    with jax.enable_x64(transform.dtype == np.float64):
+        # Without compilation, the construction of the stepper takes seconds.
         stepper = eqx.filter_jit(exponax.stepper.NavierStokesVelocity)(3, 2 * math.pi, n, DT, **options)
     state = jax.device_put(reference.on_grid(u).astype(transform.spectrum().dtype), jax.local_devices()[0])
-    # The coefficients are arguments, because XLA would try to fold constants.
+    # The coefficients are arguments of the compiled function, because XLA would spend time on folding constants.
     arrays, rest = eqx.partition(stepper, eqx.is_array)
     compiled = compile_for(lambda arrays, state: eqx.combine(arrays, rest).step_fourier(state), arrays, state)
 
@@ -161,10 +169,10 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
 
 
 def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
-    """Return the problem of one layer, or of its derivatives by the fields and all parameters."""
+    """Return the problem of one layer, or of its gradient with respect to the fields and all parameters."""
     fft = FFT(dec, real=True)
     modes = tuple(min(MODES, (n + 1) // 2) for n in check_fft(fft))
-    # Only shapes are needed here. The weights are sharded inputs of the problem, as fields are.
+    # The layer is made without values, because the program takes the weights as sharded arguments.
     block = eqx.filter_eval_shape(FNOBlock, fft, WIDTH, modes, jax.nn.gelu, dtype=dtype, key=jax.random.key(0))
     transform = SolverTransform(block.spectral.transform, dtype)
 
@@ -173,7 +181,7 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         return eqx.tree_at(where, block, parameters)(v)
 
     def loss(*arguments):
-        # A bias fills padding, which belongs to no field.
+        # The bias of the layer also fills padding cells. The halo exchange of width zero sets these cells to zero.
         return jnp.sum(HaloExchange(dec, 0)(layer(*arguments)) ** 2) / 2
 
     weight = Operand(dtype, block.spectral.weight_layout.blocks)
@@ -185,7 +193,7 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         return reference.inputs, reference.gradient() if gradient else reference.value()
 
     if gradient:
-        calls *= 2  # the calls and their transposes, which are as much work
+        calls *= 2  # A gradient also runs the transpose of each call, which takes as long as the call.
         ours = Program(jax.grad(loss, (0, 1, 2, 3)), arguments, arguments, transform.plans(calls), transform.mesh, data)
     else:
         ours = Program(layer, arguments, arguments[:1], transform.plans(calls), transform.mesh, data)

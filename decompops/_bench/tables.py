@@ -20,7 +20,7 @@ def title_of(result: dict[str, Any]) -> str:
 
 
 def print_times(result: dict[str, Any]) -> None:
-    """Print a row for each contestant. Words are never broken."""
+    """Print a table with a row for each contestant."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("contestant", no_wrap=True)
     for heading in ("median\nms", "fastest\nms", "ratio", "relative\nerror"):
@@ -36,7 +36,7 @@ def print_times(result: dict[str, Any]) -> None:
 
 
 def failure_lines(result: dict[str, Any]) -> list[str]:
-    """Say why contestants failed. Whole sentences would not fit the table."""
+    """Return a line for each contestant that failed, with the reason, which would be too long for the table."""
     return [f"{row['name']} failed: {row['failure']}" for row in result["contestants"] if _has_failed(row)]
 
 
@@ -46,12 +46,15 @@ def _has_failed(row: dict[str, Any]) -> bool:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave the exit code to the command line; rich would exit with 1, which says that something failed."""
+        """Raise the `BrokenPipeError` again for the command line to handle.
+
+        By default, rich would end the process with exit code 1, as if a contestant had failed.
+        """
         raise
 
 
 def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what one device communicates and how much memory it uses, as pairs of a label and a text."""
+    """Return the communication and the memory of one device, as pairs of a label and a text."""
     found = [
         f"{c['count']} {c['kind']}" + ("" if c["kind"] == "collective-permute" else f" (groups of {c['group_size']})")
         for c in program["collectives"]

@@ -1,4 +1,4 @@
-"""GPUs that need not be here, described for XLA, which compiles programs for them."""
+"""Descriptions of kinds of GPUs, with which XLA compiles programs for GPUs on machines without a GPU."""
 
 import importlib.util
 
@@ -34,7 +34,7 @@ def problem() -> str | None:
     if not (importlib.util.find_spec("jax_plugins") and any(map(importlib.util.find_spec, plugins))):
         version = jax.__version__
         return (
-            "compiling for GPUs needs JAX's CUDA plugin, but neither GPU nor CUDA: run pip install --no-deps "
+            "compiling for GPUs needs JAX's CUDA plugin, but no GPU and no CUDA; run pip install --no-deps "
             f"jax-cuda13-plugin=={version} jax-cuda13-pjrt=={version}"
         )
     try:
@@ -45,6 +45,6 @@ def problem() -> str | None:
 
 
 def devices(target: str, count: int) -> list:
-    """Return `count` GPUs of a kind in `TARGETS`, in one process. Programs can be compiled for them, and not run."""
-    topology = f"1x1x{count}"  # slices, processes, devices
+    """Describe `count` GPUs of a kind in `TARGETS`. Programs can be compiled for these GPUs, but cannot run."""
+    topology = f"1x1x{count}"  # the numbers of slices, processes and devices
     return topologies.get_topology_desc(platform="cuda", target_config=TARGETS[target], topology=topology).devices

@@ -15,7 +15,10 @@ HALO_WIDTH = 2
 
 @dataclass(frozen=True)
 class Task:
-    """An operator on a field. The answer is the same for all contestants. `dtype` is the real dtype."""
+    """An operator on a field. All contestants must give the same answer.
+
+    `dtype` is the real dtype; complex fields have the complex dtype of the same precision.
+    """
 
     operator: str
     shape: tuple[int, ...]
@@ -36,7 +39,7 @@ class Task:
 
     @property
     def kind(self) -> str:
-        """The plain operator: "fft", "rfft", "dct" (of type 2), "transpose", "halo"."""
+        """The operator without its action: "fft", "rfft", "dct" (of type 2), "transpose" or "halo"."""
         return re.split("[+-]", self.operator)[0]
 
     @property
@@ -55,12 +58,12 @@ class Task:
 
     @property
     def forward(self) -> "Task":
-        """The task that only transforms the same field."""
+        """The task that transforms the same field, without the inverse or the gradient."""
         return replace(self, operator=self.kind)
 
 
 def weights(*k: Any) -> Any:
-    """Return the weights of the spectral loss, `1 / (1 + |k|^2)`, for one array of wavenumbers for each axis."""
+    """Return the weights `1 / (1 + |k|^2)` of the spectral loss. `k` has an array of wavenumbers for each axis."""
     return 1 / sum((component**2 for component in k), 1)
 
 
@@ -74,7 +77,7 @@ def wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[
 
 
 def pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the transform and its inverse from a library with the names of `scipy.fft`."""
+    """Return the transform and its inverse from a library whose functions have the names of those in `scipy.fft`."""
     match task.kind:
         case "rfft":
             return library.rfftn, partial(library.irfftn, s=task.shape)

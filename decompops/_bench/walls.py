@@ -1,4 +1,4 @@
-"""The benchmark's cases between two walls across the first axis of a grid, periodic along its other axes."""
+"""The benchmark's cases between two walls. The walls bound the first axis of a grid; the other axes are periodic."""
 
 import math
 from collections.abc import Callable
@@ -24,13 +24,16 @@ from .solvers import Calls, SolverTransform
 
 
 RAYLEIGH, PRANDTL, DT = 1e4, 1.0, 1e-3
-# The half waves between the walls in the solution of Poisson's equation, and the stages of a step of `IMEXRK`.
+# The number of half waves between the walls in the solution of Poisson's equation; the number of stages of `IMEXRK`.
 WAVES, STAGES = 3, 4
 
 
 @dataclass(frozen=True)
 class ChebyshevSpectra(Spectra):
-    """Chebyshev coefficients between the walls, of values at Gauss–Lobatto points; Fourier modes along other axes."""
+    """Chebyshev coefficients between the walls, and Fourier modes along the other axes.
+
+    The points between the walls are Gauss–Lobatto points.
+    """
 
     def forward(self, u: np.ndarray) -> np.ndarray:
         import scipy.fft
@@ -59,7 +62,8 @@ class ChebyshevSpectra(Spectra):
 
     def _along(self) -> list[np.ndarray]:
         _, *along = super()._along()
-        return [(np.arange(self.shape[0]) + 0.5) / 2, *along]  # chosen so that `kept` keeps all of them
+        # `kept` keeps a mode if 2 * |k| <= n. With these numbers, it keeps the first `modes[0]` polynomials.
+        return [(np.arange(self.shape[0]) + 0.5) / 2, *along]
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,16 @@ def _with_walls(dec: Decomposition, basis: AbstractBasis) -> Transform:
 
 
 def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: np.dtype) -> Problem:
-    """Return Poisson's equation between walls without flux, and the periodic one on a grid of the same size beside it.
+    """Return Poisson's equation between walls without flux. It is compared with a periodic grid of the same size.
 
     `across(n)` is the basis between the walls for n points.
     """
     shape: Any = dec.shape
     n, basis = shape[0], across(shape[0])
-    along = 2 * math.pi * np.arange(shape[-1]) / shape[-1]  # A wave along the last axis, so that the mean is zero.
+    along = 2 * math.pi * np.arange(shape[-1]) / shape[-1]  # A wave along the last axis makes the mean zero.
 
     def program(operator: Poisson | WallPoisson, line: np.ndarray, k: float) -> Program:
-        """Return the program for a wave with the wavenumber `k` between the walls, where its values are `line`."""
+        """Return the program whose solution is a wave with wavenumber `k` and values `line` along the first axis."""
         transform = SolverTransform(operator.transform, dtype)
 
         def data():
@@ -99,7 +103,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
     fft = _with_walls(dec, basis)
     operator = Poisson(fft) if isinstance(basis, Cosine) else WallPoisson(fft, "neumann")
     k = WAVES / 2  # The box has the length 2π.
-    if isinstance(basis, Cells):  # Second differences see a smaller wavenumber.
+    if isinstance(basis, Cells):  # The second difference of a wave is smaller than its second derivative.
         k = n / math.pi * math.sin(math.pi * WAVES / (2 * n))
     angle = 2 * math.pi * np.arange(n) / n
     periodic = program(Poisson(_with_walls(dec, Fourier())), np.sin(angle), 1.0)
@@ -125,7 +129,8 @@ def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
 
         return (state(0.0),), state(DT)
 
-    # The velocity, its vorticity and the slopes of the temperature are transformed to the grid, and the rates back.
+    # The velocity, its vorticity and the gradient of the temperature are transformed to the grid. The rates of change
+    # of the velocity and the temperature are transformed back.
     to_grid = 2 * ndim + ndim * (ndim - 1) // 2
     stage: Calls = ("inverse", (to_grid,)), ("forward", (ndim + 1,))
     calls = STAGES * stage

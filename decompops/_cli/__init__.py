@@ -1,1 +1,1 @@
-"""The commands of `python -m decompops`, a file for each, and what they share. `cli.py` puts them together."""
+"""The commands of `python -m decompops`, each in its own file, and their helpers. `cli.py` runs the commands."""

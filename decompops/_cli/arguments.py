@@ -35,11 +35,11 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
-        """End the program with the exit code 2. Unlike argparse, print no usage before the message."""
+        """Print the message, and end the program with the exit code 2. Unlike argparse, print no usage."""
         self.exit(2, f"{self.prog}: {message}\n")
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End the program because of arguments that no option takes."""
+        """End the program because of arguments that it does not know."""
         first = next((one for one in unknown if one.startswith("-")), unknown[0]).partition("=")[0]
         kind = "option" if first.startswith("-") else "argument"
         self.error(f"unknown {kind} {first} (see {self.prog} --help){did_you_mean(first, self._names)}")
@@ -67,7 +67,7 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """Return the type of an argument that must be one of some names."""
+    """Return a type for `add_argument` that accepts only these names."""
 
     def parsed(text: str) -> str:
         if text not in names:
@@ -80,7 +80,7 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def backend_name(text: str) -> str:
-    """Parse the name of a backend. Nothing is loaded."""
+    """Parse the name of a backend, without loading the backend."""
     return one_of(*backend_names())(text.lower())
 
 
@@ -106,7 +106,7 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def grid(text: str) -> tuple[int, int, int]:
-    """Parse the sizes of a grid or a block of three axes. One number stands for all three."""
+    """Parse the sizes of a grid or a block of three axes. A single number is the size of all three axes."""
     parsed = sizes(text)
     if len(parsed) not in (1, 3):
         raise argparse.ArgumentTypeError(f"must be one size or three; got {text!r}")
@@ -139,7 +139,7 @@ def positive(text: str) -> float:
 
 
 def file_name(text: str) -> str:
-    """Parse the name of a file without its folder. Spaces and brackets would break links in Markdown."""
+    """Parse a file name without a folder. The name has no spaces or brackets, which would break links in Markdown."""
     if not re.fullmatch(r"[^\W_][\w.-]*", text):
         rule = "must be a file name without a folder, which starts with a letter or a digit and has only letters, "
         raise argparse.ArgumentTypeError(f"{rule}digits, '_', '.' and '-'; got {text!r}")

@@ -32,7 +32,7 @@ def add(parser: Parser) -> None:
     add = parser.add_argument
     grids = "grids: 256, 256x256x128, 4096x4096 (default: 64)"
     add("--shape", nargs="+", type=sizes, default=[(64,)], metavar="SIZES", help=grids)
-    add("--ndim", type=count, default=3, metavar="N", help="axes of a grid that is given by one number (default: 3)")
+    add("--ndim", type=count, default=3, metavar="N", help="number of axes of grids given by one number (default: 3)")
     meshes = "device meshes: 2x4, or 8 for a slab (default: all devices, near square)"
     add("--mesh", nargs="+", type=mesh, metavar="SIZES", help=meshes)
     dtypes = "the real dtype: float32, float64 (default: float32)"
@@ -44,8 +44,8 @@ def add(parser: Parser) -> None:
     names = one_of(*OPERATORS, *SOLVERS, RESHARD)
     add("--operator", nargs="+", type=names, default=["fft", "rfft"], metavar="NAME", help=operators)
     order = (
-        "whether operators store spectra in axis-contiguous order: no, yes, both (default: no, with --on-paper both); "
-        "solvers choose the order themselves"
+        "whether operators store spectra in axis-contiguous order: no, yes, both (default: no; with --on-paper: both). "
+        "Solvers ignore this option"
     )
     add("--axis-contiguous", nargs="?", type=one_of("no", "yes", "both"), const="yes", metavar="ANSWER", help=order)
     devices = "virtual CPU devices (default: as many as the meshes need, else 8)"
@@ -57,7 +57,7 @@ def add(parser: Parser) -> None:
     add("--json", action="store_true", help="print JSON to stdout, and nothing else")
     add("--on-paper", action="store_true", help="compile our programs without running them; no field is allocated")
     kinds = ", ".join(targets.TARGETS)
-    target = f"with --on-paper: compile for GPUs that need not be here ({kinds})"
+    target = f"with --on-paper: compile for GPUs of this kind, which the machine need not have ({kinds})"
     add("--target", type=one_of(*targets.TARGETS), metavar="GPU", help=target)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
@@ -72,9 +72,10 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("--on-paper counts the collectives of XLA; add --backend xla")
     if options.on_paper and RESHARD in options.operator:
-        parser.error(f"--on-paper needs an operator that is one compiled program; {RESHARD} is several")
+        parser.error(f"--on-paper cannot compile {RESHARD}, which is not a single program; name other operators")
     if options.target:
-        jax.config.update("jax_platforms", "cpu")  # Without a GPU, JAX's plugin starts only if no GPU is asked for.
+        # On a machine without a GPU, JAX's CUDA plugin starts only if JAX is told to use the CPU.
+        jax.config.update("jax_platforms", "cpu")
         if problem := targets.problem() if options.on_paper else "add --on-paper":
             parser.error(f"argument --target: {problem}")
     devices = configured_devices(options.devices, options.mesh, on_paper=options.on_paper, target=options.target)
@@ -95,7 +96,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _selected(parser: Parser, options: argparse.Namespace, devices: list, backend: AbstractBackend) -> list[Case]:
-    """Return the cases that the options ask for, or end the program if some cannot run."""
+    """Return the cases that the options select. If one of them cannot run, end the program with a message."""
     shapes = [shape * options.ndim if len(shape) == 1 else shape for shape in options.shape]
     for shape in shapes:
         if math.prod(shape) > MOST_CELLS:
@@ -119,7 +120,11 @@ def _selected(parser: Parser, options: argparse.Namespace, devices: list, backen
 
 
 def _default_mesh(devices: int, ndim: int) -> tuple[int, ...]:
-    """Return a mesh of all devices, near square, for a grid of `ndim` axes. A grid of one axis is never sharded."""
+    """Return the sizes of a mesh for a grid of `ndim` axes.
+
+    A mesh for a grid of three axes or more is as square as possible, and has all devices. A grid of two axes has a mesh
+    with all devices along one axis. A grid of one axis is never sharded.
+    """
     if ndim < 3:
         return (devices if ndim == 2 else 1,)
     rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
@@ -141,7 +146,7 @@ def _results(
 def _printed(
     results: Iterable[dict[str, Any]], title: str, progress: Progress, *, on_paper: bool
 ) -> list[dict[str, Any]]:
-    """Print each result as soon as it is known. Return all results."""
+    """Print each result as soon as its case has run, and return all results."""
     from .._bench.tables import LEGEND, failure_lines, print_times, program_lines, title_of
 
     rows = []

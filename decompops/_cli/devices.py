@@ -18,11 +18,14 @@ from .arguments import Parser
 
 
 def start(parser: Parser, name: str | None, overlap: int | None = None) -> AbstractBackend:
-    """Make the backend of that name ready for use. Of several processes, only the first prints to stdout."""
+    """Return the backend called `name`, ready for use.
+
+    If the backend needs a launcher, this function also discards the stdout of all processes except the first one.
+    """
     try:
         backend = resolve_backend(name)
         if overlap is not None:
-            # Backends are dataclasses, which the type of their abstract class cannot say.
+            # Every backend is a dataclass, but the type checker cannot know this from the abstract class.
             backend = dataclasses.replace(backend, overlap=overlap)  # pyright: ignore[reportArgumentType]
         backend.start()
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
@@ -33,7 +36,7 @@ def start(parser: Parser, name: str | None, overlap: int | None = None) -> Abstr
 
 
 def default_backend(devices: list) -> AbstractBackend:
-    """Return the backend that operators on these devices get if none is named."""
+    """Return the backend that operators on these devices use if the user names no backend."""
     return resolve_backend(None, Mesh(np.array(devices), ("x",)))
 
 
@@ -44,17 +47,18 @@ def configured_devices(
     on_paper: bool = False,
     target: str | None = None,
 ) -> list:
-    """Return the devices of JAX. On CPUs, first ask JAX for `count` virtual ones, or for as many as the meshes need.
+    """Return the devices of JAX.
 
-    If there are too few devices for `on_paper` programs, the result has virtual CPU devices instead, because these
-    programs are only compiled. A `target` is a kind of GPU that need not be here.
+    On CPUs, first ask JAX for `count` virtual devices, or for as many as the meshes need. With `on_paper`, programs are
+    only compiled, so virtual CPU devices replace other devices if these are too few. With a `target`, return
+    descriptions of GPUs of this kind, which the machine need not have.
     """
     needed = max(map(math.prod, meshes or []), default=0)
     if target:
         return targets.devices(target, count or needed or 1)
     chosen = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
     if count or not chosen:
-        with contextlib.suppress(RuntimeError):  # JAX has started already, and keeps its devices
+        with contextlib.suppress(RuntimeError):  # If JAX has started already, it keeps its devices.
             jax.config.update("jax_num_cpu_devices", count or needed or 8)
     devices = jax_devices()
     if on_paper and len(devices) < max(needed, count or 0):
@@ -66,12 +70,12 @@ def jax_devices(platform: str | None = None) -> list:
     """Return JAX's devices, or end the program with one line if JAX cannot start."""
     try:
         return jax.devices(platform)
-    except Exception as error:  # JAX raises RuntimeError, AssertionError and others for platforms that do not start
+    except Exception as error:  # For a platform that does not start, JAX raises RuntimeError, AssertionError or others.
         chosen = platform or os.environ.get("JAX_PLATFORMS")
         reason = str(error).strip().partition("\n")[0] or repr(error)
         sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
 
 
 def is_quiet(options: argparse.Namespace) -> bool:
-    """Return whether this process shows no progress. Of several processes, only the first one shows it."""
+    """Return whether this process shows no progress. If there are several processes, only the first shows progress."""
     return options.quiet or jax.process_index() > 0

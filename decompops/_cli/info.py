@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _facts() -> dict[str, Any]:
     devices = jax_devices()
-    backends = []  # no dictionary, because a broken package may repeat the name of another backend
+    backends = []  # A dictionary would lose a backend if a faulty package used its name again.
     for name, backend in all_backends():
         problem = backend if isinstance(backend, str) else None
         features = None if isinstance(backend, str) else backend.missing_features()
@@ -56,7 +56,7 @@ def _defaults() -> dict[str, Any]:
     try:
         backend = None if config.backend is None else str(config.backend)
         names = {"transpose_backend": config.transpose_backend, "halo_backend": config.halo_backend}
-    except (ValueError, ImportError) as error:  # the environment names an unknown backend, or a broken one
+    except (ValueError, ImportError) as error:  # An environment variable names an unknown backend, or a broken one.
         return {"problem": str(error)}
     return {"backend": backend, **names}
 

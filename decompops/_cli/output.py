@@ -1,4 +1,4 @@
-"""Text that fits the terminal."""
+"""Functions that format text for the width of the terminal."""
 
 import importlib.util
 import shutil
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 
 def width() -> int:
-    """Return the columns of the terminal: `COLUMNS` if it is set, and 80 in a pipe or a file."""
+    """Return the number of columns of the terminal, but at least 40.
+
+    The environment variable `COLUMNS` overrides this number. In a pipe or a file, the default is 80.
+    """
     return max(shutil.get_terminal_size().columns, 40)
 
 
@@ -27,7 +30,7 @@ def wrapped(text: str, indent: int = 0, first: str = "") -> str:
 
 
 def labelled(lines: Sequence[tuple[str, str]], indent: int = 0) -> str:
-    """Return lines of labels and wrapped texts in two columns."""
+    """Return two columns: the labels on the left, and their wrapped texts on the right."""
     column = indent + max((len(label) for label, _ in lines), default=0) + 2
     return "\n".join(wrapped(text, column, f"{' ' * indent}{label}".ljust(column)) for label, text in lines)
 

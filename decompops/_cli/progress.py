@@ -22,9 +22,9 @@ class _Display(Protocol):
 class Progress:
     """Show on stderr what a command is doing, and how many of its parts are done.
 
-    On a terminal, one line is kept up to date if rich is installed. Otherwise, a plain line is printed every ten
-    seconds, so a short command prints no line. On a terminal, nothing is drawn between two calls of the methods below,
-    because a moving display would disturb the programs that are timed.
+    If rich is installed, a terminal shows a single line. This line changes only when a method below is called, because
+    a moving display would disturb the programs that are timed. Without rich, and in pipes and files, a new line is
+    printed every ten seconds, so a short command prints no line.
 
     **Arguments:**
 
@@ -69,7 +69,7 @@ class Progress:
 
 
 class _Lines:
-    """Plain lines at intervals, printed by a thread of their own, because one program may compile for minutes."""
+    """Plain lines at intervals. A separate thread prints the lines, even while a program compiles for minutes."""
 
     def __init__(self, command: str, total: int):
         self._command, self._total = command, total
@@ -93,12 +93,12 @@ class _Lines:
             try:
                 if self._text:
                     print(self._text, file=sys.stderr, flush=True)
-            except (OSError, ValueError):  # nobody reads stderr, or it is closed
+            except (OSError, ValueError):  # The reader of stderr has ended, or stderr is closed.
                 return
 
 
 def _terminal(total: int) -> _Display | None:
-    """Return a display for the terminal, or `None` if stderr is no terminal or rich is not installed."""
+    """Return a display for the terminal, or `None` if stderr is not a terminal or rich is not installed."""
     if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         return None
     from rich.console import Console
@@ -108,7 +108,7 @@ def _terminal(total: int) -> _Display | None:
 
 
 class _Bar:
-    """One line of rich: a bar, the number of parts, and a text."""
+    """A display of one line, drawn by rich: a bar, the number of parts, and a text."""
 
     def __init__(self, console: Any, total: int):
         from rich.markup import escape

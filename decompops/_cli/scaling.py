@@ -18,7 +18,7 @@ def add(parser: Parser) -> None:
     add("--block", type=grid, default=(64, 64, 64), metavar="SIZES", help=block)
     ranks = "numbers of ranks (default: 64 1024 16384)"
     add("--ranks", nargs="+", type=count, default=[64, 1024, 16384], metavar="N", help=ranks)
-    latency = "microseconds that a message takes from rank to rank (default: as measured here)"
+    latency = "microseconds that a message takes from rank to rank (default: the time measured on this machine)"
     add("--latency", type=positive, metavar="TIME", help=latency)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
 
 def _run(parser: Parser, options: argparse.Namespace) -> int:
     try:
-        MPI.initialize(share_memory=False)  # Ranks send messages, as between nodes.
+        MPI.initialize(share_memory=False)  # Ranks of one node then send messages, as ranks of different nodes do.
         if jax.process_count() < 2:
             raise RuntimeError("scaling needs two ranks or more: mpiexec -n 2 python -m decompops scaling")
     except (ImportError, RuntimeError) as error:

@@ -29,14 +29,15 @@ from .study import write_study
 
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# GPUs need larger grids than CPUs, to be busy. Some have caches of more than 64 MiB.
+# A GPU is fully used only on larger grids than a CPU. Some GPUs have caches of more than 64 MiB, so the largest block
+# must be larger, too.
 _ON_GPUS = {
     "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
     "strong": 512,
     "weak": 256,
     "block_bytes": (2**20, 2**23, 2**26, 2**28),
 }
-# The variables in which launchers tell a process how many processes there are.
+# Launchers tell each process the number of processes in one of these environment variables.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -59,7 +60,7 @@ def add(parser: Parser) -> None:
     weak = "cells along each axis of a device's block for weak scaling (default: 128, on GPUs 256)"
     add("--weak", type=count, metavar="N", help=weak)
     add("--repeats", type=count, metavar="N", help="how often each contestant is timed (default: 5)")
-    add("--shared", action="store_true", help="others use the machine, too: the page shows ratios, and no times")
+    add("--shared", action="store_true", help="others use the machine at the same time; the page shows ratios only")
     add("--note", default="", help="a sentence for the page")
     add("--json", action="store_true", help="print JSON to stdout, and write no files")
     files = "make the page of a JSON file, or a study of several"
@@ -74,7 +75,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
             return _render(options)
         except (OSError, ValueError) as error:
             parser.error(str(error))
-    # The last case may take longer than expected, and the page takes time, too.
+    # The last 7% of the time is reserved for a last case that takes longer than expected, and for writing the page.
     start, clock = time.monotonic(), Clock(0.93 * 60 * options.minutes)
     try:
         if not options.json:
@@ -86,7 +87,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     file = None if options.json else options.out / f"{name}.json"
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
-    # Peers print to stdout. With `--json`, stdout must hold nothing but JSON.
+    # Other libraries print to stdout while they are timed. With `--json`, stdout must hold nothing but JSON.
     with (
         contextlib.redirect_stdout(sys.stderr),
         Progress("report", len(options.sections), quiet=is_quiet(options)) as progress,
@@ -115,7 +116,8 @@ def _render(options: argparse.Namespace) -> int:
 
 def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     """Start JAX in this process, and connect it to the other processes that a launcher has started."""
-    # The tests run in a process of their own, which needs memory on the same GPU.
+    # The section "tests" runs pytest in a second process. This process needs memory on the same GPU, which JAX would
+    # otherwise reserve for the first process.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax.config.update("jax_enable_x64", True)
     backend = resolve_backend(options.backend)
@@ -124,7 +126,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     cores = usable_cores()
     backend.start()
     several = max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
-    with contextlib.suppress(RuntimeError):  # JAX has started already, and keeps its devices.
+    with contextlib.suppress(RuntimeError):  # If JAX has started already, it keeps its devices.
         jax.config.update("jax_num_cpu_devices", 1 if several else options.devices or min(cores, _MOST_DEVICES))
     if several and not backend.launcher:
         _connect()
@@ -144,13 +146,13 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
 
 
 def _connect() -> None:
-    """Connect the processes of JAX. Slurm tells them where process 0 is; otherwise MPI does."""
+    """Connect the processes of JAX, which need the address of process 0. Slurm gives this address, or else MPI."""
     method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
     jax.distributed.initialize(cluster_detection_method=method)
 
 
 def default_name(setting: Setting) -> str:
-    """Return a file name that says what the machine is, such as `amd-epyc-2-cores`."""
+    """Return a file name that describes the machine, such as `amd-epyc-2-cores`."""
     first = setting.devices[0]
     machine = f"{first.device_kind} {len(setting.devices)}"
     if first.platform == "cpu":

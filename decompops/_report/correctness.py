@@ -15,7 +15,8 @@ from .grids import cases_on
 from .setting import Setting
 
 
-# The solvers with an exact answer on every grid. Other solvers also have errors of discretization.
+# The solvers whose discrete answer is known exactly on every grid. The answers of other solvers also have errors of
+# discretization.
 _SOLVERS = (
     *("gradient", "navier-stokes", "etdrk2", "etdrk4", "fno", "fno-gradient"),
     *("poisson-centres", "poisson-cells"),
@@ -23,7 +24,7 @@ _SOLVERS = (
 
 
 def selftest(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Run the checks of `python -m decompops selftest` until the time is up."""
+    """Run the checks of `python -m decompops selftest`, and stop when the time of the section is up."""
     outcomes: list[_selftest.Outcome] = []
     stopped = False
     for outcome in _selftest.run(setting.backend, setting.devices, setting.on_step):
@@ -44,7 +45,7 @@ def selftest(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Measure the relative error of each operator in both precisions, against NumPy and SciPy in float64."""
+    """Measure the relative error of each operator in float32 and float64. NumPy and SciPy give the right answers."""
     operators = (*OPERATORS, *_SOLVERS)
     dtypes = ["float32", "float64"] if jax.config.read("jax_enable_x64") else ["float32"]
     return setting.each(cases_on(operators, setting.small, dtypes, setting), lambda case: _errors(case, setting))

@@ -1,4 +1,4 @@
-"""The section that runs `tests/gpu`. It needs a GPU, a clone, and no package beyond pytest and those of decompops."""
+"""The section that runs the tests in `tests/gpu`. It needs a GPU, a clone of the repository, and pytest."""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ _AGAIN = "`python -m decompops report --sections tests`"
 
 
 def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests, or say why they cannot run here and what to type."""
+    """Run the tests, or return why they cannot run here and what to type."""
     if setting.devices[0].platform != "gpu":
         return {"not_run": "JAX has no GPU here"}
     if jax.process_count() > 1:
@@ -32,8 +32,8 @@ def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_tests(folder: str, seconds: float) -> dict[str, Any]:
-    """Run pytest on a folder in a process of its own, which is stopped after `seconds`."""
-    # The settings in pyproject.toml need plugins of pytest, which a bare machine may not have.
+    """Run pytest on a folder in a second process, which is stopped after `seconds`."""
+    # These options replace settings in pyproject.toml, which need plugins of pytest that may not be installed.
     plain = ["-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *plain, folder]
     try:

@@ -9,8 +9,8 @@ from .setting import Setting, Shape
 def cases_on(operators: Sequence[str], shape: Shape, dtypes: Sequence[str], setting: Setting) -> list[Case]:
     """Return a case for each operator and each dtype, on the mesh of all devices.
 
-    The benchmark needs blocks of equal size for halo exchanges, so their grid has more cells where the mesh does not
-    divide `shape`.
+    Each case is on a grid of shape `shape`, except halo exchanges. The benchmark needs blocks of equal size for halo
+    exchanges, so they get the next larger grid that the mesh divides.
     """
     found, mesh = [], setting.mesh_sizes
     for operator in operators:

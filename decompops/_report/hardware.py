@@ -1,4 +1,4 @@
-"""The section on the machine. It reads only what needs no special rights, and it reads no user names."""
+"""The section on the machine. It needs no special rights, and reads no user names."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ _GPU = ("name", "memory.total", "driver_version", "compute_cap", "clocks.max.sm"
 
 
 def hardware(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Describe CPUs, memory, GPUs and network, and count processes and nodes."""
+    """Describe the CPUs, memory, GPUs and network of the machine, and count the processes and nodes of the run."""
     model = zlib.crc32(cpu().get("model", "").encode())
     hosts, models = (set(column) for column in gathered_numbers(_host(), model).T.tolist())
     return {
@@ -67,12 +67,15 @@ def usable_cores() -> int:
 
 
 def memory() -> dict[str, str]:
-    """The memory of the machine, and the limit of the container, if there is one."""
+    """The memory of the machine, and the memory limit of the container if the process runs in one."""
     return {name: f"{count / 2**30:.1f} GiB" for name, count in _memory_bytes().items()}
 
 
 def least_memory_of_a_process() -> float:
-    """Return the smallest memory of any node in bytes, divided by its processes. All processes must call this."""
+    """Return the smallest memory that a process has, in bytes: the memory of its node divided by the node's processes.
+
+    All processes must call this function.
+    """
     numbers = gathered_numbers(_host(), min(_memory_bytes().values(), default=8 * 2**30))
     hosts = numbers[:, 0].tolist()
     return min(count / hosts.count(host) for host, count in numbers.tolist())
@@ -88,13 +91,13 @@ def _memory_bytes() -> dict[str, int]:
 
 
 def gpus() -> dict[str, Any]:
-    """Describe the GPUs that `nvidia-smi` lists, and their connections. The result is empty if there are none."""
+    """Describe the GPUs that `nvidia-smi` lists, and their connections. Return `{}` if `nvidia-smi` lists no GPU."""
     table = output_of("nvidia-smi", f"--query-gpu={','.join(_GPU)}", "--format=csv,noheader")
     rows = [dict(zip(_GPU, map(str.strip, line.split(",")))) for line in table.splitlines() if line.count(",") > 1]
     if not rows:
         return {}
     topology = output_of("nvidia-smi", "topo", "-m").partition("Legend:")[0]
-    # `nvidia-smi` underlines the head of the table with escape sequences.
+    # `nvidia-smi` underlines the head of the table with escape sequences, which are removed here.
     return {"list": rows, "topology": re.sub(r"\x1b\[[\d;]*m", "", topology).rstrip()}
 
 
@@ -114,7 +117,7 @@ def network() -> list[str]:
 def output_of(*command: str) -> str:
     """Return the output of a program, or an empty text if the program is missing or fails."""
     try:
-        # In other locales, programs print translated labels.
+        # In some locales, programs would print translated labels.
         environment = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, env=environment)
     except (OSError, subprocess.TimeoutExpired):
@@ -137,5 +140,5 @@ def private_names() -> Sequence[str]:
 
 
 def _host() -> int:
-    """Return a checksum of the host name. It tells hosts apart without naming them."""
+    """Return a checksum of the host name, which distinguishes hosts without revealing their names."""
     return zlib.crc32(socket.gethostname().encode())

@@ -1,4 +1,4 @@
-"""The section on the limits of memory and network, and on the share of them that each benchmark uses."""
+"""The section on the bandwidths of memory and network, and on the share of a bandwidth that each benchmark uses."""
 
 import math
 import sys
@@ -18,12 +18,16 @@ from .._sharding import map_blocks
 from .setting import Setting
 
 
-# The number of copies and of all-to-alls in one run. After an even number of all-to-alls the data would be back.
+# The number of copies and the number of all-to-alls in one run. An even number of all-to-alls would move all data back
+# to their first place, so the check of the result could not tell whether data moved at all.
 _PASSES, _ROUNDS = 4, 3
 
 
 def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
-    """Measure bandwidths for several block sizes, in bytes per second and device, and compute the shares."""
+    """Measure bandwidths for several block sizes, in bytes per second on one device.
+
+    Also compute the share of these bandwidths that each earlier benchmark used.
+    """
     found = setting.each(setting.block_bytes, lambda size: _bandwidths(size, setting))
     measured = results.get("benchmarks", {}).get("data", {}).get("rows", [])
     share_memory = setting.devices[0].platform == "cpu" and jax.process_count() == 1
@@ -32,7 +36,11 @@ def limits(setting: Setting, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
-    """Measure one block size. Copies count the bytes read and written, all-to-alls the bytes sent to other devices."""
+    """Measure the bandwidths for one block size.
+
+    The bandwidth of a copy counts the bytes that a device reads and writes. The bandwidth of an all-to-all counts the
+    bytes that a device sends to other devices.
+    """
     size = len(setting.devices)
     length = max(block_bytes // (4 * size), 1) * size  # A multiple of the number of devices.
     moved = 2 * 4 * length * _PASSES
@@ -59,7 +67,7 @@ def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
 
 
 def _all_to_all(mesh: Mesh, length: int) -> Contestant:
-    """Return all-to-alls of XLA with blocks of `length` float32 numbers, in memory that is reused."""
+    """Return a contestant: all-to-alls of XLA with blocks of `length` float32 numbers, whose memory is reused."""
     size = mesh.size
     rows = np.arange(size * size, dtype=np.float32)
     sharding = NamedSharding(mesh, P("x"))
@@ -86,7 +94,7 @@ def _all_to_all(mesh: Mesh, length: int) -> Contestant:
 
 
 def _mpi_all_to_all(length: int) -> Contestant:
-    """Return one all-to-all of MPI without JAX, with blocks of `length` float32 numbers."""
+    """Return a contestant: one all-to-all of MPI without JAX, with blocks of `length` float32 numbers."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -104,11 +112,12 @@ def _mpi_all_to_all(length: int) -> Contestant:
 
 
 def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
-    """Divide the least time for memory and for network by the time of a benchmark.
+    """Return which share of the time of a benchmark memory and network need at least.
 
-    The largest block gives the bandwidth of memory, because smaller blocks may stay in a cache. The block nearest in
-    size gives the bandwidth of the network. Within one process on CPUs, devices share memory, so sending is a copy. A
-    program that overlaps memory and network may take less than the sum of both times.
+    The bandwidth of memory is measured with the largest block, because smaller blocks may stay in a cache. The
+    bandwidth of the network is measured with the block whose size is nearest to the block of the benchmark. In one
+    process on CPUs, devices share memory, so sending is a copy. The sum of both shares may exceed 1 if a program uses
+    memory and network at the same time.
     """
     ours = row["contestants"][0]
     if not bandwidths or not ours["median_s"]:

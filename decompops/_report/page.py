@@ -1,4 +1,4 @@
-"""The page of a report in Markdown. It is made from the JSON alone."""
+"""The page of a report in Markdown, which is made from the JSON of the report alone."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def read(file: Path) -> Results:
 
 
 def write_page(report: Results, folder: Path) -> None:
-    """Write the page `NAME.md`, and its plots where matplotlib is installed."""
+    """Write the page `NAME.md`, and its plots if matplotlib is installed."""
     lines = [f"# Report: {report['name']}", "", *_head(report)]
     for name, (title, body) in _PARTS.items():
         if name not in report["sections"]:
@@ -146,7 +146,7 @@ def _tests(data: Results, report: Results, folder: Path) -> list[str]:
     return [f"`pytest tests/gpu`: {counts or 'no result'}.", ""]
 
 
-# The title and the text of each section, in the order of the page.
+# The title of each section, and the function that makes its text, in the order of the page.
 _PARTS: dict[str, tuple[str, Callable[[Results, Results, Path], list[str]]]] = {
     "hardware": ("Machine", _hardware),
     "software": ("Software", _software),

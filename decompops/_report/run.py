@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 class Report:
-    """The results of a run. They are written to `file` after each section, unless it is `None`."""
+    """The results of a run. After each section, the results are written to `file`, unless `file` is `None`."""
 
     def __init__(self, name: str, file: Path | None, **about: Any):
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -77,7 +77,7 @@ class Report:
 
 
 def end_after(seconds: float, report: Report) -> threading.Timer:
-    """End the process after `seconds`, even if it hangs, and write the results so far."""
+    """Start a timer that writes the results so far and ends the process after `seconds`, even if the process hangs."""
 
     def end() -> None:
         report.write()
@@ -107,7 +107,7 @@ def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> A
 
 
 def _of_all_processes(error: str | None) -> str | None:
-    """Return the error of this process, or say which other process had an error."""
+    """Return the error of this process, or else a text that names another process with an error, or else `None`."""
     failed = multihost_utils.process_allgather(np.array(error is not None)).ravel()
     if error or not failed.any():
         return error
@@ -115,7 +115,7 @@ def _of_all_processes(error: str | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy number for JSON."""
+    """Return a NumPy number as a number of Python, which JSON can hold."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a report must hold plain values; got {value!r}")

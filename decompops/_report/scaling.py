@@ -23,7 +23,7 @@ from .._decomposition import Decomposition
 from .setting import Setting, Shape, described, near_square
 
 
-# The wavenumber of the plane wave that is transformed.
+# The wavenumber of the plane wave that all measurements transform.
 _MODE = 3
 # The peers that also run on several devices.
 _PEERS = ("jaxDecomp", "mpi4py-fft")
@@ -43,8 +43,9 @@ class Point:
 def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Measure points of strong and weak scaling.
 
-    Several processes measure all their devices together. One process measures 1, 2, 4, ... of its GPUs. On CPUs, one
-    process starts another one for each number of cores, because XLA's threads share all cores that a process may use.
+    A run of several processes measures only all its devices together. A single process with GPUs measures 1, 2, 4, ...
+    of them. A single process on CPUs starts a child process for each number of cores, unless `--devices` is given. A
+    child process is needed, because the threads of XLA use all cores that are open to a process.
     """
     if setting.child_counts:
         return _of_children(setting)
@@ -57,12 +58,12 @@ def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, ... and `most`."""
+    """Return the powers of two below `most`, and `most` itself."""
     return [*(2**i for i in range(most.bit_length()) if 2**i < most), most]
 
 
 def points(counts: list[int], setting: Setting) -> list[Point]:
-    """Return the points of all counts of devices. Slabs come last, because pencils scale further."""
+    """Return the points for these numbers of devices. Slabs come last, because pencils scale to more devices."""
     meshes = dict.fromkeys([*map(near_square, counts), *((count, 1) for count in counts)])
     found = []
     for mesh, operator in product(meshes, _OPERATORS):
@@ -72,7 +73,7 @@ def points(counts: list[int], setting: Setting) -> list[Point]:
 
 
 def fits(point: Point) -> bool:
-    """Return whether each device has cells in every pencil. On other meshes, most of the work would be padding."""
+    """Return whether no pencil has more devices than cells along an axis. Such devices would only have padding."""
     (nx, ny, nz), (rows, columns) = point.shape, point.mesh
     return rows <= min(nx, ny) and columns <= min(ny, nz)
 
@@ -111,7 +112,7 @@ def _measured(point: Point, setting: Setting) -> dict[str, Any]:
 
 
 def plane_wave(shape: Shape, *, real: bool) -> np.ndarray:
-    """Return a wave along the first axis. The view takes memory for this axis only, so the grid may be very large."""
+    """Return a wave along the first axis. The result is a view of one line, so it needs little memory on any grid."""
     angle = 2 * np.pi * _MODE * np.arange(shape[0]) / shape[0]
     wave = np.cos(angle).astype(np.float32) if real else np.exp(1j * angle).astype(np.complex64)
     return np.broadcast_to(wave[:, None, None], shape)
@@ -120,8 +121,8 @@ def plane_wave(shape: Shape, *, real: bool) -> np.ndarray:
 def error_of_blocks(result: Any, u: np.ndarray) -> float:
     """Return the largest error in the blocks of all processes, relative to the largest mode.
 
-    `result` is the spectrum of the plane wave `u`, an array of JAX or of mpi4py-fft. Padding does not count, nor does
-    the second half of the spectrum of a real field.
+    `result` is an array of JAX or of mpi4py-fft that holds the spectrum of the plane wave `u`. Padding does not count.
+    If `u` is real, only its half spectrum counts.
     """
     line = np.fft.fft(u[:, 0, 0].astype(complex)) * u.shape[1] * u.shape[2]
     lengths = (*u.shape[:2], u.shape[2] if np.iscomplexobj(u) else u.shape[2] // 2 + 1)
@@ -138,7 +139,7 @@ def error_of_blocks(result: Any, u: np.ndarray) -> float:
 
 
 def _blocks(result: Any) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-    """Yield the blocks of this process with their places."""
+    """Yield each block of this process, after its position in the whole array."""
     if isinstance(result, jax.Array):
         for shard in result.addressable_shards:
             yield shard.index, np.asarray(shard.data)
@@ -147,7 +148,7 @@ def _blocks(result: Any) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
 
 
 def _of_children(setting: Setting) -> dict[str, Any]:
-    """Collect the points of processes with 1, 2, 4, ... cores, which run one after the other."""
+    """Start child processes with 1, 2, 4, ... cores, one after the other, and collect their points."""
 
     def child(cores: int) -> dict[str, Any]:
         left = setting.clock.left()

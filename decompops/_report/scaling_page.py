@@ -1,4 +1,4 @@
-"""The part of a page on scaling. The points may come from one report or from many."""
+"""The part of a page about scaling. Its points may come from one report or from several."""
 
 from itertools import groupby, product
 from pathlib import Path
@@ -27,14 +27,17 @@ def with_machine(points: list[Results], report: Results) -> list[Results]:
 
 
 def is_busy(report: Results) -> bool:
-    """Return whether others used the machine: `--shared` says so, or the load before the run exceeded its cores."""
+    """Return whether others used the machine during the report.
+
+    This is so if the option `--shared` was given, or if the load average before the run exceeded the number of cores.
+    """
     hardware = report["sections"].get("hardware", {}).get("data", {})
     cores = hardware.get("cores") or hardware.get("usable cores") or float("inf")
     return report["shared"] or (hardware.get("load_average") or 0.0) > cores
 
 
 def busy_lines(reports: list[Results]) -> list[str]:
-    """Warn of speed-ups that were measured while others used the machine."""
+    """Return a warning if speed-ups were measured while others used the machine."""
     busy = [report["name"] for report in reports if is_busy(report)]
     if not busy:
         return []
@@ -104,7 +107,7 @@ def _base(points: list[Results], operator: str) -> Results:
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Plot our speed and the speed of peers on their fastest meshes, relative to ours on the fewest devices."""
+    """Plot the speeds of decompops and of peers, each on its fastest meshes, relative to ours on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))

@@ -13,9 +13,10 @@ from .software import software
 from .speed import benchmarks, memory
 
 
-# A section is a function of the setting and of the results of earlier sections.
+# A section is a function of the `Setting` and of the results of earlier sections. It returns its own results.
 Section = Callable[[Setting, dict[str, Any]], dict[str, Any]]
-# Each section with its weight in the time that is left. Later sections get the time that a section does not use.
+# Each section has a weight. When a section starts, it gets a share of the time that is left: its own weight, divided by
+# the sum of its own weight and the weights of all later sections.
 SECTIONS: dict[str, tuple[Section, float]] = {
     "hardware": (hardware, 0.5),
     "software": (software, 0.5),

@@ -34,9 +34,10 @@ class Clock:
         return max(self._section_end - time.monotonic(), 0.0)
 
     def allows(self, cost: float = 1.0) -> bool:
-        """Return whether there is time for one more case, judged by earlier cases that cost at most as much.
+        """Return whether there is time for one more case.
 
-        Process 0 decides for all processes, so that all run the same cases.
+        The case is expected to take as long as the longest earlier case that cost at most as much. Process 0 decides
+        for all processes, so that all processes run the same cases.
         """
         now = time.monotonic()
         expected = max((seconds for past, seconds in self._past if past <= cost), default=0.0)
@@ -50,15 +51,15 @@ class Clock:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the sections of a report measure.
+    """The devices, the sizes and the time limit that all sections of a report share.
 
     - `shapes`: the grids of the benchmarks, the smallest one first.
     - `small`: the grid for accuracy and memory.
-    - `strong`: the number of cells along each axis of the grid for strong scaling. `weak`: the number of cells along
-        each axis of the block that each device has in weak scaling.
+    - `strong`: the number of cells along each axis of the grid for strong scaling.
+    - `weak`: the number of cells along each axis of the block that each device has in weak scaling.
     - `block_bytes`: the sizes of the blocks whose copies and all-to-alls are timed.
-    - `child_counts`: the numbers of CPU cores for which a process of its own measures scaling; empty for none.
-    - `on_step`: a function that is told what is measured next.
+    - `child_counts`: numbers of CPU cores. For each number, a child process with so many cores measures scaling.
+    - `on_step`: a function that is called with the name of each measurement, before the measurement.
     """
 
     devices: list
@@ -81,8 +82,8 @@ class Setting:
     def each(self, cases: Iterable[Any], run: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Run each case for which there is time.
 
-        Returns the `rows` that `run` gives, the cases that `failed` with their errors, and the cases that were
-        `left_out` for lack of time.
+        The result has three lists. `rows` holds the results of `run`. `failed` holds the cases that failed, with their
+        errors. `left_out` holds the cases for which there was no time.
         """
         found: dict[str, Any] = {"rows": [], "failed": [], "left_out": []}
         for case in cases:
@@ -94,7 +95,7 @@ class Setting:
             start = time.monotonic()
             try:
                 found["rows"].append(run(case))
-            except Exception as error:  # the other cases are still worth running
+            except Exception as error:  # The other cases should still run.
                 found["failed"].append({"case": described(case), "error": first_line(error)})
             self.clock.record(cost, start)
         return found
@@ -107,7 +108,7 @@ def near_square(devices: int) -> tuple[int, int]:
 
 
 def described(case: Any) -> str:
-    """Describe a case by its kind, operator, grid and mesh, as far as it has them."""
+    """Describe a case by its kind, operator, grid, dtype and mesh. A case need not have a kind or a dtype."""
     if not hasattr(case, "operator"):
         return str(case)
     words = (getattr(case, "kind", ""), case.operator, _by(case.shape), getattr(case, "dtype", ""))

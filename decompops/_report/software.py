@@ -25,14 +25,14 @@ _PACKAGES = (
     "jax-cuda13-plugin",
     "jax-cuda12-plugin",
 )
-# The packages that the benchmark compares with.
+# The packages of the libraries with which the benchmark compares decompops.
 _PEERS = ("jaxdecomp", "mpi4py-fft", "pyfftw", "mkl_fft", "exponax", "dtfft-fftw-openmpi")
-# Variables of the environment that change what is measured.
+# Prefixes of the environment variables that can change the measurements.
 _VARIABLES = ("JAX_", "XLA_", "DECOMPOPS_", "OMP_NUM_THREADS", "MALLOC_", "NCCL_", "OMPI_MCA_btl", "OMPI_MCA_pml")
 
 
 def software(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """List versions, the backends that work here, and settings in the environment."""
+    """List versions, all backends with their problems on this machine, and environment variables."""
     versions = {name: found for name in (*_PACKAGES, *_PEERS) if (found := _version(name))}
     compiler = output_of("c++", "--version").partition("\n")[0]
     others = {
@@ -54,7 +54,10 @@ def software(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of the clone that decompops runs from, marked if files have changed since."""
+    """Return the commit of the clone that decompops runs from, followed by "with changes" if files have changed since.
+
+    Return `None` if decompops does not run from a clone.
+    """
     if not (PACKAGE.parent / ".git").exists():
         return None
     git = ("git", "-C", str(PACKAGE.parent))

@@ -11,15 +11,15 @@ from .hardware import least_memory_of_a_process
 from .setting import Setting
 
 
-# These operators are timed first on all grids; the others follow while there is time.
+# The operators in `_FIRST` are timed first, on all grids. The operators in `_THEN` follow if there is time.
 _FIRST, _THEN = ("fft", "rfft"), ("rfft+inverse", "transpose", "halo", "rfft-gradient", "navier-stokes", "etdrk4")
 _MEMORY = ("fft", "rfft", "rfft+inverse", "fft-gradient", "rfft-gradient", "transpose", "halo", "gradient")
 _MEMORY_OF_SOLVERS = ("navier-stokes", "etdrk4", "fno", "fno-gradient")
 
 
 def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Time operators and a solver beside their peers, as `python -m decompops bench` does."""
-    # Every process makes about ten whole fields. They may fill half of its memory.
+    """Time operators and solvers together with their peers, as `python -m decompops bench` does."""
+    # Every process makes about ten whole fields of float64 numbers, which may fill half of the memory of the process.
     most_cells = least_memory_of_a_process() / 2 / (10 * 8)
     fitting = [shape for shape in setting.shapes if math.prod(shape) <= most_cells]
     selected = []
@@ -31,7 +31,7 @@ def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def memory(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
-    """Measure the bytes that each compiled program holds on a device, beside the least that it must hold."""
+    """Measure the bytes that each compiled program holds on a device, and compute the least bytes that it must hold."""
 
     def row(case: Case) -> dict[str, Any]:
         ours = problem_of(case, setting.devices, setting.backend).ours

@@ -1,4 +1,4 @@
-"""The parts of a page on memory, benchmarks and limits."""
+"""The parts of a page about memory, benchmarks, and the limits of memory and network."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ Results = dict[str, Any]
 
 
 def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """Show arguments, results and scratch of each compiled program, beside the least."""
+    """Show the memory of each compiled program: arguments, results and scratch, and the least that it must hold."""
     del report, folder
     if not data["rows"]:
         return []
@@ -63,7 +63,7 @@ def benchmark_lines(data: Results, report: Results, folder: Path) -> list[str]:
 
 
 def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """Show the bandwidths and the share of them that each benchmark uses."""
+    """Show the measured bandwidths, and the share of these bandwidths that each benchmark uses."""
     del folder
     exchanges = ("all-to-all of XLA", "all-to-all of MPI")
     if report["shared"]:
@@ -109,7 +109,7 @@ def _ratios(row: Results, name: str) -> str:
     return ""
 
 
-# Our own programs. Contestants of other libraries have notes that say what they did.
+# Explanations of our own programs. Contestants of other libraries have notes instead.
 _LEGEND = {
     "our XLA backend": "the same operator with `backend=dops.XLA()`",
     "memory alone": "as many reads and writes of the data as axes are transformed, without any computation",
@@ -120,7 +120,7 @@ _LEGEND = {
 
 
 def _legend(rows: list[Results], names: list[str]) -> list[str]:
-    """Say what the columns measure, in one line for all columns with the same text."""
+    """Return lines that explain the columns. Columns with the same explanation share a line."""
     columns: dict[str, list[str]] = {}
     for name in names:
         operators: dict[str, list[str]] = {}
@@ -136,7 +136,7 @@ def _legend(rows: list[Results], names: list[str]) -> list[str]:
 
 
 def _unusable(rows: list[Results], names: list[str]) -> list[str]:
-    """Say why peers have no time, one line for each reason."""
+    """Return lines that explain why peers were not timed, one line for each reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for one in row["contestants"]:
@@ -152,7 +152,7 @@ def _unusable(rows: list[Results], names: list[str]) -> list[str]:
 
 
 def _drawn(file: Path, rows: list[Results], names: list[str]) -> list[str]:
-    """Plot the ratios to all peers for each case."""
+    """For each case, plot the ratios of our time to the times of the peers."""
     peers = [name for name in names if name in _PEERS]
     if not peers:
         return []

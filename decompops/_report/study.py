@@ -1,4 +1,4 @@
-"""Several reports as one scaling study."""
+"""The page of a scaling study, which combines several reports."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from .tables import table
 
 
 def write_study(reports: list[dict[str, Any]], folder: Path, name: str) -> None:
-    """Write the page `NAME.md` with the points of all reports, and its plots where matplotlib is installed."""
+    """Write the page `NAME.md` with the points of all reports, and its plots if matplotlib is installed."""
     points, machines = [], []
     for report in reports:
         sections = report["sections"]

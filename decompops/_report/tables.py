@@ -9,7 +9,7 @@ from typing import Any
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Return the lines of a table in Markdown, without columns that are empty."""
+    """Return the lines of a table in Markdown. Empty columns are left out."""
     rows = [[cell(value) for value in row] for row in rows]
     if not rows:
         return ["No results.", ""]
@@ -50,13 +50,13 @@ def mib(count: float | None) -> str:
 
 @contextmanager
 def plot(path: Path, columns: int = 1, width: float = 3.4) -> Iterator[Any]:
-    """Yield axes to draw on and save them as SVG; yield `None` where matplotlib is not installed."""
+    """Yield axes to draw on, and save the figure as SVG. If matplotlib is not installed, yield `None` instead."""
     if importlib.util.find_spec("matplotlib") is None:
         yield None
         return
     matplotlib: Any = importlib.import_module("matplotlib")
     figures: Any = importlib.import_module("matplotlib.figure")
-    # Text stays text, and the same numbers give the same file.
+    # With these settings, the SVG file stores text as text, and the same numbers always give the same file.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "decompops", "font.size": 9}):
         figure = figures.Figure(figsize=(1 + width * columns, 3.2), layout="constrained")
         yield figure.subplots(1, columns)

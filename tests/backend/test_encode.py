@@ -1,4 +1,4 @@
-"""Plans encoded as numbers, read by a decoder in Python that mirrors ffi/common/plan.cc."""
+"""Tests of plans encoded as numbers. They are decoded in Python here, as ffi/common/plan.cc decodes them in C++."""
 
 import itertools
 from dataclasses import replace
@@ -28,7 +28,10 @@ KINDS = [
 
 
 def decoded(numbers):
-    """Decode the format, the source blocks and all stages: the number, parameters and target blocks of each stage."""
+    """Decode a plan: its format, its source blocks, and its stages.
+
+    Each stage has the number of its kind, its parameters and its target blocks.
+    """
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
     version, ndim = take(2)

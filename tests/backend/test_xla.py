@@ -1,4 +1,4 @@
-"""Local transforms of the XLA backend, for blocks that are too large for one FFT."""
+"""Tests of local transforms of the XLA backend, for blocks that are too large for one FFT."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Chebyshev polynomials compared with `numpy.polynomial`, and the quadrature weights of every basis."""
+"""Tests of Chebyshev polynomials against `numpy.polynomial`, and of the quadrature weights of every basis."""
 
 import decompops as dops
 import jax
@@ -36,7 +36,7 @@ def test_coefficients_equal_those_of_numpy(basis, n):
     scale = basis.forward.inverse_scale((n,))
     assert scale == 1 / (2 * factor(basis, n))
     assert_close(real_to_real(basis.forward.inverse(), n) @ (factor(basis, n) * wanted) * scale, u, rtol=1e-14)
-    # Parseval's theorem holds for the mean over the angle. A point on a wall counts half in this mean.
+    # Parseval's theorem holds for the mean over the angle. In this mean, a point on a wall has half the weight.
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
     stored = matrix @ u * scale
     assert np.sum(basis.multiplicity(n, n) * stored**2) == pytest.approx(np.sum(half * u**2) / factor(basis, n))
@@ -50,7 +50,7 @@ def test_truncation_keeps_polynomials(basis, nyquist):
     u = chebyshev.chebval(1 - 2 * basis.points(n), wanted)
     coefficients = run_matrix(basis.truncation(n, kept, nyquist=nyquist), n, kept) @ real_to_real(basis.forward, n) @ u
     assert_close(coefficients, factor(basis, n) * wanted[:kept], rtol=1e-13)
-    # Parseval's theorem holds for the kept part, evaluated on the fine grid.
+    # Parseval's theorem holds for the polynomial of the kept coefficients, evaluated on the fine grid.
     low = chebyshev.chebval(1 - 2 * basis.points(n), wanted[:kept])
     s = basis.points(n)
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
@@ -97,7 +97,7 @@ def test_weights_of_series(basis):
     """Test the quadrature weights of cosine, sine and Fourier series and of points.
 
     Weights of `Cosine(1)` and `Cosine(2)` are exact for a cosine. Weights of the other types have second-order errors.
-    Walls where the field is zero have the rest of the weights, so the weights of the points do not sum to one.
+    A wall where the field is zero also has a weight, but no point, so the weights of the points do not sum to one.
     """
     assert basis.is_diagonal
     assert dops.Fourier().is_diagonal

@@ -1,4 +1,4 @@
-"""Cosines, sines and points, compared with SciPy, matrices and exact functions, and mixed with Fourier modes."""
+"""Tests of cosines, sines and points, alone and with Fourier modes, against SciPy, matrices and exact functions."""
 
 import math
 from dataclasses import replace
@@ -151,7 +151,7 @@ def modes_of(basis, n: int, s: np.ndarray) -> np.ndarray:
 def series(basis, n: int, coefficients: np.ndarray, s: np.ndarray) -> np.ndarray:
     """Evaluate the series with these unnormalised coefficients at positions `s`.
 
-    A coefficient counts `multiplicity` times, once for each exponential that shares it.
+    A coefficient counts `multiplicity` times: once for each complex exponential that has this coefficient.
     """
     return modes_of(basis, n, s) @ (basis.multiplicity(n, n) * coefficients) * basis.forward.inverse_scale((n,))
 
@@ -163,7 +163,7 @@ def test_points_modes_and_parseval(basis):
     u = random_field((n,))
     coefficients = SCIPY[basis.kind](u, basis.type)
     assert_close(series(basis, n, coefficients, basis.points(n)), u)
-    # Points on a wall count half.
+    # Points on a wall have half the weight of other points.
     s = basis.points(n)
     weights = np.where(np.isclose(s, 0) | np.isclose(s, 1), 0.5, 1.0)
     cells = 0.5 / basis.forward.inverse_scale((n,))
@@ -200,7 +200,7 @@ def test_truncation(basis, orthogonal, kept):
     runs = basis.truncation(n, kept, nyquist=True)
     short = run_matrix(runs, n, kept) @ coefficients * basis.forward.inverse_scale((n,))
     inverse = {"dct": scipy.fft.idct, "dst": scipy.fft.idst}[basis.kind]
-    if not (orthogonal and basis.type in (1, 3)):  # Orthogonal types 1 and 3 weight the field's values at walls.
+    if not (orthogonal and basis.type in (1, 3)):  # Orthogonal types 1 and 3 multiply values at walls by a weight.
         back = inverse(short / basis.forward.inverse_scale((kept,)), basis.type, **norm)
         assert_close(back, function(basis.points(kept)))
     # With `nyquist=False`, only the Nyquist mode is missing.
@@ -229,7 +229,7 @@ def test_derivatives(basis, order, n):
         mapped = run_matrix(rule.runs, n, rule.points) @ coefficients
         inverse = {"dct": scipy.fft.idct, "dst": scipy.fft.idst}[rule.basis.kind]
         found = inverse(mapped, rule.basis.type, orthogonalize=rule.basis.orthogonal)
-        shift = order + (1 if own.kind == "dst" else 0)  # A sine is a shifted cosine.
+        shift = order + (1 if own.kind == "dst" else 0)  # A sine is a cosine shifted by a quarter wavelength.
         phases = np.outer(rule.basis.points(rule.points), k) + (order - (shift - order)) * np.pi / 2
         assert_close(found, np.cos(phases) @ (k**order * weights), rtol=1e-9)
 

@@ -1,4 +1,4 @@
-"""Fourier modes and their transforms, compared with NumPy."""
+"""Tests of Fourier modes and their transforms against NumPy."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -140,8 +140,8 @@ def test_transforms(transform, n):
 def test_transforms_that_xla_computes(platform):
     """`computed` returns the transform that XLA runs, and the factor that undoes XLA's normalisation.
 
-    XLA's inverse transforms divide by the number of points. A real inverse transform of a single axis needs a clean
-    spectrum, but only on GPUs.
+    XLA's inverse transforms divide by the number of points. On GPUs, the transform of a single axis from a half
+    spectrum to a real field is marked `clean`: imaginary parts that should be zero must first be set to zero.
     """
     one, two = (8,), (4, 8)
     for points in (one, two):

@@ -1,4 +1,4 @@
-"""The common behaviour of all commands: help, mistyped words, closed pipes and missing packages."""
+"""Tests of the common behaviour of all commands: help, mistyped words, closed pipes and missing packages."""
 
 import importlib.util
 import os
@@ -68,7 +68,7 @@ def test_mistakes_are_answered_in_one_line(arguments, message, capsys):
     ids=["info", "info-json", "selftest", "tables", "json"],
 )
 def test_a_closed_pipe_ends_a_command_quietly(arguments, monkeypatch, capfd):
-    """A command prints no error if its reader ends first, such as `head` in `decompops selftest | head`."""
+    """A command prints no error if the program that reads its output ends first, as in `decompops selftest | head`."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as stdout:

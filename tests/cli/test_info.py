@@ -1,4 +1,4 @@
-"""The command `info`, as text of 80 columns and as JSON."""
+"""Tests of the command `info`, as text of 80 columns and as JSON."""
 
 import json
 
@@ -101,6 +101,9 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
 
 def test_advice_works_without_a_package_index():
-    """`info` advises to install packages by name, because extras of a clone are not on a package index."""
+    """`info` recommends to install packages by their names, and not by an extra such as `decompops[mpi]`.
+
+    With such an extra, pip would look for decompops on a package index.
+    """
     for backend in json.loads(run("info", "--json").stdout)["backends"]:
         assert "decompops[" not in str(backend["problem"])

@@ -1,4 +1,4 @@
-"""Progress on stderr: occasional lines in a log, one changing line on a terminal, or nothing if it is disabled."""
+"""Tests of progress on stderr: a line every few seconds in a log, one changing line on a terminal, or nothing."""
 
 import io
 import os
@@ -27,7 +27,7 @@ class Stream(io.StringIO):
 
 
 def replaced(monkeypatch) -> Stream:
-    """Replace stderr by a `Stream`. Pytest would undo the same replacement in a fixture."""
+    """Replace stderr by a `Stream`. This is not a fixture, because pytest would undo a replacement in a fixture."""
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream

@@ -1,4 +1,4 @@
-"""The command `selftest`: it passes for a correct backend, and reports the errors of a wrong one."""
+"""Tests of the command `selftest`: it passes for a correct backend, and reports the errors of a wrong one."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""`CuDecomp()` on CPUs. Each rank runs worker.py with kernels over a mock of cuDecomp that moves host memory.
+"""Tests of `CuDecomp()` on CPUs. Each rank runs worker.py, with kernels that call a mock of cuDecomp.
 
-These tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime.
+The mock moves host memory, so these tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime.
 """
 
 import re
@@ -36,8 +36,8 @@ def kernels(tmp_path_factory) -> Path:
 def test_results(tasks, ranks, handles, kernels):
     """Every task passes on every rank, and cuDecomp handles of all sizes in `handles` are finalized.
 
-    The size of a handle is its number of ranks. The mock prints the size when it finalizes a handle, and refuses to
-    finalize a handle that still has descriptors.
+    The size of a handle is its number of ranks. When the mock finalizes a handle, it prints the size of this handle. It
+    refuses to finalize a handle that still has descriptors.
     """
     done = mpiexec.run(WORKER, tasks, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout
@@ -50,7 +50,8 @@ def test_results(tasks, ranks, handles, kernels):
 def test_autotuning(kernels):
     """`CuDecompTuner` passes the right options to cuDecomp's autotuner, which the mock prints.
 
-    The mock chooses the first process grid in cuDecomp's order that fits, and the last backend that is allowed.
+    Of the process grids that fit, the mock chooses the first in cuDecomp's order. Of the allowed communication backends
+    of cuDecomp, it chooses the last.
     """
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""One rank of a run under `mpiexec`. It uses the installed kernels, or kernels over the mock of cuDecomp in FOLDER.
+"""One rank under `mpiexec`. It uses the installed kernels, or the kernels in FOLDER, which call a mock of cuDecomp.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
@@ -65,12 +65,12 @@ def spectral() -> None:
 
 
 def slabs() -> None:
-    """Test halos whose layers move over several ranks, on three ranks in a row."""
+    """Test halos that are wider than a block, so that layers come from several ranks. The mesh has three ranks."""
     checks.check_halos(dops.CuDecomp(), checks.meshes()[0], checks.TINY)
 
 
 def chosen() -> None:
-    """Test a transform on the decomposition that `autotune` chooses against NumPy."""
+    """Test a transform against NumPy, on the decomposition that `autotune` chooses."""
     dec = dops.autotune(checks.PRIMES, pad=True, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
@@ -78,10 +78,10 @@ def chosen() -> None:
 
 
 def small() -> None:
-    """Test how many grid descriptors operators make, and the results and errors of operators that share them."""
+    """Test how many grid descriptors operators make, and the results and errors of operators that share descriptors."""
     mesh = make_mesh((jax.device_count(),))
     backend = dops.CuDecomp()
-    for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # XLA exchanges the dtypes that cuDecomp lacks.
+    for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # cuDecomp lacks these dtypes, so XLA exchanges them.
         u = random_field((8, 4, 12)).astype(dtype)
         assert_same(*(dops.Transpose(mesh, "z", "x", backend=b)(u) for b in (backend, dops.XLA())))
         assert_same(*(dops.HaloExchange(mesh, 1, backend=b)(u) for b in (backend, dops.XLA())))
@@ -112,7 +112,7 @@ def small() -> None:
             halos = [dops.HaloExchange(mesh, 1, backend=b) for b in (fft.decomposition.backend, dops.XLA())]
             assert_same(halos[0](field), halos[1](field))
 
-    # If one rank has another shape, cuDecomp refuses the descriptor on all ranks.
+    # Rank 1 has another shape than the other ranks, so cuDecomp refuses the descriptor on all ranks.
     n = 4 if jax.process_index() == 1 else 8
     fft = dops.FFT3D(mesh, shape=(8, 16, n), backend=backend)
     with pytest.raises(
@@ -122,7 +122,7 @@ def small() -> None:
 
 
 def tuned() -> None:
-    """Test the choices of `CuDecompTuner`, by the mock (see test_cudecomp.py) or by timing one candidate at a time."""
+    """Test the choices of `CuDecompTuner`: by the autotuner of the mock, or by timing one candidate after the other."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
         """Return the choice of a tuner with these options, and the sizes and backends of all trials."""
@@ -165,7 +165,7 @@ def tuned() -> None:
 
 
 def part() -> None:
-    """Test that the ranks of a smaller communicator tune without the other ranks."""
+    """Test that the ranks of a mesh with only some of all ranks tune without the other ranks."""
     from mpi4py import MPI
 
     first = MPI.COMM_WORLD.rank < 2
@@ -173,7 +173,7 @@ def part() -> None:
     dops.CuDecomp.initialize(half, key="half")
     devices = [device for device in jax.devices() if (device.process_index < 2) == first]
     if first:
-        for aware in (True, False):  # Use cuDecomp's autotuner first, then trials.
+        for aware in (True, False):  # The tuner uses cuDecomp's autotuner first, and then timed trials.
             tuner = dops.CuDecompTuner(communicator="half", libraries=["nccl"], cuda_aware_mpi=aware)
             dec = dops.autotune(checks.EVEN, devices=devices, backends=[tuner, dops.XLA()], repeats=1)
             assert set(dec.mesh.devices.flat) == set(devices)
@@ -202,7 +202,7 @@ TASKS = {
 
 def main() -> None:
     if len(sys.argv) > 2:
-        library.folder = lambda: Path(sys.argv[2])  # The tests have built the kernels in this folder.
+        library.folder = lambda: Path(sys.argv[2])  # test_cudecomp.py has built the kernels in this folder.
         jax.config.update("jax_cpu_enable_async_dispatch", False)  # Programs then run one after the other, as on a GPU.
     dops.CuDecomp.initialize()
     dops.CuDecomp.initialize()  # The second call does nothing.

@@ -1,4 +1,4 @@
-"""The charts of docs/benchmarks.md and docs/performance.md show the numbers of their tables."""
+"""Tests that the charts of docs/benchmarks.md and docs/performance.md show the numbers of the tables on these pages."""
 
 import runpy
 import shutil

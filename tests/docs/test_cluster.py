@@ -1,4 +1,4 @@
-"""The table of faults in docs/cluster.md, and the defaults that the page names. tests/mpi runs its script."""
+"""Tests of the table of faults in docs/cluster.md, and of the defaults on this page. tests/mpi runs its script."""
 
 import inspect
 import re

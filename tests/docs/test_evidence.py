@@ -1,4 +1,4 @@
-"""The job scripts of docs/evidence."""
+"""Tests of the job scripts of docs/evidence."""
 
 import re
 import subprocess

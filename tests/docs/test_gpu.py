@@ -1,4 +1,4 @@
-"""The code of docs/gpu.md on four CPU ranks, with kernels over the mock of cuDecomp in tests/cudecomp."""
+"""The code of docs/gpu.md on four CPU ranks, with kernels that call the mock of cuDecomp in tests/cudecomp."""
 
 import mock_kernels
 import mpiexec

@@ -1,4 +1,4 @@
-"""The links between Markdown files, and their headings as targets. `docs/tools/links.py` checks the built site."""
+"""Tests of the links between Markdown files and to their headings. `docs/tools/links.py` checks the built site."""
 
 import re
 import unicodedata
@@ -36,7 +36,7 @@ def links(path: Path) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors of a page, as the site makes them for pages in `docs`, and GitHub for all others."""
+    """Return the anchors of a page. The site makes the anchors of pages in `docs`, and GitHub those of other pages."""
     text = prose(path)
     found = set(re.findall(r'\bid="([^"]+)"', text)) | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
     slug, joint = (on_site, "_") if DOCS in path.parents else (on_host, "-")
@@ -61,7 +61,7 @@ def on_host(heading: str) -> str:
 
 
 def fault(page: Path, link: str) -> str | None:
-    """Return why a link is broken, or `None` if it is not. Links to other sites are not checked."""
+    """Return why a link is broken, or `None` if the link works. Links to other sites are not checked."""
     target, _, anchor = link.partition("#")
     if target.startswith(SITE):
         file = page_of_site(target.removeprefix(SITE))

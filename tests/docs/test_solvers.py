@@ -34,7 +34,7 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# In the direction of minus the gradient, the loss falls at the rate of the squared norm of the gradient.
+# A small step is `length` times minus the gradient. The loss then falls by `length` times the gradient's squared norm.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)
@@ -47,7 +47,7 @@ rest = equation.state(0 * velocity)
 wave = forced.fields(forced.nonlinear(0.0, rest, None))
 np.testing.assert_allclose(wave, np.stack([np.sin(4 * y), 0 * x, 0 * x]), atol=1e-5)
 """
-# This code computes exact solutions along x. The solver on 32 cells has a second-order error.
+# This code computes the exact solutions along x. The tolerances allow the second-order errors of a grid of 32 cells.
 WALLS = """
 def helmholtz(x):  # (10 - d²/dx²) u = cos(pi x / 2), and its derivative
     particular = 1 / (10 + np.pi**2 / 4)

@@ -1,4 +1,4 @@
-"""The tools that check the built site. The tools must detect faults."""
+"""Tests of the tools that check the built site: the tools must detect faults."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""`CuDecomp()` on GPUs. Each rank has its own GPU, or all ranks share one. Each rank runs tests/cudecomp/worker.py.
+"""Tests of `CuDecomp()` on GPUs. Each rank runs tests/cudecomp/worker.py, on its own GPU or on a GPU for all ranks.
 
 The tests are skipped without a GPU or without cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
 """

@@ -1,4 +1,4 @@
-"""The XLA backend on the GPUs of this machine, in one process. The tests are skipped without a GPU."""
+"""Tests of the XLA backend on the GPUs of this machine, in one process. Without a GPU, the tests are skipped."""
 
 import decompops as dops
 import jax

@@ -1,6 +1,7 @@
-"""Programs compiled for GPUs on machines without a GPU: their communication, and their passes over memory.
+"""Tests of programs that are compiled for GPUs on a machine without a GPU.
 
-The tests need JAX's CUDA plugin, but neither a GPU nor CUDA. They are skipped without the plugin, which CI installs.
+The tests count the collectives and the passes over memory of these programs. They need JAX's CUDA plugin, which CI
+installs, but no GPU and no CUDA. Without the plugin, the tests are skipped.
 """
 
 import math
@@ -22,7 +23,7 @@ PROBLEM = targets.problem()
 pytestmark = pytest.mark.skipif(
     PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
 )
-# These instructions write no arrays, or another instruction counts for them.
+# These instructions write no array, or belong to an instruction that is counted already.
 FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
 
 
@@ -36,7 +37,7 @@ def passes(program: str, least: int) -> Counter:
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
-        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # This fusion works in place.
+        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # Such an update works in place.
             continue
         sizes = [math.prod(map(int, dims.split(","))) for dims in re.findall(r"\[([\d,]+)\]", step[2])]
         if max(sizes, default=0) >= least:
@@ -74,9 +75,9 @@ def alone(four) -> dict[str, Counter]:
         ("fft", ["fft"], 0),
         ("rfft", ["rfft"], 0),
         ("fft+inverse", ["fft", "fft"], 0),
-        ("fft-gradient", ["fft", "fft"], 1),  # One more pass multiplies.
+        ("fft-gradient", ["fft", "fft"], 1),  # One more pass multiplies the spectrum by the weights.
         ("rfft+inverse", ["rfft", "irfft"], 0),
-        ("rfft-gradient", ["rfft", "irfft"], 0),  # The first pass of `irfftn` also multiplies.
+        ("rfft-gradient", ["rfft", "irfft"], 0),  # The first pass of `irfftn` also multiplies by the weights.
         ("gradient", ["rfft", "irfft"], 0),
     ],
 )
@@ -93,7 +94,7 @@ def test_passes_on_one_gpu_are_those_of_jax_and_a_product(four, alone, operator,
 def test_right_hand_side_on_one_gpu(four, alone):
     """The Navier–Stokes right-hand side on one GPU has at most one pass more than its two transforms alone.
 
-    One pass multiplies and pads spectra before their transform. Another pass multiplies fields.
+    It has a pass that multiplies and pads spectra before their transform, and a pass that multiplies fields.
     """
     found, expected = passes(compiled("navier-stokes", (1, 1), four), 3 * HALF), alone["irfft"] + alone["rfft"]
     assert found["fft"] == expected["fft"]
@@ -104,13 +105,13 @@ def test_right_hand_side_on_one_gpu(four, alone):
 def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
     """The Navier–Stokes right-hand side on four GPUs has at most two more passes for each exchange.
 
-    One pass orders the sent data. The other pass orders and pads the received data.
+    One pass sorts the data that a device sends. The other pass sorts and pads the data that it has received.
     """
     program = compiled("navier-stokes", sizes, four)
     found = passes(program, HALF // 8)
     assert "all-gather" not in program
     assert found["all-to-all"] == exchanges
-    # Three passes compute the curl, the product and the truncation. The last term counts the passes of `irfftn`.
+    # Three passes compute the curl, the product and the truncation. `irfftn` also has fusions of its own.
     assert found["fusion"] <= 2 * exchanges + 3 + alone["irfft"]["fusion"]
 
 

@@ -1,4 +1,4 @@
-"""Tests of damaged and foreign files: a read returns what was written, or raises `ValueError`."""
+"""Tests of damaged files and of files of other programs: a read returns what was written, or raises `ValueError`."""
 
 import json
 import shutil
@@ -104,7 +104,7 @@ def test_a_file_that_another_program_changed_is_refused(tmp_path, small, how):
 
 @pytest.mark.parametrize("version", [1, 3])
 def test_the_version_is_read_first(tmp_path, small, version):
-    """A file of another format version is refused by its version, because the rest of the file may be different."""
+    """A file of another format version is refused because of its version, before anything else is read."""
     copy = tmp_path / small.name
     if small.is_dir():
         copy.mkdir()
@@ -118,7 +118,7 @@ def test_the_version_is_read_first(tmp_path, small, version):
 
 
 def test_a_file_with_many_chunks_opens_fast(tmp_path, monkeypatch):
-    """The time to find the chunks of an array is not quadratic in their number."""
+    """The time to find the chunks of an array does not grow with the square of the number of chunks."""
     monkeypatch.setattr(_snapshot, "chunk_shape", lambda lengths, itemsize: (1,) * len(lengths))
     shape = (32, 32, 16)
     io.write(tmp_path / "u.h5", {"u": np.ones(shape)}, dops.Decomposition(make_mesh((1, 1)), shape=shape))

@@ -1,4 +1,4 @@
-"""Tests of what a snapshot replaces, of links, of XDMF files, and of what is on disk before a snapshot appears."""
+"""Tests of the files and links that a snapshot replaces, of XDMF files, and of the order of writes to the disk."""
 
 import os
 from pathlib import Path

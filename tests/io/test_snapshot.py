@@ -202,7 +202,10 @@ def test_narrow_types_that_hdf5_lacks(tmp_path, fft, pressure):
 
 
 def test_equal_blocks_are_written_once(tmp_path, pressure):
-    """A field is written correctly if it is replicated over a mesh axis, on one device, or a NumPy array."""
+    """A field is written correctly if several devices hold the same block.
+
+    The test also writes a field on one device, and a NumPy array.
+    """
     dec = dops.Decomposition(make_mesh((2, 2, 2)), shape=SHAPE, pad=True)
     for i, u in enumerate((dec.shard(pressure), jnp.asarray(pressure), pressure)):
         io.write(tmp_path / f"{i}.zarr", {"u": u}, dec)
@@ -274,7 +277,7 @@ print((peak() - before) / u.nbytes)
 @pytest.mark.parametrize("how", ["foreground", "background"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
-    """Writing needs at most the memory of one more block and some chunks.
+    """A write in the foreground needs memory for some chunks only. A write in the background also copies the block.
 
     Each chunk that is being written is copied for its checksum or its padding.
     """

@@ -1,4 +1,4 @@
-"""The compiled kernels under `mpiexec`. Each rank runs worker.py."""
+"""Tests of the compiled kernels under `mpiexec`. Each rank runs worker.py."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_kernels_work():
 
 
 # One job runs several tasks, because every rank takes seconds to start. In half of the jobs, ranks share no memory, as
-# on different nodes.
+# if they were on different nodes.
 @pytest.mark.parametrize(
     ("tasks", "ranks", "share"),
     [

@@ -1,4 +1,4 @@
-"""`MpmdArray` in one process with several groups."""
+"""Tests of `MpmdArray` in one process with several groups of devices."""
 
 import jax
 import jax.numpy as jnp
@@ -79,12 +79,12 @@ def test_jax_uses_the_local_array(mpmd, groups):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("idxs", [[], [1], [0, 1]])
 def test_abstract_value(mpmd, kind, idxs, monkeypatch):
-    """JAX traces arrays that lie in none, one or two of the local groups.
+    """JAX traces an `MpmdArray` that lies in two, one or none of the groups of this process.
 
-    On Explicit axes, the traced type has the sharding.
+    On Explicit axes, the type of the traced array contains its sharding.
     """
     groups = mpmd.MpmdMesh(make_mesh((2, 2, 2), kind, names=("g", "x", "y")), "g")
-    if not idxs:  # Simulate another process.
+    if not idxs:  # Pretend that this process has no devices of the array.
         monkeypatch.setitem(vars(groups), "local_mpmd_idxs", ())
     place = mpmd.MpmdSharding(groups, idxs or [1], PENCILS)
     array = mpmd.MpmdArray([on(groups, idx) for idx in idxs], place, (4, 6), float)
@@ -113,7 +113,7 @@ def test_numbers(mpmd, groups):
 
 
 def test_equivalent_specs_are_accepted(mpmd):
-    """Mesh axes of size 1 shard nothing, and JAX leaves them out of the specs of its results."""
+    """Specs that differ only in mesh axes of size 1 are equal, because JAX leaves out such axes in its results."""
     groups = mpmd.MpmdMesh(make_mesh((2, 1, 2), names=("g", "x", "y")), "g")
     array = mpmd.MpmdArray([on(groups, 0, P(None, "y"))], mpmd.MpmdSharding(groups, [0], P("x", "y")))
     assert array.spec == P("x", "y")

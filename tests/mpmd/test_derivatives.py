@@ -1,4 +1,4 @@
-"""Derivatives of programs that compute on two groups, with a reshard between them."""
+"""Tests of derivatives of programs that compute on two groups of devices, with a reshard between the groups."""
 
 import itertools
 
@@ -17,7 +17,10 @@ from helpers import TYPES, assert_close, random_field
 @pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
 @pytest.mark.parametrize("kinds", list(itertools.product(TYPES, TYPES)), ids="-".join)
 def test_derivatives(kinds, wrap):
-    """Test first and second derivatives in all modes, of pencils on four devices followed by slabs on two others."""
+    """Test first and second derivatives in forward and reverse mode.
+
+    The program first computes on pencils on four devices, and then on slabs on two other devices.
+    """
     source = NamedSharding(make_groups((2, 2, 2), kinds[0]).groups[0], P("x", "y"))
     slabs = NamedSharding(Mesh(jax.devices()[4:6], ("s",), axis_types=(TYPES[kinds[1]],)), P("s"))
     home = NamedSharding(Mesh(jax.devices()[:1], ("d",)), P())
@@ -42,7 +45,7 @@ def test_derivatives(kinds, wrap):
 
 
 def test_derivatives_through_operators_of_two_groups():
-    """Test derivatives of a solver in one group and an analysis in the other, on Explicit axes."""
+    """Test derivatives of a program with a Laplacian in one group and an energy in another, on Explicit axes."""
     groups = make_groups((2, 2, 2), "explicit")
     one, two = (dops.FFT3D(group, shape=(4, 4, 4), real=True) for group in groups.groups)
     laplacian = dops.spectral.Laplacian(one)
@@ -55,8 +58,8 @@ def test_derivatives_through_operators_of_two_groups():
 
     k2 = sum(k**2 for k in np.meshgrid(*[np.fft.fftfreq(4, 1 / 4)] * 3))
     spectrum = np.fft.fftn(u)
-    # Along z, the half spectrum holds the modes k = 0 and k = 2, and one mode of each other pair. So its sum counts the
-    # pairs only half, compared with Parseval's theorem.
+    # Along z, the half spectrum holds the modes k = 0 and k = 2, and only one mode of the pair k = 1 and k = -1. So the
+    # sum over the half spectrum counts this pair with half of its weight in Parseval's theorem.
     counted = np.where(np.isin(np.arange(4), (0, 2)), 1, 0.5)
     expected = 2 * 64 * np.fft.ifftn(counted * k2**2 * spectrum).real
     assert_close(jax.grad(energy)(x), expected)

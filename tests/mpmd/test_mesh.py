@@ -1,4 +1,4 @@
-"""`MpmdMesh` and `MpmdSharding`: the devices of groups, and the shardings of arrays on these devices."""
+"""Tests of `MpmdMesh` and `MpmdSharding`: the devices of groups, and the shardings of arrays on these devices."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Equinox modules that move between groups, whole or in parts."""
+"""Tests of Equinox modules that move between groups, whole or in parts."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def run(model, x):
 
 
 def test_whole_modules_move():
-    """Moves into a group, between groups and back change only the arrays. The module still computes the same."""
+    """A module moves into a group, to another group and back. Only its arrays change, and its results stay equal."""
     groups = make_groups((2, 2, 2))
     place, last = mpmd.MpmdSharding(groups, [0], P()), NamedSharding(groups.groups[1], P())
     linear, dropout = eqx.nn.Linear(2, 3, key=jax.random.key(0)), eqx.nn.Dropout(0.5, inference=True)

@@ -1,4 +1,4 @@
-"""Moving trees of arrays in one process with eight devices. tests/multiprocess tests several processes."""
+"""Tests of moves of trees of arrays, in one process with eight devices. tests/multiprocess tests several processes."""
 
 import itertools
 import math
@@ -92,7 +92,7 @@ def test_every_cell_is_sent_once():
 def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
     """No device holds more bytes than `reshard` promises for its threshold.
 
-    The test counts the bytes of live arrays within each batch: after regions are cut, arrive and are joined.
+    For each batch of moves, the test counts the bytes of live arrays after regions are cut and after they are joined.
     """
     groups = make_groups((2, 2, 2))
     values, specs, places = mixed_tree(groups)
@@ -125,9 +125,9 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
     assert 1 < len(sizes) < len(values)
     assert all(total <= 2500 or size == 1 for total, size in zip(allowed, sizes))
     assert all(peak <= total for peak, total in zip(most, allowed))
-    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The bound is tight.
+    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The promise is not far too high.
     del tree
-    # Only the arrays on the groups are left.
+    # Now only the arrays on the groups still use memory.
     after = bytes_by_device()
     wanted = dict.fromkeys(after, 0)
     for part in parts.values():
@@ -202,7 +202,7 @@ def test_an_array_that_comes_twice(threshold):
 
 @pytest.mark.parametrize("donate", [False, True])
 def test_reshard_of_a_tree(donate):
-    """`reshard` moves a tree in which one array keeps its sharding and one occurs twice.
+    """`reshard` moves a tree in which one array keeps its sharding and another array occurs twice.
 
     Arrays that are not donated stay valid.
     """
@@ -238,7 +238,7 @@ def test_one_array_in_two_mpmd_arrays(threshold):
 
 
 def test_reshard_inside_a_loss_or_without_jit():
-    """A loss may move arrays that are not differentiated, and callers may disable `jax.jit`."""
+    """A loss may call `reshard` for arrays that are not differentiated. `reshard` also works with `jax.disable_jit`."""
     groups = make_groups((2, 4))
     u = random_field((8, 4))
     array = placed(u, NamedSharding(groups.groups[0], P("x")))
@@ -258,7 +258,7 @@ def test_reshard_inside_a_loss_or_without_jit():
 def test_blocks_that_stay_are_not_copied():
     """A donated block that stays on its device keeps its memory."""
     groups = make_groups((2, 4))
-    # The array is computed, because JAX may not donate memory that NumPy owns.
+    # This array is the result of a computation. JAX could not donate an array whose memory belongs to NumPy.
     array = jax.jit(jnp.negative)(placed(random_field((8, 4)), NamedSharding(groups.mesh, P("x"))))
     before = {shard.device: shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
     part = mpmd.spmd_to_mpmd_reshard(groups, array, mpmd.MpmdSharding(groups, [0, 1], P("x")))

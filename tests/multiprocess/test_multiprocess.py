@@ -1,4 +1,4 @@
-"""Several processes under `jax.distributed`, with Gloo collectives on loopback. Each process runs worker.py."""
+"""Tests with several processes under `jax.distributed`, with Gloo collectives. Each process runs worker.py."""
 
 import re
 import signal
@@ -42,8 +42,8 @@ def test_groups(tmp_path, processes, devices):
 def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
     """If one rank dies, JAX aborts the other rank within a limited time.
 
-    After `exit`, the connections of the dead rank are closed. After `stop`, its connections stay open, and only its
-    heartbeats are missing.
+    With `exit`, the connections of the dead rank are closed. With `stop`, its connections stay open, but it sends no
+    more heartbeats.
     """
     with start(
         tmp_path, worker(WORKER, "loop", 2, 1, "--timeout", TIMEOUT, "--death", death, "--victim", victim)
@@ -66,7 +66,7 @@ def test_rank_that_is_alive_but_stuck(tmp_path):
         stuck = time_of_death(ranks[1])
         assert stuck is not None, report(ranks)
         assert re.search(r"Gloo all-to-all failed: .* Timed out waiting", ranks[0].output), report(ranks)
-        # Rank 0 was the coordinator. Without it, JAX aborts the other rank.
+        # Rank 0 was JAX's coordinator. Without a coordinator, JAX aborts the other rank.
         assert [rank.code for rank in ranks] == [1, -signal.SIGABRT], report(ranks)
         assert max(rank.ended for rank in ranks) < stuck + 2 * limit, report(ranks)
 

@@ -32,7 +32,7 @@ EVEN, UNEVEN = (8, 4, 12), (5, 6, 7)
 PENCILS = ("x", "y", "z")
 
 
-# --- Checks of every operator: each rank compares its own blocks with NumPy on the full arrays. ---
+# --- Checks of every operator: each rank compares its own blocks with NumPy's result for the whole field. ---
 
 
 def check_shard_and_gather(mesh: Mesh) -> None:
@@ -50,7 +50,7 @@ def check_shard_and_gather(mesh: Mesh) -> None:
 
 
 def check_other_shape_on_one_rank(mesh: Mesh) -> None:
-    """Check that all ranks raise an error if one rank has another shape, and that all can continue afterwards."""
+    """Check that all ranks raise an error if one rank has another shape, and that all ranks can continue afterwards."""
     n = 8 * (1 + jax.process_index())
     for dec in (dops.Decomposition(mesh), dops.Decomposition(mesh, shape=(n, 8, 8))):
         with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
@@ -114,7 +114,8 @@ def check_halo(mesh: Mesh) -> None:
             widths = [halo.halo[axis] if i == axis else (0, 0) for i in range(3)]
             surrounded = np.pad(surrounded, widths, mode="wrap" if halo.periodic[axis] else "constant")
         for shard in h.addressable_shards:
-            # Block i of an axis begins at i * (cells + halo) in `h`, at i * cells in the surrounded field.
+            # Along an axis, block i begins at i * (cells + halo) in `h`. In the field with halo layers around it, the
+            # block begins at i * cells.
             cells = halo.decomposition.local_shape("z")
             starts = [(s.start or 0) // n * c for s, n, c in zip(shard.index, shard.data.shape, cells)]
             window = tuple(slice(s, s + n) for s, n in zip(starts, shard.data.shape))
@@ -162,7 +163,7 @@ def check_plot(mesh: Mesh) -> None:
 
 
 def check_groups(mesh: Mesh) -> None:
-    """Check `vmap` over a batch axis that its own mesh axis shards.
+    """Check `vmap` over a batch axis that a separate mesh axis shards.
 
     Each group of devices computes one transform, and groups do not communicate with each other.
     """
@@ -190,7 +191,10 @@ def check_sub_mesh(mesh: Mesh) -> None:
 
 
 def check_autotune() -> None:
-    """Check `autotune`: process 0 reads and writes the cache for all, and a failure on one process fails on all."""
+    """Check `autotune` on several processes.
+
+    Process 0 reads and writes the cache for all processes. If a candidate fails on one process, it fails on all.
+    """
 
     def operator(dec: dops.Decomposition):
         if dec.sizes[0] == 1 and jax.process_index() == 1:
@@ -244,7 +248,10 @@ def timed(check, mesh: Mesh) -> None:
 
 
 def abort(*error: object) -> None:
-    """End at once after an uncaught exception. At its own exit, Python would wait for ranks that wait for this rank."""
+    """End the process at once after an uncaught exception.
+
+    At a normal exit, Python would wait for the other ranks, which wait for this rank.
+    """
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)
@@ -255,7 +262,7 @@ def abort(*error: object) -> None:
 
 def loop(arguments: argparse.Namespace) -> None:
     if arguments.death == "stuck":
-        sys.excepthook = abort  # Otherwise, the survivor would wait for the stuck rank at its own exit.
+        sys.excepthook = abort  # At a normal exit, the surviving rank would wait for the stuck rank.
     mesh = make_mesh((len(jax.devices()),))
     fft = dops.FFT3D(mesh)
     step = jax.jit(lambda u: fft.inverse(fft(u)))
@@ -313,7 +320,8 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     # An array with NaN must count as equal in all processes, although NaN is not equal to itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
-    # Processes without data must mark the array as deleted, too. Otherwise, their next call would wait for other ranks.
+    # A process without data of this array must also mark the array as deleted. Otherwise, its next call would wait for
+    # the other processes.
     mpmd.reshard(part, NamedSharding(mpmd_mesh.mesh, P()), donate=True)
     assert part.is_deleted()
     with pytest.raises(RuntimeError, match="has been deleted"):
@@ -321,7 +329,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
 
 
 def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """Check that an array in the group of another process has all properties, but no data."""
+    """Check that an array in the group of another process has its shape, dtype and sharding, but no data."""
     rank = jax.process_index()
     place = mpmd.MpmdSharding(mpmd_mesh, [1], P())
     mine = [jax.device_put(np.arange(3.0), place.group_sharding(1))] if rank == 1 else []

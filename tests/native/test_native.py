@@ -1,4 +1,4 @@
-"""The compiled kernels on all devices of one process, compared with NumPy, SciPy and the XLA backend."""
+"""Tests of the compiled kernels on all devices of one process, against NumPy, SciPy and the XLA backend."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def test_narrow_exchanges():
 
 
 def test_many_programs_in_flight():
-    # With more than 32 programs, XLA itself runs out of threads on several CPU devices: see docs/caveats.md.
+    # With more than 32 programs at once, XLA itself runs out of threads if there are several CPU devices.
     checks.stress(NATIVE, at_once=8)
 
 
@@ -106,7 +106,7 @@ def test_groups_exchange_inside_only():
     before = NATIVE.counters()
     assert_block(program(field), np.fft.fftn(u, axes=(1, 2, 3)))
     after = NATIVE.counters()
-    # There are two exchanges in groups of four. In each exchange, a device sends half of its block to one other device.
+    # There are two exchanges. In each of them, each of eight devices sends half of its block to one other device.
     assert after.messages - before.messages == 2 * 8
     assert after.sent_bytes - before.sent_bytes == 2 * u.nbytes // 2
 
@@ -114,7 +114,7 @@ def test_groups_exchange_inside_only():
 def test_independent_operators_in_any_order():
     """Many independent operators in one program give NumPy's results.
 
-    XLA may run them at the same time, and in a different order on each device.
+    XLA may run these operators at the same time, and in a different order on each device.
     """
     mesh = make_mesh((2, 4))
     ffts = [dops.FFT3D(mesh, shape=shape, pad=True, backend=NATIVE) for shape in ((8, 8, 8), (9, 10, 11), (4, 6, 30))]
@@ -135,7 +135,7 @@ def test_loops_of_many_steps():
 
     @jax.jit
     def program(v):
-        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # The norm is one of XLA's collectives.
+        step = lambda v, _: (fft.inverse(turned * fft(v)), jnp.linalg.norm(v))  # The norm is a collective of XLA.
         return lax.scan(step, v, length=2000)
 
     result, norms = program(fft.decomposition.shard(u))

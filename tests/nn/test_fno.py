@@ -1,4 +1,4 @@
-"""`FNO3D`: its results on every mesh against its formula on one device, and its use in models."""
+"""Tests of `FNO3D`: its results on every mesh against its formula on one device, and its use in models."""
 
 import contextlib
 

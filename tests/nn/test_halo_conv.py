@@ -1,4 +1,4 @@
-"""`HaloConv3D` compared with `eqx.nn.Conv3d` on the whole grid."""
+"""Tests of `HaloConv3D` against `eqx.nn.Conv3d` on the whole grid."""
 
 import contextlib
 from collections import Counter

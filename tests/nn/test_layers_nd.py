@@ -1,4 +1,4 @@
-"""The layers on grids of one, two and four axes, compared with the same layers on the whole grid."""
+"""Tests of layers on grids of one, two and four axes, against layers that get the whole grid on one device."""
 
 import decompops as dops
 import equinox as eqx
@@ -10,7 +10,8 @@ import pytest
 from helpers import assert_close, make_mesh, random_field
 
 
-# The shape, the number of kept wavenumbers along each axis, and the mesh.
+# Each case has a shape, the number of kept wavenumbers along each axis, the sizes of the mesh, and the mesh axes that
+# shard the grid.
 CASES = [((10,), 3, (1,), ()), ((9, 10), (3, 4), (2, 2), (("x", "y"),)), ((4, 5, 3, 6), (2, 2, 1, 3), (2, 2), "x")]
 
 
@@ -41,7 +42,10 @@ def test_a_convolution_with_a_small_kernel(shape, sizes):
 
 
 def test_the_fourier_neural_operator_in_two_dimensions():
-    """A two-dimensional Fourier neural operator gives equal results and gradients on a compound axis and one device."""
+    """A Fourier neural operator in two dimensions gives the same results and gradients as on one device.
+
+    Two mesh axes together shard one axis of the grid.
+    """
     results = []
     for sizes, axes in (((1,), "x"), ((2, 4), (("x", "y"),))):
         fft = dops.FFT2D(make_mesh(sizes), shape=(9, 10), axes=axes, pad=True, real=True)

@@ -1,4 +1,4 @@
-"""`SpectralConv3D` compared with the same convolution by `jnp.fft` on one device."""
+"""Tests of `SpectralConv3D` against the same convolution, computed with `jnp.fft` on one device."""
 
 import contextlib
 import functools
@@ -58,7 +58,7 @@ def call(layer, u):
         ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # Weights are sharded like spectra.
         ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # The layer keeps all modes.
         ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
-        ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is whole in the spectrum.
+        ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is not sharded in the spectrum.
         ((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"]),
     ],
 )
@@ -122,7 +122,7 @@ def test_the_convolution_is_the_same_on_another_grid():
 
 
 def communicated(sizes, kind, channels, modes):
-    """Return the collectives of the layer, of its gradient and of its transforms alone, and the size of its weights."""
+    """Return the collectives of the layer, of its gradient and of its transforms, and the bytes of its weights."""
     fft = transform(make_mesh(sizes, kind), (24, 24, 24), backend=dops.XLA())
     layer = SpectralConv3D(fft, channels, channels, modes, key=jax.random.key(0))
     kept, mesh = layer.transform, fft.decomposition.mesh
@@ -138,7 +138,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
     forward, backward, transforms, _ = communicated((3, 2), "auto", 2, (3, 5, 4))
     assert [c.kind for c in forward] == [c.kind for c in transforms] == ["all-to-all"] * 4
     assert [c.bytes for c in forward] == [c.bytes for c in transforms]
-    # Gradients of weights are not summed over devices, because each device has its own weights.
+    # No collective sums the gradients of the weights over devices, because each device has its own part of the weights.
     assert [c.kind for c in backward] == ["all-to-all"] * 6
 
 
@@ -146,7 +146,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
 @pytest.mark.parametrize(("modes", "partners"), [((3, 5, 4), 2), ((3, 4, 3), 8)])
 def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kind, modes, partners):
     forward, backward, transforms, size = communicated((2, 4), kind, 8, modes)
-    # Blocks are padded: nine modes to ten, seven to eight, and three to four.
+    # Blocks have padding: nine modes become ten, seven become eight, and three become four.
     padded = {2: 10 / 9, 8: 8 / 7 * 4 / 3}[partners]
     one = ("all-to-all", round(size / 8 * padded) * (partners - 1) // partners, partners)
     listed = lambda found: Counter((c.kind, c.bytes, c.group_size) for c in found)

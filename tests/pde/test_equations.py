@@ -27,7 +27,7 @@ def spectrum(equation, field: np.ndarray):
 
 
 def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) -> np.ndarray:
-    """Return the field at a later time."""
+    """Return the field after `steps` time steps, which end at `time`."""
     fft = equation.transform
     u, _ = pde.ETDRK(equation, time / steps, order).rollout(spectrum(equation, field), steps)
     return fft.decomposition.gather(fft.inverse(u))
@@ -56,7 +56,7 @@ def test_diffusion_and_advection_are_solved_exactly_in_one_step():
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 4), "auto"), ((2, 4), "explicit"), ((1, 1), "explicit")])
 def test_vortices_whose_nonlinear_terms_are_gradients(sizes, kind):
-    """The 2D Taylor–Green vortex decays as exp(-2νt), and an ABC flow as exp(-νt)."""
+    """The Taylor–Green vortex in two dimensions decays as exp(-2νt), and an ABC flow decays as exp(-νt)."""
     x, y, z = grid((9, 10, 11))
     taylor_green = np.stack([np.sin(x) * np.cos(y), -np.cos(x) * np.sin(y), 0 * z])
     abc = np.stack([np.sin(z) + 0.4 * np.cos(y), 0.7 * np.sin(x) + np.cos(z), 0.4 * np.sin(y) + 0.7 * np.cos(x)])
@@ -112,11 +112,12 @@ def test_kuramoto_sivashinsky_term_by_term():
 def test_exponax_takes_the_same_steps():
     """Steps of the equations equal exponax's steps.
 
-    The Kuramoto–Sivashinsky equation of exponax has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and keeps the mean.
+    In exponax, the Kuramoto–Sivashinsky equation has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and its state keeps the
+    mean.
     """
     n, dt = 12, 0.05
     fft = transform((n, n, n))
-    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops drops it.
+    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, which decompops drops by default.
     u = np.asarray(kept.inverse(kept(random_field((3, n, n, n)))))
     solenoidal = np.asarray(spectral.LerayProjection(fft)(u))
     front = np.broadcast_to(u[0].mean((0, 1)), u[0].shape)  # The front varies only along z.

@@ -15,7 +15,7 @@ def transform(shape, sizes=(1,), kind="auto", **options) -> dops.FFT:
 
 
 def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) -> np.ndarray:
-    """Return the field at a later time."""
+    """Return the field after `steps` time steps, which end at `time`."""
     fft = equation.transform
     start = fft(fft.decomposition.shard(field))
     u, _ = pde.ETDRK(equation, time / steps, order).rollout(start, steps)
@@ -27,7 +27,7 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
     [((15,), (1,), ()), ((9, 10), (2, 2), (("x", "y"),)), ((4, 6, 5, 7), (1,), None)],
 )
 def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
-    """Right-hand sides equal NumPy's exact products of the fields, cut to the modes below a third of the grid."""
+    """Right-hand sides equal right-hand sides of NumPy, which keep the modes below n / 3 along an axis of n points."""
     ndim, nu = len(shape), 0.3
     fft = transform(shape, sizes, axes=axes)
     k = [
@@ -96,10 +96,13 @@ def test_burgers_in_two_dimensions_has_the_solution_of_cole_and_hopf():
 
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_step_in_two_dimensions():
-    """A step equals exponax's step. The state of exponax is minus the vorticity, so the mean velocity is zero."""
+    """A step equals exponax's step.
+
+    The state of exponax is minus the vorticity, which does not contain the mean velocity. So this mean is zero here.
+    """
     n, dt = 12, 0.05
     fft = transform((n, n))
-    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, and decompops drops it.
+    kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, which decompops drops by default.
     vorticity = random_field((n, n))
     vorticity = kept.inverse(kept(vorticity - vorticity.mean()))
     flow = np.asarray(spectral.InverseCurl(fft)(vorticity))

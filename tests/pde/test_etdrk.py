@@ -48,7 +48,7 @@ def test_error_falls_with_the_order(order):
 
 
 def test_numbers_of_other_types_and_forcings_of_other_precisions():
-    """Parameters may be NumPy integers, and a forcing may have another precision than the state."""
+    """Parameters may be NumPy integers. The precision of a forcing may differ from the precision of the state."""
     fft = FFT3D(make_mesh((2, 1)), shape=(4, 4, 4), real=True)
     u = pde.NavierStokes(fft, 0.1).transform(random_field((3, 4, 4, 4), np.float32))
     push = random_field(u.shape, np.complex128)

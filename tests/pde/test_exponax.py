@@ -1,4 +1,4 @@
-"""Tests of one step of each equation in all modes, against exponax's stepper of the same order."""
+"""Tests of one step of each equation against exponax's stepper of the same order. All modes are compared."""
 
 import decompops as dops
 import exponax
@@ -81,7 +81,7 @@ def cases(fft: dops.FFT) -> dict:
             {"diffusivity": 0.1, "single_channel": True},
             None,
         ),
-        # exponax takes the real parts of its coefficients, which is correct only without dispersion.
+        # exponax takes the real parts of its coefficients, which is wrong for equations with dispersion.
         "kdv": (
             pde.KortewegDeVries(
                 fft, BOX, viscosity=0.1, hyper_viscosity=0.01, dispersivity=0.0, isotropic=False, **vector, **QUADRATIC

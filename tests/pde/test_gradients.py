@@ -1,4 +1,4 @@
-"""Tests of derivatives of rollouts within a given memory, `rollout(keep=...)`."""
+"""Tests of derivatives of rollouts that may store only `keep` states, `rollout(keep=...)`."""
 
 import functools
 import random
@@ -19,7 +19,10 @@ from helpers import assert_close, make_mesh, random_field
 
 @functools.cache
 def fewest_moves(length: int, checkpoints: int) -> float:
-    """Return the fewest moves of any schedule, found by trying all places for the next checkpoint."""
+    """Return the fewest moves of any schedule, found by trying all positions of the next checkpoint.
+
+    A move computes the state at the end of a block from the state at its start.
+    """
     if length == 1:
         return 0
     if checkpoints == 0:
@@ -33,7 +36,8 @@ def fewest_moves(length: int, checkpoints: int) -> float:
 def test_a_schedule_has_the_fewest_moves(length, places):
     """A binomial schedule is valid and has the fewest moves of all schedules.
 
-    The test executes the schedule. Each block must be reversed from its own state, and moves must read stored states.
+    The test executes the schedule: a block must be reversed from the state at its start, and a move must read a stored
+    state.
     """
     schedule = binomial_schedule(length, places)
     stored = [-1] * places
@@ -92,9 +96,9 @@ def random_cases(count):
 
 @pytest.mark.parametrize(("order", "every", "steps", "kind"), [*random_cases(4)])
 def test_gradients_are_those_of_steps_one_by_one(order, every, steps, kind):
-    """Derivatives with `keep` equal derivatives of single steps.
+    """Derivatives with `keep` equal derivatives of a loop of single steps.
 
-    The derivatives are with respect to the state, a parameter, `dt`, the time and a closure of `observe`.
+    The derivatives are with respect to the state, a parameter, `dt`, the time and a variable in `observe`.
     """
     make, u = kuramoto(order, kind, (2, 1))
     transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]

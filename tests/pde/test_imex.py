@@ -48,7 +48,7 @@ class Dense(pde.AbstractSplitEquation):
 
     def resolvent(self, u, h):
         matrix = jnp.eye(CELLS, dtype=u.dtype) - h * jnp.asarray(self.matrix, u.dtype)
-        if self.constraints is not None:  # As in a Stokes solve, u need not satisfy D u = 0.
+        if self.constraints is not None:  # The argument need not satisfy D u = 0, but the result does.
             d = jnp.asarray(self.constraints, u.dtype)
             matrix = jnp.block([[matrix, d.T], [d, jnp.zeros((len(d), len(d)), u.dtype)]])
             u = jnp.concatenate([u, jnp.zeros((*u.shape[:-1], len(d)), u.dtype)], -1)
@@ -88,7 +88,7 @@ def reference(rate, u):
 
 
 def test_runge_kutta_satisfies_all_conditions_up_to_order_3():
-    """The order conditions hold for each tableau alone, and for products of both tableaux."""
+    """The order conditions hold for both tableaux (explicit and implicit), and for products of the two."""
     explicit, implicit = np.zeros((2, 5, 5))
     for i, (forward, backward) in enumerate(zip(EXPLICIT, IMPLICIT), 1):
         explicit[i, :i], implicit[i, 1 : i + 1] = forward, backward
@@ -109,7 +109,7 @@ def test_runge_kutta_satisfies_all_conditions_up_to_order_3():
 @pytest.mark.parametrize("order", [2, 3])
 def test_multi_step_weights_are_exact_for_polynomials(order):
     c, states, slopes = METHODS[order]
-    past = -np.arange(order)  # The times of the last states. The new state is at the time 1.
+    past = -np.arange(order)  # These are the times of the last states. The new state is at the time 1.
     for power in range(order + 1):
         assert 1 - c * power == pytest.approx(states @ past**power if power else sum(states))
     for power in range(order):
@@ -123,8 +123,8 @@ def test_multi_step_weights_are_exact_for_polynomials(order):
 def test_order_for_a_full_matrix(stiffness, constrained, orders):
     """The errors for a full matrix fall at the expected order.
 
-    The reference is a solver of SciPy, which eliminates the constraint by a projection. If the linear part is very
-    stiff, the order of a Runge–Kutta method is reduced, but the order of BDF is not.
+    The reference solution is computed by SciPy, with a projection that eliminates the constraint. If the linear part is
+    very stiff, Runge–Kutta methods have a lower order, but BDF methods do not.
     """
     project = projection() if constrained else np.eye(CELLS)
     rate = lambda t, u: project @ (stiffness * DIFFUSION @ u + np.sin(3 * u + t))
@@ -142,7 +142,7 @@ def test_order_for_a_full_matrix(stiffness, constrained, orders):
 def test_order_for_a_stiff_spectral_equation():
     """The errors for the Kuramoto–Sivashinsky equation fall at the expected order.
 
-    The reference is a solver of SciPy, in which products are summed mode by mode.
+    The reference solution is computed by SciPy. Its right-hand side sums the products mode by mode, without FFTs.
     """
     equation, u = flame()
     modes = u.shape[0]
@@ -190,7 +190,7 @@ def test_a_steady_state_stays(name):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_infinitely_fast_decay_is_damped(name):
-    """Modes with infinitely fast decay are damped even in single precision, in which rounding errors are large."""
+    """Modes that decay infinitely fast are damped, even with the large rounding errors of single precision."""
     u = jnp.ones(CELLS, np.float32)
     for size in (1e9, 1e30):
         solver = SOLVERS[name](dense(matrix=size * DIFFUSION, rate=0.0), jnp.asarray(1.0))
@@ -242,7 +242,7 @@ def test_derivatives_are_those_of_finite_differences(name):
 
 @pytest.mark.parametrize("name", ["IMEXRK", "SBDF3"])
 def test_batches(name):
-    """Leading axes, `vmap` of rollouts of states and `vmap` of rollouts of histories give the same results."""
+    """A batch of states has the same results in leading axes, under `vmap` of states and under `vmap` of histories."""
     solver, u = SOLVERS[name](dense(), 0.1), jnp.asarray(random_field((3, CELLS)))
     together, _ = solver.rollout(u, 4)
     mapped, _ = jax.vmap(lambda u: solver.rollout(u, 4))(u)

@@ -45,7 +45,7 @@ def run(t_end, folder=None, **options):
 
 @pytest.mark.parametrize(("dt", "interval"), [(jnp.float32(0.01), 0.1), (0.1428571, 1.0)])
 def test_rounded_steps_end_exactly(dt, interval):
-    """A step that divides the interval only up to rounding is adjusted, so rounding errors do not add up."""
+    """If a step divides the interval only up to rounding, it is changed slightly, so rounding errors do not add up."""
     t_end = 6.0
     result = pde.simulate(make_solver(dt), wave(), t_end, interval=interval, progress=False)
     assert result.t == pytest.approx(t_end, rel=1e-14)
@@ -81,7 +81,7 @@ def test_a_run_cannot_end_before_the_saved_time(tmp_path, interval):
 
 
 def test_steps_must_divide_the_rest_of_an_interval(tmp_path, monkeypatch):
-    """A step is refused if it does not divide the rest of an interval after a restart.
+    """After a restart inside an interval, a step is refused if it does not divide the rest of this interval.
 
     The run is interrupted after four of the five steps of an interval.
     """
@@ -165,8 +165,8 @@ def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
 def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
     """After a signal at the end of a run, the run completes its files and the program ends.
 
-    The next start returns the result. The signal comes during `close`, when the processes have already agreed that
-    there was no signal.
+    The signal comes while the last checkpoint is saved, or during `close`, when the processes have already agreed that
+    there was no signal. In both cases, the next start returns the result.
     """
     original = getattr(io.Checkpoints, method)
 

@@ -70,9 +70,9 @@ def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     ],
 )
 def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
-    """A rollout of any number of steps equals single steps in states, observations, reports and gradients.
+    """A rollout of any number of steps equals a loop of single steps: states, observations, reports and gradients.
 
-    Some chunks divide the number of steps, and others do not.
+    A rollout is computed in chunks of steps. The length of a chunk need not divide the number of steps.
     """
     solver, u = chaos(make, (2, 1), kind)
     reports = []
@@ -120,7 +120,10 @@ def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
     ],
 )
 def test_a_gradient_keeps_about_twice_the_root_of_the_steps(make, arrays, steps, every):
-    """A gradient of n steps stores about 2 √n states, if it starts from a state or from a history of several arrays."""
+    """A gradient of n steps stores about 2 √n states.
+
+    The rollout starts from a state, or from a history of several states, which counts as several states each time.
+    """
     solver, u = chaos(make, shape=(24, 24, 24))
     observe = None if every is None else lambda t, u: jnp.sum(u.real**2)
 

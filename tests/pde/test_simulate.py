@@ -1,4 +1,4 @@
-"""Tests of long runs: results after interruptions, on any mesh; controlled steps; and errors."""
+"""Tests of `pde.simulate`: results after interruptions on any mesh, adaptive time steps, and errors."""
 
 import signal
 import time
@@ -113,7 +113,7 @@ def test_cfl(solver, whole):
 
 
 def test_cfl_between_walls():
-    """Steps have the given Courant number between walls, where points are closest to each other next to a wall."""
+    """Steps have the given Courant number also between walls, where the distance of points varies."""
     shape = (17, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)
@@ -134,7 +134,7 @@ def test_cfl_between_walls():
 def test_error_control(method):
     """With error control, the error is at most the tolerance times the number of steps.
 
-    The number of steps grows with smaller tolerances as the order predicts.
+    A smaller tolerance needs more steps, by the factor that the order of the method predicts.
     """
     solver = make_solver(method=method)
     fine, _ = make_solver(dt=0.001).rollout(vortex(solver), 1000)
@@ -143,7 +143,7 @@ def test_error_control(method):
         run = pde.simulate(solver, vortex(solver), 1.0, control=pde.ErrorControl(rtol), progress=False)
         errors.append(float(jnp.linalg.norm(run.u - fine) / jnp.linalg.norm(fine)))
         steps.append(run.steps)
-    assert errors[0] < 1e-6 * steps[0]  # The flow decays, so errors of steps decay as well.
+    assert errors[0] < 1e-6 * steps[0]  # The flow decays, so the errors of earlier steps do not grow.
     assert errors[1] < 1e-10 * steps[1]
     assert steps[1] > 1e4 ** (1 / (solver.order + 1)) / 2 * steps[0]
 
@@ -211,7 +211,7 @@ def test_steps_that_become_too_short(solver):
 
 
 def test_controlled_steps_whose_results_overflow(solver):
-    """Error control raises `NotFinite` if the square of the velocity overflows, where shorter steps do not help."""
+    """Error control raises `NotFinite` if the square of the velocity overflows, because shorter steps cannot help."""
     u = 1e200 * vortex(solver)
     with pytest.raises(pde.NotFinite, match=r"after t = 0 \(step 0\)") as caught:
         pde.simulate(solver, u, 1.0, control=pde.ErrorControl(1e-6), progress=False)
@@ -312,7 +312,7 @@ def finish(folder: Path, logs: Path, command: list[list]) -> dict[str, np.ndarra
 def test_an_interrupted_run_has_the_same_results(tmp_path, method, how, processes):
     """Results of an interrupted and continued run are bitwise equal to results without interruption.
 
-    If two processes run, only one process gets the signal. One process continues the run.
+    If two processes run, only one of them gets the signal. A single process then continues the run.
     """
     expected = finish(tmp_path / "whole", *prepared(tmp_path, "whole", method))
     folder, logs, _ = tmp_path / "parts", *prepared(tmp_path, "parts", method)

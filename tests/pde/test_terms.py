@@ -24,7 +24,7 @@ def grid(shape, lengths=None) -> list[np.ndarray]:
 
 
 def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) -> np.ndarray:
-    """Return the field at a later time."""
+    """Return the field after `steps` time steps, which end at `time`."""
     fft = equation.transform
     start = fft(fft.decomposition.shard(field))
     u, _ = pde.ETDRK(equation, time / steps, order).rollout(start, steps)
@@ -89,9 +89,9 @@ def test_without_gradients_a_reaction_is_an_ordinary_differential_equation():
 
 
 def test_a_condensate_conserves_particles_and_energy():
-    """The phase of a plane wave changes at the rate of its energy.
+    """A condensate in a trap conserves its number of particles and its energy.
 
-    A condensate in a trap conserves its number of particles and its energy.
+    The test also checks that the phase of a plane wave changes at a rate equal to its energy.
     """
     x, y = grid((12, 10))
     fft = transform((12, 10), (2,), "explicit", real=False)
@@ -185,7 +185,7 @@ def test_kolmogorov_forcing_is_a_sine(shape, sizes):
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
-    """Return equations with each kind of product, and the number of components of each state."""
+    """Return equations with all kinds of quadratic and cubic products, each with the components of its state."""
     real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
@@ -200,7 +200,7 @@ def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
 
 
 def test_a_finer_grid_gives_the_same_products():
-    """Truncation and padding give the same products for fields of such low modes that both rules keep every product."""
+    """Truncation and padding give the same products for fields of low modes, of which both rules keep every product."""
     shape, rates = (16, 16), []
     for quadratic, cubic in ((Truncate(2 / 3), Truncate(1 / 2)), (Pad(3 / 2), Pad(2))):
         found = quadratic_and_cubic(shape, quadratic, cubic)

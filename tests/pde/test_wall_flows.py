@@ -36,9 +36,9 @@ def on_grid(equation, u) -> np.ndarray:
     [((18, 6, 10), (2, 2), "auto"), ((17, 12), (4,), "explicit")],
 )
 def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
-    """Noise becomes Poiseuille flow, which does not change any more.
+    """A random flow becomes Poiseuille flow, which then stays constant.
 
-    After one step, any flow is zero at the walls and divergence-free.
+    Already after one step, any flow is zero at the walls and divergence-free.
     """
     ndim, viscosity = len(shape), 0.1
     fft = transform(shape, sizes, kind)
@@ -97,14 +97,14 @@ def test_growth_of_the_orr_sommerfeld_mode():
         return [image.reshape(2 * n, -1)[:, 1] for image in images]
 
     a, b = (np.asarray(columns).T for columns in jax.jit(jax.vmap(column))(jnp.arange(2 * n)))
-    values = scipy.linalg.eigvals(a - np.eye(2 * n), b)  # R maps gradients to zero, so their eigenvalues are infinite.
+    values = scipy.linalg.eigvals(a - np.eye(2 * n), b)  # For gradients, R is zero, so some eigenvalues are infinite.
     values = 1j * values[np.isfinite(values)]
     nearest = values[np.argmin(abs(values - (0.25 + 0.002j)))]
     assert abs(nearest - (0.24989154 + 0.00223498j)) < 1e-8
 
 
 def conduction(n: int, along: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fields of the state at rest, and a perturbation of the temperature."""
+    """Return the fields of the state without motion, and a perturbation of the temperature."""
     s = heights(n, 2)
     base, perturbation = np.zeros((2, 3, n, along))
     base[2] = 1 - s
@@ -223,7 +223,7 @@ def test_derivatives():
 def test_an_implicit_step_of_length_zero_changes_nothing():
     """An implicit step of length zero does not change a state that satisfies the conditions at the walls.
 
-    Without viscosity, an implicit step of any length changes nothing.
+    If the viscosity is zero, an implicit step of any length changes nothing.
     """
     shape, box = (12, 6, 8), dops.Box((1.0, 2.0, 3.0))
     fft = transform(shape, (2,))

@@ -1,4 +1,4 @@
-"""Tests of equations between free-slip walls, against symmetric fields in a periodic box of twice the height."""
+"""Tests of equations between free-slip walls, against mirrored fields in a periodic box of twice the height."""
 
 import decompops as dops
 import jax

@@ -1,4 +1,4 @@
-"""Each pass of the lowering: the steps that it returns, and that they compute the same as the steps before."""
+"""Tests of each pass that lowers a plan. The steps that it returns compute the same as the steps that it gets."""
 
 import functools
 import re
@@ -49,7 +49,7 @@ def moves(stages):
 
 
 def transforms_with_their_moves(stages):
-    """Take stages from one transform to the next, as cuFFTMp would."""
+    """Take the stages from one transform to the next, as a library would that exchanges data between its transforms."""
     kinds = tuple(type(stage) for stage in stages[:3])
     return 3 if kinds == (LocalTransform, Move, LocalTransform) else 0
 
@@ -103,7 +103,7 @@ def test_computed_cleans_the_modes_that_gpu_libraries_may_read():
         ((step,), factor) = computed(steps(stage), "gpu")
         assert step.stage.transform == DFT("c2r", 1, normalised=True, clean=clean)
         assert factor == np.prod(stage.points)
-    # On CPUs, cleaning changes nothing, for odd and even numbers of points.
+    # On CPUs, `clean` does not change the result, for odd and even numbers of points.
     for points in (4, 5):
         block = jnp.asarray(random_field((2, points // 2 + 1), np.complex128))
         values = [DFT("c2r", 1, clean=clean).apply(block, (-1,), (points,)) for clean in (False, True)]
@@ -122,9 +122,9 @@ def test_computed_cleans_the_modes_that_gpu_libraries_may_read():
     ],
 )
 def test_joined(n, kind, cosines, axes, half):
-    """One FFT computes cosine and Fourier transforms together: forward, inverse and transposed.
+    """One FFT computes a cosine or sine transform together with Fourier transforms: forward, inverse and transposed.
 
-    Results equal products with NumPy's matrices, axis by axis.
+    The results equal products with NumPy's matrices along one axis after the other.
     """
     weights, wall = cosines
     blocks = Blocks((3, n, 6), (1, 1, 1), (None, None, None))
@@ -180,7 +180,7 @@ def test_fused():
     assert fused(steps(*STAGES), "gpu") == steps(*STAGES[:-1], copied)
     assert fused(steps(MOVE, CUT), "gpu") == steps(MOVE, replace(copied, arrived=0))
     assert fused(steps(CUT), "gpu") == steps(copied)
-    assert fused(steps(MOVE, ADD), "gpu") == steps(MOVE, ADD)  # A sum is not a copy.
+    assert fused(steps(MOVE, ADD), "gpu") == steps(MOVE, ADD)  # Only copies are fused, and `ADD` sums cells.
     assert fused(steps(MOVE, CUT, kernel=0), "gpu") == steps(MOVE, CUT, kernel=0)
 
 
@@ -190,7 +190,7 @@ def test_fused_copies_give_the_same_result(mirrored, after_a_move):
     stages = (MOVE.transpose(), MOVE, CUT) if after_a_move else (CUT,)
     plan = Plan("Cut", Y, stages)
     plan = plan.transpose() if mirrored else plan
-    # The runs of a `Resize` may be in any order of their targets.
+    # A `Resize` copies runs of cells, which may be listed in any order.
     plan = replace(plan, stages=tuple(backwards(s) if isinstance(s, Resize) else s for s in plan.stages))
     lowered = Plan("Cut", plan.source, tuple(s.stage for s in fused(steps(*plan.stages), "gpu")))
     u = random_field(plan.source.shape, np.complex128)
@@ -203,7 +203,10 @@ def backwards(stage):
 
 
 def test_scaled():
-    """One transform multiplies by the scale, preferably a weighted one. Without transforms, the last step does."""
+    """One of the transforms also multiplies by the scale. A transform with weights is preferred.
+
+    If there are no transforms, one more step multiplies.
+    """
     assert scaled(steps(*STAGES), 1.0, SHORT) == steps(*STAGES)
     assert scaled(steps(*STAGES), 3 * (1 / 3) + 1e-16, SHORT) == steps(*STAGES)
     twice = replace(FORWARD, scale=2.0)
@@ -220,7 +223,7 @@ def test_scaled():
 
 def test_schedule():
     divided = replace(BACK, transform=DFT("c2c", 1, normalised=True))
-    twice = replace(FORWARD, scale=2.0)  # 0.5 times 4, because XLA divides by 4 points.
+    twice = replace(FORWARD, scale=2.0)  # This scale is 0.5 times 4, because XLA's inverse divides by 4 points.
 
     def segment(native, *stages):
         return Segment(Plan("Thing", stages[0].before, stages), native)
@@ -230,7 +233,7 @@ def test_schedule():
     assert schedule(PLAN, moves, "cpu") == (segment(False, CLEAR, twice), middle, segment(False, divided, CUT))
     whole = segment(True, replace(FORWARD, scale=0.5), MOVE, BACK)
     assert schedule(PLAN, transforms_with_their_moves, "cpu") == (segment(False, CLEAR), whole, segment(False, CUT))
-    # Each kernel has its own segment.
+    # The stages of each kernel are a segment.
     two = Plan("Thing", Z, (MOVE, MOVE.transpose()))
     assert schedule(two, moves, "cpu") == (segment(True, MOVE), segment(True, MOVE.transpose()))
     assert schedule(two, every, "cpu") == (segment(True, *two.stages),)
@@ -243,7 +246,7 @@ def test_schedule():
 
 @dataclass(frozen=True)
 class Kernels(AbstractBackend):
-    """A backend that takes as many stages as `function` says. It runs them with XLA and records their plans."""
+    """A backend that takes as many stages as `function` says. It runs the stages with XLA, and records their plans."""
 
     function: object
     ran: list = field(default_factory=list, compare=False)
@@ -316,7 +319,7 @@ class TestWire:
             assert all(len(segment.plan.stages) == 1 and segment.native == native for segment in narrow)
             others = [stage for segment in found if not segment.wire for stage in segment.plan.stages]
             assert not any(isinstance(stage, Move) and stage.mesh_axis is not None for stage in others)
-        # The lowering asks no kernel to run an exchange together with other stages.
+        # The lowering never asks a backend whether it runs an exchange together with other stages.
         assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
 
     def test_without_it_nothing_changes(self):

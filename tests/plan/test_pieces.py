@@ -1,4 +1,4 @@
-"""Overlap in pieces: the stages and the axis that are split, and the results of pieces against whole blocks."""
+"""Tests of exchanges in pieces: which stages are split, along which axis, and with which results."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -26,8 +26,8 @@ def fourier(blocks, *axes, sign=-1):
     return LocalTransform(blocks, blocks, axes, DFT("c2c", sign))
 
 
-# On a pencil mesh, the first exchange leaves x alone, and the second one leaves z alone. The last move restores natural
-# order.
+# On a pencil mesh, the first exchange does not involve x, and the second one does not involve z. The last move restores
+# natural order.
 Z = Blocks((5, 9, 7), (2, 4, 1), ("x", "y", None))
 Y = Blocks((5, 9, 7), (2, 1, 4), ("x", None, "y"), (0, 2, 1))
 X = Blocks((5, 9, 7), (1, 2, 4), (None, "x", "y"), (1, 2, 0))
@@ -63,7 +63,7 @@ def test_each_exchange_goes_with_the_transforms_beside_it():
     assert pieces_of(PENCILS, 2) == (Pieces(FIRST, 0, 2), Pieces(SECOND, 2, 2))
     # Along axis 2, one transform can be split with the first exchange. Along axis 1, three transforms can.
     assert pieces_of(FOUR, 2) == (Pieces(FOUR.stages[:4], 1, 2), Pieces(FOUR.stages[4:], 3, 2))
-    # A real transform of z cannot be split along z. The stages from the exchange on can be split along z.
+    # The real transform of z cannot be split along z. The exchange and the stages after it can be split along z.
     assert pieces_of(SLAB, 3) == (SLAB.stages[0], Pieces(SLAB.stages[1:], 2, 3))
 
 
@@ -131,7 +131,7 @@ def test_pieces_are_a_stage():
 
 @dataclass(frozen=True)
 class Kernels(dops.AbstractBackend):
-    """A backend that takes as many stages as `function` says, and runs them in pieces with XLA."""
+    """A backend that takes as many stages as `function` says. It runs these stages in pieces with XLA."""
 
     function: object
     overlap: int = 1

@@ -1,4 +1,4 @@
-"""Plans: errors, comparison, and random plans with their derived plans against dense matrices."""
+"""Tests of plans: errors, comparison, and random plans with their derived plans against dense matrices."""
 
 import math
 import re
@@ -90,7 +90,7 @@ def test_plans_without_an_inverse():
 
 
 def test_dtypes():
-    """A plan casts its input to the dtype that the first stage with a required dtype needs."""
+    """A plan casts its input to the dtype that its stages need. The first stage that needs a certain dtype decides."""
     complex_, real = Plan("C", BLOCKS, (Clear(BLOCKS), C2C)), Plan("R", BLOCKS, (Clear(BLOCKS), R2C, C2R))
     assert [complex_.input_dtype(np.dtype(d)) for d in ("float32", "int64", "complex128")] == [C64, C128, C128]
     assert [real.input_dtype(np.dtype(d)) for d in ("float32", "int64")] == [F32, F64]
@@ -111,8 +111,8 @@ def test_dtypes():
 
 @pytest.mark.parametrize("dtype", [F64, C128])
 def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
-    # A real result must not silently become complex again, because the transpose would treat complex numbers as real
-    # numbers.
+    # A plan must not silently make a real result complex again, because its transpose would get complex numbers where
+    # it needs real numbers.
     plan = Plan("Back", HALF, (C2R, C2C))
     text = "its stage `LocalTransform` needs complex128, but the stages before it return float64"
     with pytest.raises(TypeError, match=re.escape(text)):
@@ -274,14 +274,14 @@ def test_random_plans(data):
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12 * abs(matrix).max(initial=1), err_msg=name)
     if inverse is not None and not any(isinstance(stage, Resize) for stage in plan.stages):
-        # The inverse undoes the plan for its results. Where the plan removes padding, these have none.
+        # The inverse undoes the plan for every result of the plan. Values that the plan removes are not restored.
         np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=0, atol=1e-10 * abs(matrix).max(initial=1))
     assert plan.transpose().transpose() == plan
     assert plan.conjugate().conjugate() == plan
 
 
 def mixed_transform():
-    """Return a plan of four axes in four bases, on two combined mesh axes and a third mesh axis."""
+    """Return a plan of four axes in four bases. Two mesh axes together shard one axis, and a third shards another."""
     shape = (4, 4, 4, 2)
     bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
     source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))
@@ -324,7 +324,7 @@ def test_all_derivatives_of_a_mixed_transform():
     u, v = (random_field(plan.source.shape, seed=seed) for seed in range(2))
     forms, derivatives = jax.tree.map(np.asarray, programs(x, y, u, v))
     matrix = as_matrix(apply_plan(plan, x))
-    # `matrix` maps real and imaginary parts, so its transpose is the adjoint. JAX's transpose has no conjugation.
+    # `matrix` maps real and imaginary parts, so its transpose is the adjoint. JAX's transpose does not conjugate.
     expected = {
         "itself": matrix,
         "transpose": conjugated(matrix.T, F64, C128),

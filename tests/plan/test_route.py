@@ -1,4 +1,4 @@
-"""Routes between exchanges, found from either end, and plans of whole arrays."""
+"""Tests of routes of exchanges, which are found from the input or from the result, and of plans of whole arrays."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Each stage with its transpose, conjugate and inverse, against matrices made with NumPy (`tests/dense.py`)."""
+"""Tests of each stage with its transpose, conjugate and inverse, against NumPy's matrices (`tests/dense.py`)."""
 
 import functools
 import re
@@ -137,9 +137,9 @@ def four_axes():
 
 
 def moves_of_several_mesh_axes():
-    """Return moves where two mesh axes shard one grid axis.
+    """Return moves in which several mesh axes shard one grid axis before or after the move.
 
-    Both mesh axes move, or only the minor one, to a whole or to a sharded grid axis.
+    These mesh axes move together, or only one of them moves. The new grid axis is already sharded, or is not.
     """
     both = Blocks((4, 4, 2), (4, 2, 1), (("c", "x"), "y", None))
     part = replace(both, parts=(2, 4, 1), names=("c", ("y", "x"), None))
@@ -170,7 +170,7 @@ def inverse_of(stage: AbstractStage):
 
 @functools.cache
 def results(group: str):
-    """Apply the stages of a group, and their derived stages, to unit vectors in one compiled program."""
+    """Apply the stages of a group, and their transposes, conjugates and inverses, to unit vectors in one program."""
     sizes, stages = GROUPS[group]
     mesh, programs, inputs = make_mesh(sizes), {}, {}
     for name, stage in stages.items():
@@ -214,7 +214,7 @@ def test_stage(group, name):
     elif isinstance(stage, Resize):
         assert np.linalg.matrix_rank(expected) <= min(expected.shape)
     elif isinstance(stage, LocalTransform) and stage.transform.kind == "c2r":
-        check(expected @ inverse, np.eye(len(expected)))  # The transform ignores some imaginary parts.
+        check(expected @ inverse, np.eye(len(expected)))  # Not in the other order: some imaginary parts are ignored.
     else:
         check(inverse @ expected, np.eye(len(inverse)))
 
@@ -265,7 +265,7 @@ MISFITS = {
         lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # The numbers of devices differ.
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
         lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # These are two moves at once.
-        lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # The mesh axis moves nowhere.
+        lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # The mesh axis y moves to no other grid axis.
         lambda: Move(BLOCKS, cut((4, 6, 5), "-xy", (2, 2))),
     ],
     "`LocalTransform` must keep the blocks and the storage order of a field without halos": [

@@ -1,4 +1,4 @@
-"""Plans of transforms on grids of one to four axes, in mixed bases, compared with NumPy and SciPy."""
+"""Tests of plans of transforms in mixed bases, on grids of one to four axes, against NumPy and SciPy."""
 
 import functools
 import re
@@ -50,7 +50,7 @@ def true_field(blocks, u):
 
 
 def transformed(u, bases, kept):
-    """Transform one axis after the other with SciPy. Half spectra are cut from full spectra."""
+    """Transform one axis after the other with SciPy. A half spectrum is the first half of a full spectrum."""
     for axis, (basis, k) in enumerate(zip(bases, kept)):
         n = u.shape[axis]
         if basis == P:
@@ -113,7 +113,7 @@ def test_values(sizes, shape, bases, kept):
 
 
 def test_axes_of_one_kind_are_transformed_at_once():
-    """Each plan transforms axes of one kind in the fewest calls. A half spectrum is along the last axis of its call."""
+    """Each plan transforms axes of one kind in the fewest calls. If a call halves an axis, this axis is the last."""
 
     def axes(sizes, bases):
         plan = plan_for(sizes, (4,) * len(bases), bases)

@@ -17,7 +17,7 @@ SHAPE = (9, 10, 11)
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
 @pytest.mark.parametrize("reduce", ["max", "min", "mean", "sum"])
 def test_reductions(axis, reduce, kind):
-    """No reduction includes padding, although its zeros would be the largest or the smallest values."""
+    """No reduction includes the zeros in the padding, even where they would be the largest or the smallest values."""
     dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
     u = random_field(SHAPE)
     u = -1 - abs(u) if reduce == "max" else 1 + abs(u)

@@ -23,7 +23,7 @@ def sharded(shape=SHAPE, components=(), kind="auto"):
 
 
 def image(axes) -> np.ndarray:
-    """Return the pixels of the only image on `axes`, row by row from below."""
+    """Return the pixels of the only image on `axes`. The lowest row comes first."""
     (found,) = axes.images
     assert found.origin == "lower"
     return np.asarray(found.get_array())

@@ -47,7 +47,7 @@ def test_power_and_energy_of_a_vector(shape):
 def test_energy_integrates_to_half_of_the_mean_square():
     """The integral of the energy spectrum is half of the mean square.
 
-    The field is white noise up to a wavenumber. The number of modes in a shell of width one is about its volume.
+    The field is white noise up to a certain wavenumber. A shell of width one has about as many modes as its volume.
     """
     fft = transform((64, 64, 64))
     u = dops.spectral.GaussianRandomField(fft, lambda k: jnp.where(k < 20.5, 1.0, 0.0))(jax.random.key(1))
@@ -86,7 +86,7 @@ def test_complex_fields_of_a_complex_transform():
     fft = transform((8, 8), real=False)
     u = np.exp(1j * 2 * np.pi * 2 * np.arange(8) / 8)[:, None] * np.ones(8)
     k, power = line(plot.spectrum(fft, fft.decomposition.shard(u), kind="power", edges=(0.5, 1.5, 2.5)))
-    # Four modes of the last shell have |k| = 2, eight have |k|² = 5.
+    # Of the modes in the last shell, four have |k| = 2, and eight have |k|² = 5.
     np.testing.assert_allclose((k[-1], power[-1]), ((8 + 8 * 5**0.5) / 12, 4 * np.pi**2 / 12), rtol=1e-12)
 
 

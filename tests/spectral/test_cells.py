@@ -1,4 +1,4 @@
-"""Finite-volume equations between walls, against NumPy's matrices, SciPy and exact solutions."""
+"""Tests of finite-volume equations between walls, against NumPy's matrices, SciPy and exact solutions."""
 
 import decompops as dops
 import jax
@@ -17,7 +17,7 @@ NEUMANN, DIRICHLET, MIXED = ("neumann", "neumann"), ("dirichlet", "dirichlet"), 
 
 
 def matrix(cells: dops.Cells, walls, length: float) -> np.ndarray:
-    """Return the finite-volume Laplacian: the difference of the fluxes through the faces, over the cell's width."""
+    """Return the finite-volume Laplacian: the difference of the fluxes through a cell's faces, divided by its width."""
     faces = length * np.array(cells.faces)
     n, centres = len(faces) - 1, (faces[1:] + faces[:-1]) / 2
     flux = np.zeros((n + 1, n))
@@ -74,7 +74,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
         fields = poisson(f), helmholtz(shift)(g), poisson(v), poisson.T(v), poisson.H(v)
         return fields, jax.value_and_grad(loss, (0, 1))(shift, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean.
+    offset = 3.0 if walls == NEUMANN else 0.0  # Poisson's equation ignores this mean, for which no solution exists.
     with jax.set_mesh(mesh):
         g, *others = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_field)) = everything(shift, g, *others)
@@ -120,7 +120,7 @@ def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_series_along_the_walls(series):
     """`WallHelmholtz` inverts the discrete equation with cosines and sines along the walls.
 
-    Some series have weighted ends. The spectrum has another storage order.
+    In some series, the end points have other weights. The spectrum is not stored in natural order.
     """
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
@@ -162,13 +162,16 @@ def test_scipy_solves_the_same_systems(dtype):
 
 
 def exact(x, y):
-    """Return a function that is periodic along y, its slope across the channel and its Laplacian."""
+    """Return a function that is periodic along y, its derivative along x and its Laplacian. The walls bound x."""
     wave = np.cos(y)
     return np.exp(x) * wave + x**2, np.exp(x) * wave + 2 * x, 2 + 0 * x * y
 
 
 def errors(n: int) -> list[float]:
-    """Return the errors of both equations for all kinds of walls, where values and slopes are not zero."""
+    """Return the errors of Poisson's and Helmholtz' equations for all kinds of walls.
+
+    The values and slopes at the walls are not zero.
+    """
     cells = dops.Cells.clustered(n, 2.0)
     transform = dops.Transform(make_mesh((2,)), shape=(n, 8), bases=(cells, HALF))
     box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(8) / 8
@@ -188,7 +191,7 @@ def errors(n: int) -> list[float]:
 
     found = list(map(np.asarray, solutions(u, f)))
     mean = lambda u: np.sum(cells.weights(n)[:, None] * u) / 8
-    found[2] = found[2] + mean(u - found[2])  # Neumann walls leave a constant of Poisson's equation free.
+    found[2] = found[2] + mean(u - found[2])  # With Neumann walls, Poisson's equation determines u up to a constant.
     return [np.sqrt(mean((v - u) ** 2)) for v in found]
 
 

@@ -1,4 +1,4 @@
-"""Operators check the components that spectral operators declare."""
+"""Tests that spectral operators check the number of components that they declare."""
 
 from typing import ClassVar
 

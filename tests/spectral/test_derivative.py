@@ -1,4 +1,4 @@
-"""Derivatives and translations against exact results, and the identities of vector calculus."""
+"""Tests of derivatives and translations against exact results, and of the identities of vector calculus."""
 
 import decompops as dops
 import jax
@@ -21,7 +21,7 @@ def angles(shape):
 
 
 def wave(modes, shape, orders=(0, 0, 0), phases=(0.1, 0.7, -0.4), *, real=True):
-    """Return a product of one wave along each axis, differentiated by hand."""
+    """Return the exact derivative of a product of waves, one wave along each axis."""
     result = np.ones(shape)
     for m, angle, order, phase, length in zip(modes, angles(shape), orders, phases, LENGTHS):
         k = 2 * np.pi * m / length
@@ -97,7 +97,7 @@ def test_the_identities_of_vector_calculus():
     scale = np.abs(grad_div).max()
     assert np.abs(curl_grad).max() < 1e-12 * scale
     assert np.abs(div_curl).max() < 1e-12 * scale
-    # ∇²v = ∇(∇·v) - ∇×(∇×v) holds except in Nyquist modes. The Laplacian inverts Poisson's operator in all modes.
+    # ∇²v = ∇(∇·v) - ∇×(∇×v) holds only without Nyquist modes. `Laplacian` inverts `Poisson` in all modes.
     inner = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True, modes=(7, 5, 5))
     low = lambda v: np.asarray(inner.inverse(inner(v)))
     back = spectral.Laplacian(fft, BOX)
@@ -108,7 +108,10 @@ def test_the_identities_of_vector_calculus():
 
 @pytest.mark.parametrize(("shape", "real"), [((8, 6, 10), True), ((5, 9, 8), False)])
 def test_translations(shape, real):
-    """A translation by whole cells is exact in all modes, and by a part of a cell in all modes but Nyquist modes."""
+    """A translation by whole cells is exact in all modes.
+
+    A translation by a part of a cell is exact in all modes except Nyquist modes.
+    """
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=real)
     u = random_field(shape, np.float64 if real else np.complex128)
     lengths, cells = (2.0, 1.0, 5.0), (1, -2, 3)

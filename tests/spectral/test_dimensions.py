@@ -1,4 +1,7 @@
-"""Spectral operators on grids of one, two and four axes, on compound mesh axes, and with untransformed axes."""
+"""Tests of spectral operators on grids of one, two and four axes, and with axes that are not transformed.
+
+In some tests, two mesh axes together shard one grid axis.
+"""
 
 import contextlib
 import itertools
@@ -211,5 +214,5 @@ def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             make(plain)
-    # The length of an untransformed axis cannot cause a resonance.
+    # z is not transformed. So its length does not matter for the check that `shift` is no eigenvalue.
     assert plain.spectral.Helmholtz(carried, -1.0, plain.Box((1.0, 1.0, 2 * np.pi))).shift == -1.0

@@ -1,4 +1,4 @@
-"""Filters compared with SciPy, and dealiasing compared with products on a finer grid that resolves them."""
+"""Tests of filters against SciPy, and of dealiasing against products on a finer grid that resolves all their modes."""
 
 import decompops as dops
 import equinox as eqx
@@ -29,7 +29,7 @@ def test_gaussian_filter_equals_scipy():
 
 
 class PowerLaw(eqx.Module):
-    """A filter with a parameter and a singularity at wavenumber zero."""
+    """A symbol of a filter with a parameter, which is singular at the wavenumber zero."""
 
     exponent: jax.Array
 
@@ -62,7 +62,7 @@ def coefficients(modes, seed):
     rng = np.random.default_rng(seed)
     size = tuple(2 * ((m - 1) // 2) + 1 for m in modes)
     c = rng.standard_normal(size) + 1j * rng.standard_normal(size)
-    return c + np.conj(c[::-1, ::-1, ::-1])  # The mean is in the middle.
+    return c + np.conj(c[::-1, ::-1, ::-1])  # The coefficient of the mean is in the middle.
 
 
 def field(c, shape):

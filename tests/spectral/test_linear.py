@@ -1,4 +1,4 @@
-"""Linear systems solved by lineax, against the operator that inverts them mode by mode."""
+"""Tests of linear systems that lineax solves, against operators that solve the same systems mode by mode."""
 
 import builtins
 
@@ -42,7 +42,7 @@ def test_krylov_solvers_find_the_solution_of_helmholtz_and_keep_its_sharding(siz
 def test_systems_on_explicit_axes_are_solved_inside_auto_axes():
     """Systems on Explicit axes can be solved inside `auto_axes`.
 
-    lineax does not support Explicit axes, because it compares types without shardings.
+    lineax does not support Explicit axes, because it does not expect shardings in the types that it compares.
     """
     mesh, shape = make_mesh((2, 4), "explicit"), (8, 6, 10)
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=True)
@@ -78,7 +78,7 @@ def test_structure_and_tags():
 
 
 def test_the_tags_are_true():
-    """The tags of operators describe their matrices, on small odd grids and on even grids with Nyquist modes."""
+    """The lineax tags of operators (such as "symmetric") are true for their matrices, on small odd and even grids."""
     shape, box = (2, 3, 4), dops.Box((1.0, 2.0, 3.0))
     fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True)
     some = {

@@ -1,4 +1,4 @@
-"""Common properties of all spectral operators: meshes, transposes, blocks, derivatives and communication."""
+"""Tests of common properties of all spectral operators: meshes, transposes, blocks, derivatives, communication."""
 
 import contextlib
 import math
@@ -67,7 +67,7 @@ VECTORS = ("divergence", "curl", "leray", "inverse curl")
 
 
 def references(u, v):
-    """Return NumPy's results for the same operators, computed with full spectra."""
+    """Return NumPy's results for the operators of this file, computed with full spectra."""
     shape = u.shape[-3:]
     kx, ky, kz = waves(shape)
     square = kx**2 + ky**2 + kz**2
@@ -184,7 +184,7 @@ def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
-        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # without symmetry
+        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # It has no symmetry.
         cases = {
             "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
             "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
@@ -280,7 +280,7 @@ def test_gradients_by_the_parameters_of_a_symbol():
 
 
 def test_gradients_by_the_lengths_of_the_box():
-    """Gradients by box lengths equal finite differences: no operator divides by the zero wavenumbers of the mean."""
+    """Gradients by box lengths equal finite differences, although operators divide by wavenumbers and one is zero."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     weights = {"poisson": 1.0, "helmholtz": 1.0, "isotropic": 2.0, "leray": 1.0}
@@ -298,7 +298,7 @@ def test_gradients_by_the_lengths_of_the_box():
 
 
 def test_hessians_by_the_lengths_of_the_box():
-    """Hessians by box lengths equal finite differences. `jax.hessian` batches tangents, but not primal values."""
+    """Hessians by box lengths equal finite differences. `jax.hessian` gives a batch axis to tangents only."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
     loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)

@@ -1,4 +1,4 @@
-"""`Resample` against SciPy, with its inverse and its transposes."""
+"""Tests of `Resample` against SciPy, and of its inverse and its transposes."""
 
 import contextlib
 
@@ -55,7 +55,7 @@ def test_resample_equals_scipy(sizes, kind, real, old, new):
 def test_there_and_back():
     """Resampling to a finer grid and back changes no mode, including Nyquist modes.
 
-    Resampling to a coarser grid and back twice equals doing so once.
+    Resampling to a coarser grid and back removes modes. A second time, it changes nothing more.
     """
     old = (8, 6, 9)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=old, pad=True, real=True)
@@ -82,7 +82,7 @@ def test_resample_communicates_the_fewest_modes():
     for n, exchanged in blocks.items():
         found = collectives(jax.jit(spectral.Resample(fft, (n, n, n))).lower(x).compile().as_text())
         assert {c.kind for c in found} == {"all-to-all"}
-        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # Other devices receive this part of a block.
+        shares = (3 / 4, 1 / 2, 1 / 2, 3 / 4)  # In each exchange, a device sends this part of its block.
         expected = [int(8 * np.prod(block) * share) for block, share in zip(exchanged, shares)]
         assert sorted(c.bytes for c in found) == sorted(expected)
 

@@ -1,4 +1,4 @@
-"""Known solutions of Poisson's and Helmholtz' equations, and the projection onto divergence-free fields."""
+"""Tests of Poisson's and Helmholtz' equations with known solutions, and of the projection on divergence-free fields."""
 
 import decompops as dops
 import jax
@@ -25,7 +25,7 @@ def laplacian(u, lengths):
 @SETTINGS
 @given(shape=SHAPES, lengths=LENGTHS, real=st.booleans(), sizes=st.sampled_from([(2, 4), (8, 1), (3, 2)]))
 def test_manufactured_solutions(shape, lengths, real, sizes):
-    """The solution for the right-hand side of a known field is this field."""
+    """If a right-hand side is computed from a known field, the solution is this field."""
     fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
     dec = fft.decomposition
     u = random_field(shape, np.float64 if real else np.complex128)
@@ -71,7 +71,8 @@ def test_resonances_are_refused(plain, shift, lengths):
 
 def test_shifts_without_resonance_are_accepted():
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
-    # 7 is not a sum of three squares, 1.001 is only close to a sum, and 51 is a sum only with modes beyond the grid.
+    # None of these shifts is minus an eigenvalue, which is a sum of three squares: 7 is not such a sum, 1.001 is only
+    # close to one, and 51 is a sum only of wavenumbers that are too high for the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
     assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # Mode 4 is not kept.

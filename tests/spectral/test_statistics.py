@@ -1,4 +1,4 @@
-"""Random fields and spectra compared with NumPy on any mesh, and statistics of many realizations."""
+"""Tests of random fields and power spectra on any mesh against NumPy, and of statistics of many realisations."""
 
 import contextlib
 import itertools
@@ -84,9 +84,9 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
 
 
 def test_the_power_of_known_waves():
-    """The wave `a cos(k·x)` has the power V a² / 4 in both modes ±k.
+    """The wave `a cos(k·x)` has the power V a² / 4 in each of the modes k and -k, where V is the volume of the box.
 
-    Derivatives of the spectrum equal finite differences.
+    The test also compares derivatives of the spectrum with finite differences.
     """
     shape, volume = (12, 8, 10), np.prod(LENGTHS)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
@@ -116,9 +116,9 @@ def test_the_power_of_known_waves():
 
 
 def test_shells_by_default():
-    """By default, each multiple of the smallest wavenumber has one shell, despite rounding.
+    """By default, there is one shell for each multiple of the smallest wavenumber, despite rounding.
 
-    Axes of one cell have no effect.
+    An axis of one cell does not change the smallest wavenumber.
     """
     mesh = make_mesh((1, 1))
 
@@ -132,7 +132,7 @@ def test_shells_by_default():
 
 
 def test_noise_and_random_fields_are_the_same_on_every_mesh():
-    """Random fields equal their definition on every mesh: in batches, on Explicit axes, eagerly and in `jax.jit`."""
+    """On every mesh, random fields equal their definition: in batches, on Explicit axes, eagerly and in `jax.jit`."""
     shape = (9, 10, 11)
     key = jax.random.key(7)
     noises, fields = [], []
@@ -163,9 +163,9 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
 
 
 def test_noise_is_white():
-    """White noise has the right mean and variance within five standard deviations, and no mode with large power.
+    """White noise has the right mean and variance within five standard deviations.
 
-    Correlated lines would give some mode a large power.
+    No mode has a large power. Some modes would, if different lines of the field were correlated.
     """
     shape = (16, 12, 20)
     dec = dops.Decomposition(make_mesh((2, 4)), shape=shape)
@@ -176,7 +176,8 @@ def test_noise_is_white():
     assert abs(u.mean()) < 5 / np.sqrt(n)
     assert abs(u.var() - 1) < 5 * np.sqrt(2 / n)
     assert abs(np.mean(u * other)) < 5 / np.sqrt(n)
-    # Powers of modes are exponentially distributed. The largest of n exceeds log(n / p) with a probability below p.
+    # Powers of modes are exponentially distributed. The largest of n powers exceeds log(n / p) with a probability below
+    # p.
     assert (abs(np.fft.fftn(u)) ** 2 / n).max() < np.log(n / 1e-6)
     assert (
         jax.eval_shape(lambda key: spectral.white_noise(dec, key, dtype="float32"), jax.random.key(0)).dtype
@@ -230,8 +231,8 @@ def test_the_spectrum_of_many_realisations():
             shell = power[(lower <= k) & (k < upper)]
             deviation = np.sqrt(2 * np.mean(shell**2) / (len(shell) * realisations))
             assert abs(np.mean(spectra.power[:, i]) - shell.mean()) < 5 * deviation
-        # The variance of the field is the integral of P. By the same argument, its estimate has variance
-        # 2 sum(P²) / R V².
+        # The variance of the field is the integral of P. So its estimate from R fields has the variance
+        # 2 sum(P²) / (R V²).
         volume = np.prod(LENGTHS)
         deviation = np.sqrt(2 * np.sum(power**2) / realisations) / volume
         assert abs(np.mean(squares) - power.sum() / volume) < 5 * deviation
@@ -260,7 +261,7 @@ def test_derivatives_of_random_fields():
 def test_mean_square():
     """`mean_square` of a spectrum equals the mean square of its field, also for truncated spectra.
 
-    In a half spectrum that is not truncated, each of the last modes counts once.
+    In a half spectrum of an even number of points that is not truncated, the last mode stands only for itself.
     """
     shape, mesh = (5, 8, 6), make_mesh((2, 4))
     u = random_field((2, *shape))

@@ -1,4 +1,4 @@
-"""Solutions of tridiagonal systems against dense solvers: values, derivatives, batches and communication."""
+"""Tests of tridiagonal systems against dense solvers: values, derivatives, batches and communication."""
 
 import functools
 
@@ -36,7 +36,7 @@ def dense_solve(lower, diagonal, upper, b, *, axis: int, library=np):
 def test_values():
     """Solutions of real and complex systems along each axis equal dense solutions.
 
-    Some coefficients have fewer axes than the right-hand side, or do not have the axis of the systems.
+    Some coefficients have fewer axes than the right-hand side, or are constant along the axis of the systems.
     """
     shape, cases = (2, 5, 3, 4), []
     for axis in (0, -3, -2, -1):
@@ -52,9 +52,9 @@ def test_values():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_row_sums(axis):
-    """`row_sums` gives the solution of the same system.
+    """A system may be given by the sums of its rows instead of its diagonal, with the argument `row_sums`.
 
-    With `row_sums`, errors in single precision do not grow with the condition number.
+    Then errors in single precision do not grow with the condition number.
     """
     widths = np.diff((1 + np.tanh(3 * np.linspace(-1, 1, 257)) / np.tanh(3)) / 2)
     own = -1 / (widths * np.roll(widths, 1)), np.zeros(256), -1 / (widths * np.roll(widths, -1))
@@ -69,7 +69,7 @@ def test_row_sums(axis):
 
 
 def test_derivatives():
-    """Check forward- and reverse-mode derivatives up to second order, for coefficients and right-hand side.
+    """Check derivatives in forward and reverse mode up to second order, by the coefficients and the right-hand side.
 
     The test also checks batches and transposes.
     """

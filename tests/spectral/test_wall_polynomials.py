@@ -1,4 +1,4 @@
-"""Equations and derivatives in Chebyshev polynomials, against `numpy.polynomial` and exact solutions."""
+"""Tests of equations and derivatives in Chebyshev polynomials, against `numpy.polynomial` and exact solutions."""
 
 import itertools
 
@@ -37,8 +37,9 @@ def at_wall(coefficients: np.ndarray, wall: int, condition: str, length: float) 
 def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarray:
     """Return the coefficients of the solution u of `added * u - u'' = f`.
 
-    The equation is integrated twice and then solved with a dense matrix. If the equation leaves a constant of u free,
-    the mean of u is zero, and the constant that must be subtracted from f is one more unknown.
+    The equation is integrated twice and then solved with a dense matrix. If the equation determines u only up to a
+    constant, the mean of u is zero. Then a solution exists only if a certain constant is subtracted from f, and this
+    constant is one more unknown.
     """
     n = len(f)
     twice = (length / 2) ** 2 * chebyshev.chebint(np.eye(n), 2)[:n]
@@ -56,7 +57,7 @@ def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarra
 
 
 def exact(x, y):
-    """Return a function that is periodic along y, its slope across the channel and its Laplacian."""
+    """Return a function that is periodic along y, its derivative along x and its Laplacian. The walls bound x."""
     wave = np.cos(y)
     return (
         np.sin(6 * x + 1) * wave + np.cosh(x),
@@ -65,13 +66,14 @@ def exact(x, y):
     )
 
 
-# The largest error, divided by the largest value of the solution, in double precision.
+# For each number of polynomials, the bound on the largest error in double precision, divided by the largest value of
+# the solution.
 BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2e-14}
 
 
 @pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
 def test_known_solutions(n, dtype):
-    """Solutions equal exact ones for all kinds of walls, with nonzero values and slopes at the walls.
+    """Solutions equal exact solutions for all kinds of walls, with nonzero values and slopes at the walls.
 
     Rounding errors do not grow with `n`.
     """
@@ -93,7 +95,7 @@ def test_known_solutions(n, dtype):
 
     found, derived = jax.tree.map(np.array, everything(u.astype(dtype), f.astype(dtype)))
     weights = basis.weights(n)[:, None] / 4
-    found[-3] += np.sum(weights * (u - found[-3])).astype(dtype)  # Neumann walls leave a constant free.
+    found[-3] += np.sum(weights * (u - found[-3])).astype(dtype)  # Neumann walls determine u up to a constant.
     bound = max(BOUNDS[n], 5e-6 if dtype == np.float32 else 0)
     for one in found:
         assert one.dtype == dtype
@@ -107,7 +109,7 @@ def test_known_solutions(n, dtype):
 def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
     """A dense matrix gives the same solutions in one dimension, and in two dimensions inside a `shard_map`.
 
-    The right-hand sides are random fields, which polynomials do not resolve.
+    The right-hand sides are random fields, so all coefficients are large, including the highest.
     """
     length, given = 3.0, (0.7, -1.2)
     box = dops.Box(length)
@@ -145,7 +147,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "basis", "shape", "others", "walls"), CASES)
 def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
-    """Solutions recover a batch of random polynomials from their right-hand sides and values at the walls.
+    """The solutions are the random polynomials from which the right-hand sides and the values at walls are computed.
 
     The test also checks the transposes and the derivatives.
     """
@@ -169,7 +171,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
         fields = poisson.solution(f, *given), helmholtz(shift, length).solution(g, *given), poisson(v)
         return (*fields, poisson.T(v), poisson.H(v)), jax.value_and_grad(loss, (0, 1, 2))(shift, length, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this part.
+    offset = 3.0 if walls == NEUMANN else 0.0  # Poisson's equation ignores this mean, for which no solution exists.
     with jax.set_mesh(mesh):
         g, *rest = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_length, by_field)) = everything(shift, LENGTHS[0], g, *rest)
@@ -198,7 +200,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 def test_only_the_transforms_communicate(kind):
     """A derivative needs as many exchanges as a solution.
 
-    Values at the walls are one more field to transform.
+    Given values at the walls are one more field, whose transform needs more exchanges.
     """
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
@@ -263,7 +265,7 @@ def test_transforms_that_keep_some_modes(basis):
 
 @pytest.mark.parametrize("orders", [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 2, 1)])
 def test_derivatives(orders):
-    """Check derivatives of any order, with sines along another axis, and their transposes."""
+    """Check derivatives of any order and their transposes, on a grid with sines along another axis."""
     shape, basis = (9, 6, 7), dops.Chebyshev(1)
     bases = (basis, dops.Sine(2), FULL)
     transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=bases, pad=True)

@@ -1,4 +1,4 @@
-"""Spectral operators between walls, against exact derivatives of cosines and sines."""
+"""Tests of spectral operators between walls, against exact derivatives of cosines and sines."""
 
 import decompops as dops
 import jax
@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """`Poisson` inverts `Laplacian` exactly for walls without constant modes, where a solution always exists."""
+    """`Poisson` inverts `Laplacian` exactly if one basis has no constant mode. Then a solution always exists."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
@@ -177,4 +177,4 @@ def test_operators_that_walls_do_not_allow_are_refused(plain):
     ):
         with pytest.raises(ValueError, match=message):
             make()
-    plain.spectral.Helmholtz(fft(f, h, plain.Sine(2)), 0.0)  # Dirichlet walls leave no mode of zero.
+    plain.spectral.Helmholtz(fft(f, h, plain.Sine(2)), 0.0)  # With Dirichlet walls, no mode has the wavenumber zero.

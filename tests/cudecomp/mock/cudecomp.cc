@@ -1,6 +1,6 @@
-// A mock of cuDecomp for machines without GPUs. It moves host memory over MPI as cuDecomp's documentation describes for
-// device memory. Like cuDecomp, the mock refuses wrong calls. It ends the program if an object is leaked or destroyed
-// out of order.
+// A mock of cuDecomp for machines without GPUs. It moves host memory over MPI, as cuDecomp's documentation says that
+// cuDecomp moves device memory. Like cuDecomp, the mock refuses wrong calls. It ends the program if an object is never
+// destroyed, or destroyed before other objects that need it.
 
 #include <cudecomp.h>
 
@@ -19,14 +19,14 @@ struct cudecompHandle {
 struct cudecompGridDesc {
   cudecompHandle_t handle;
   cudecompGridDescConfig_t config;
-  std::array<MPI_Comm, 2> lines;  // the ranks along each axis of the process grid
+  std::array<MPI_Comm, 2> lines;  // the ranks in line with this rank, along each axis of the process grid
   std::array<int, 2> place;
   std::map<void*, size_t> allocated;
 };
 
 namespace {
 
-// NVSHMEM works with cuDecomp's own memory only.
+// Returns whether `work` can hold the message. NVSHMEM works only with memory that `cudecompMalloc` has allocated.
 bool has_space(const cudecompGridDesc& grid, bool nvshmem, void* work, size_t bytes) {
   const auto found = grid.allocated.find(work);
   return !nvshmem || (found != grid.allocated.end() && found->second >= bytes);
@@ -72,7 +72,8 @@ size_t bytes_of(cudecompDataType_t type) {
   return 0;
 }
 
-// Copies the cells that two pencils share between a pencil's memory and a contiguous message.
+// Copies the cells that two pencils have in common: with `pack` from the memory of the first pencil to a contiguous
+// message, otherwise from the message to this memory.
 size_t copy_common(const Pencil& own, const Pencil& other, char* memory, char* message, bool pack, size_t bytes) {
   size_t count = 0;
   std::array<std::array<int, 2>, 3> common;
@@ -103,7 +104,8 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
   const size_t bytes = bytes_of(type);
   const bool nvshmem = grid->config.transpose_comm_backend >= CUDECOMP_TRANSPOSE_COMM_NVSHMEM;
   if (!has_space(*grid, nvshmem, work, elements * bytes)) return CUDECOMP_RESULT_NVSHMEM_ERROR;
-  // Transposes between X and Y exchange along the first axis of the process grid, between Y and Z along the second.
+  // Transposes between X and Y exchange data along the first axis of the process grid. Transposes between Y and Z
+  // exchange data along the second axis.
   const int along = std::min(from_axis, to_axis);
   const int parts = grid->config.pdims[along];
   auto place_of = [&](int part) {
@@ -139,7 +141,7 @@ cudecompResult_t transpose(cudecompHandle_t handle, cudecompGridDesc_t grid, int
     copy_common(to, pencil(*grid, from_axis, place_of(part)), static_cast<char*>(output),
                 received + receive_starts[part], false, bytes);
   }
-  std::memset(work, 0xFF, elements * bytes);  // Nobody may use the old contents.
+  std::memset(work, 0xFF, elements * bytes);  // cuDecomp promises nothing about the contents of the workspace.
   return CUDECOMP_RESULT_SUCCESS;
 }
 
@@ -154,8 +156,7 @@ bool agree(const cudecompHandle& handle, const T& arguments) {
   return true;
 }
 
-// Chooses among the grids and backends that cuDecomp would try, but times nothing: it takes the first grid and the last
-// backend.
+// Takes the first grid and the last backend that cuDecomp would try, and times nothing.
 cudecompResult_t autotune(int rank, int ranks, const cudecompGridDescAutotuneOptions_t& options,
                           cudecompGridDescConfig_t* config) {
   const bool halo = options.grid_mode == CUDECOMP_AUTOTUNE_GRID_HALO;
@@ -239,7 +240,7 @@ cudecompResult_t cudecompGridDescCreate(cudecompHandle_t handle, cudecompGridDes
   }
   const auto [rows, columns] = std::array<int, 2>{config->pdims[0], config->pdims[1]};
   if (rows * columns != handle->size) return CUDECOMP_RESULT_INVALID_USAGE;
-  // With NVSHMEM, cuDecomp always forms teams of ranks by rows, whatever `rank_order` says.
+  // With NVSHMEM, cuDecomp always orders ranks by rows, even if `rank_order` is another order.
   if (config->rank_order != CUDECOMP_RANK_ORDER_ROW_MAJOR) return CUDECOMP_RESULT_NOT_SUPPORTED;
   for (const auto& order : config->transpose_mem_order) {
     if ((1 << order[0] | 1 << order[1] | 1 << order[2]) != 7) return CUDECOMP_RESULT_INVALID_USAGE;

@@ -1,5 +1,6 @@
 // The part of cuDecomp's C interface that our kernels use, from its public documentation (version 0.7), for the mock in
-// this folder. The structures have cuDecomp's fields, but another memory layout, so the mock is no binary replacement.
+// this folder. The structures have cuDecomp's fields but another memory layout, so a program compiled for one does not
+// run with the other.
 
 #pragma once
 

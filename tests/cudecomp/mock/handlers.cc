@@ -1,4 +1,4 @@
-// The handlers for XLA's CPU runtime, which has no streams.
+// The handlers of the kernels for XLA's CPU runtime. They pass no stream, because this runtime has none.
 
 #include "cudecomp/api.h"
 #include "cudecomp/kernels.h"

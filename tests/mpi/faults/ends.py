@@ -119,7 +119,10 @@ def exits_at_once() -> None:
 
 
 def ends_one_of_two_meshes() -> None:
-    """The victim ends after it has used two meshes. It must leave both meshes before it waits for ranks of either."""
+    """The victim ends after it has used two meshes.
+
+    It must tell the ranks of both meshes that it ends, before it waits for the ranks of one of them.
+    """
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
     fft, field = waiting()
@@ -178,7 +181,10 @@ def finalizes() -> None:
 
 
 def writes() -> None:
-    """Text of Python, of system calls and of C appears on standard error at once, even if the line is not complete."""
+    """Text appears on standard error at once, even if its line is not complete.
+
+    The text is written by Python, by a system call, and by functions of C.
+    """
     library = ctypes.CDLL(None)
     stream = ctypes.c_void_p.in_dll(library, "stderr")
     texts = {
@@ -210,7 +216,10 @@ def in_child(queue=None) -> str:
 
 
 def forks() -> None:
-    """Forked children end in several ways without a message. An operator in a forked child raises an error."""
+    """Forked children end normally, raise an exception or are terminated, and the job goes on.
+
+    An operator in a forked child raises an error.
+    """
     global MADE
     MADE = fft, field = waiting()
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -235,7 +244,10 @@ def forks() -> None:
 
 
 def ends_one_by_one() -> None:
-    """The victim calls the last operator late, after ranks that need none of its data have ended. Results are right."""
+    """The victim calls the last operator late, and its result is right.
+
+    By then, the ranks that need no data of the victim have ended.
+    """
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())
     field = field_of(transpose)

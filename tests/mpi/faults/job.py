@@ -1,6 +1,7 @@
-"""The common part of the fault scripts: it starts a rank of a job and makes an operator.
+"""The common part of the fault scripts: functions that start a rank of a job, and make an operator.
 
-The victim of a fault is the last rank, or rank VICTIM. Ranks print the time at which the fault happens.
+The victim of a fault is the rank that the environment variable VICTIM names, by default the last rank. Ranks print the
+time at which the fault happens.
 """
 
 import os
@@ -32,8 +33,8 @@ def victim() -> bool:
 
 
 def happens() -> None:
-    # Unbuffered Python writes text and line end of `print` separately, so that another rank's line may come between. A
-    # single `write` avoids this.
+    # Without buffers, `print` writes a text and its line end separately, and the line of another rank may come between
+    # them. A single `write` avoids this.
     sys.stdout.write(f"fault at {time.time()}\n")
     sys.stdout.flush()
 
@@ -54,7 +55,10 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 
 
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
-    """Return an operator that has run once, and its input. The victim returns when the other ranks already wait."""
+    """Return an operator that has run once, and its input.
+
+    The victim returns half a second late. By then, the other ranks wait for the victim in the next call.
+    """
     fft = transform()
     field = field_of(fft)
     jax.block_until_ready(fft(field))

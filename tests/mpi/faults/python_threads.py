@@ -22,14 +22,14 @@ def run_in_threads(bodies: dict) -> dict:
     threads = [threading.Thread(target=run, args=item) for item in bodies.items()]
     for thread in threads if jax.process_index() % 2 else reversed(threads):
         thread.start()
-        time.sleep(0.3)  # Even and odd ranks make their first calls in opposite order.
+        time.sleep(0.3)  # On odd ranks, the threads make their first calls in the opposite order.
     for thread in threads:
         thread.join()
     return results
 
 
 def named_threads() -> None:
-    """A time step and a diagnostic run at the same time in their own named threads. Both results are right."""
+    """A time step and a diagnostic run at the same time in two threads with names. Both results are right."""
     fft = transform()
     u = field_of(fft)
     step = jax.jit(lambda v: fft.inverse(fft(v) * jnp.exp(1j * jnp.arange(16.0))))
@@ -82,7 +82,10 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """JAX runs a function compiled ahead of time in any thread. Two threads at a time cause errors on all ranks."""
+    """Two threads call a function that was compiled ahead of time, which JAX allows in any thread.
+
+    If both threads run this function at the same time, all ranks raise an error.
+    """
     fft = transform()
     u = field_of(fft)
 

@@ -1,6 +1,6 @@
-"""Many calls of several operators, mixed at random. All results are right, and the memory does not grow.
+"""Many calls of several operators in a random order. All results are right, and the memory does not grow.
 
-Run `mpiexec -n N python stress.py mixed`. The variable CALLS sets the number of calls (100000 by default).
+Run `mpiexec -n N python stress.py mixed`. The environment variable CALLS sets the number of calls (default: 100000).
 """
 
 import os
@@ -19,7 +19,7 @@ def mixed() -> None:
     halo = dops.HaloExchange(fft.decomposition, 1)
     rfft = fft.replace(real=True)
     u = field_of(fft)
-    # All three operators keep the norm of a field and mix its cells, so that any error stays visible to the end.
+    # All three operators keep the norm of a field and mix its cells, so an error in any call changes the last result.
     turned = np.exp(1j * np.arange(16))
 
     def step(v):
@@ -68,7 +68,7 @@ def check(u: jax.Array, results: dict) -> None:
 
 
 def copies(ranks: int) -> np.ndarray:
-    """Return how often each cell occurs in all extended blocks, as a cell of its block or of a halo of width 1."""
+    """Return how often each cell occurs in the extended blocks: once in its own block, and in halos of width 1."""
     along = []
     for blocks in (ranks, 1, 1):
         count = np.ones(16)

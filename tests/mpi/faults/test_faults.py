@@ -1,4 +1,4 @@
-"""Faults in a job under `mpiexec`. The tests check the output and exit status of the job, and the time until it ends.
+"""Tests of faults in a job under `mpiexec`. They check the output and exit status of the job, and the time to its end.
 
 `python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
 """
@@ -51,7 +51,7 @@ class Fault:
     absent: tuple[str, ...] = (STACK,)
     first: str = NAMED
     fails: bool = True
-    within: float = 60  # The limit in seconds from fault to end is far more than an idle machine needs.
+    within: float = 60  # The most seconds from the fault to the end of the job, far more than an idle machine needs.
     lines: int = 25
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
