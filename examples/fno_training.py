@@ -10,12 +10,12 @@ The network learns the map from a velocity u(t) to u(t + 0.25), where u obeys th
 
 The mesh has the axes ("data", "x", "y"), all Explicit. Samples are sharded over `data`. The field of each sample, and
 the modes that the spectral layers keep, are sharded over `x` and `y`. Where possible, the parameters and the state of
-the optimiser are also sharded over `data` (FSDP): the program gathers parameters just before use, and sums and scatters
+the optimizer are also sharded over `data` (FSDP): the program gathers parameters just before use, and sums and scatters
 their gradients in one operation.
 
 After half of the steps, `decompops.io` saves the whole state. The program then trains the second half twice, the second
 time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh with all
-devices along `x`: the parameters and the state of the optimiser have the same shapes on every mesh.
+devices along `x`: the parameters and the state of the optimizer have the same shapes on every mesh.
 
 Source: Li et al., Fourier neural operator for parametric partial differential equations (ICLR 2021).
 """
@@ -74,7 +74,7 @@ def advance(model: dops.nn.FNO, u: Array) -> Array:
 
 
 class Trainer:
-    """A training step with its optimiser, and the parts of the model that are not trained."""
+    """A training step with its optimizer, and the parts of the model that are not trained."""
 
     def __init__(self, model: dops.nn.FNO, rate: float = 1e-2):
         self.optimiser = optax.adam(rate)
