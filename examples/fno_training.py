@@ -10,12 +10,12 @@ The network learns the map from a velocity u(t) to u(t + 0.25), where u obeys th
 
 The mesh has the axes ("data", "x", "y"), all Explicit. Samples are sharded over `data`. The field of each sample, and
 the modes that the spectral layers keep, are sharded over `x` and `y`. Where possible, the parameters and the state of
-the optimiser are sharded over `data` too (FSDP): the program gathers parameters just before use, and sums and scatters
-their gradients at once.
+the optimizer are also sharded over `data` (FSDP): the program gathers parameters just before use, and sums and scatters
+their gradients in one operation.
 
 After half of the steps, `decompops.io` saves the whole state. The program then trains the second half twice, the second
 time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh with all
-devices along `x`: the parameters and the state of the optimiser have the same shapes on every mesh.
+devices along `x`: the parameters and the state of the optimizer have the same shapes on every mesh.
 
 Source: Li et al., Fourier neural operator for parametric partial differential equations (ICLR 2021).
 """
@@ -58,7 +58,7 @@ def make_flows(fft: dops.FFT, samples: int, key: Array) -> Array:
 
 
 def sharded_over_data(leaf: Array) -> NamedSharding:
-    """Return the sharding that stores a parameter: over `data` too, along the first axis that allows it."""
+    """Return the sharding that stores a parameter: also over `data`, along the first free axis that `data` divides."""
     sharding = jax.typeof(leaf).sharding
     spec = [*sharding.spec, *[None] * leaf.ndim][: leaf.ndim]
     parts = sharding.mesh.shape["data"]
@@ -74,7 +74,7 @@ def advance(model: dops.nn.FNO, u: Array) -> Array:
 
 
 class Trainer:
-    """A training step with its optimiser, and the parts of the model that are not trained."""
+    """A training step with its optimizer, and the parts of the model that are not trained."""
 
     def __init__(self, model: dops.nn.FNO, rate: float = 1e-2):
         self.optimiser = optax.adam(rate)
@@ -105,7 +105,10 @@ class Trainer:
 
 
 def draw_batches(flows: Array, steps: int, batch: int, key: Array) -> tuple[Array, Array]:
-    """Return random pairs of one frame and the next, `(steps, batch, 3, nx, ny, nz)`, sharded over `data`."""
+    """Return random pairs of one frame and the next, `(steps, batch, 3, nx, ny, nz)`.
+
+    The batch is sharded over `data`, and the grid over `x` and `y`.
+    """
     frames, samples = flows.shape[:2]
     frame, sample = jax.random.randint(key, (2, steps, batch), 0, jnp.array([frames - 1, samples])[:, None, None])
     spec = P(None, "data", None, "x", "y", None)

@@ -99,7 +99,7 @@ class ParticleMesh(eqx.Module):
         return on_block(field, displacement)
 
     def clouds(self, displacement: Array) -> tuple[tuple[Array, Array, Array], Array]:
-        """Return the eight cells of an extended block that each particle's cloud touches, and its shares in them."""
+        """Return the eight cells of an extended block that each particle's cloud touches, and each cell's share."""
         corner = jnp.indices((2, 2, 2)).reshape(3, 8, 1, 1, 1)
         whole = jnp.floor(displacement)
         fraction = (displacement - whole)[:, None]

@@ -5,7 +5,7 @@
 
 The devices form a mesh with the axes c, x and y. Operators shard each grid over x and y. `jax.vmap` turns a solver for
 one flow into a solver for an ensemble. With the ensemble sharded over c, each group of devices along x and y computes
-its own members. The groups do not communicate; the program checks this in its compiled form.
+its own members. The groups do not communicate: the example checks the collectives in its compiled program.
 
 The flows are incompressible, in a periodic box, with different viscosities ν. With the projection P onto
 divergence-free fields they obey

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
     def checked(self, option: str, kind: Callable, text: str):
-        """Return the value of an option whose text is only checked where the program uses it."""
+        """Convert the `text` of an option by `kind`, or end the program with the error in one line."""
         try:
             return kind(text)
         except argparse.ArgumentTypeError as error:
@@ -147,7 +147,7 @@ def _bar(text: str, total: int) -> Iterator[Callable[[Any], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    # What a program prints must not go to stderr with the bar, if the user has redirected stdout to a file.
+    # If the user has redirected stdout to a file, rich must not print the output of the program to stderr instead.
     options = {"console": Console(stderr=True), "redirect_stdout": sys.stdout.isatty(), "transient": True}
     with Progress(*columns, **options) as bar:
         task = bar.add_task(text, total=total)

@@ -69,7 +69,7 @@ class Report(NamedTuple):
     spectrum: Any  # The energy by |k|, of shape (snapshots, bins).
     energy: Any  # The energy from the solver, of shape (snapshots,).
     coarse: Any  # The mean square error of the coarse solver.
-    corrected: Any  # The same with the network, before it trains on the snapshot.
+    corrected: Any  # The mean square error with the network, before the network trains on the snapshot.
 
 
 def first_velocity(fft: dops.FFT) -> Array:
@@ -95,7 +95,7 @@ def make_solver(mesh: Mesh, n: int) -> tuple[Array, Callable]:
 
 
 def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, Callable]:
-    """Return the first state of another group, which contains its report, and its program for one snapshot."""
+    """Return the first state of a learning group, with its report, and the program of the group for one snapshot."""
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
     coarse_grid = (n // 2,) * 3
     half = dops.FFT3D(mesh, shape=coarse_grid, real=True)
@@ -141,7 +141,7 @@ def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, C
 
 
 def known(place: MpmdSharding, zero: np.ndarray, array: Array | None) -> MpmdArray:
-    """Return an array of one group as every process must describe it, even a process without a part of the array."""
+    """Return an array of one group as an `MpmdArray`. In a process without a part of the array, `array` is `None`."""
     return MpmdArray([] if array is None else [array], place, zero.shape, zero.dtype)
 
 
@@ -171,7 +171,7 @@ class Groups:
             self.start[group], self.programs[group] = made
 
     def advance(self, states: dict) -> Snapshot:
-        """Run the solver for one interval if this is its process. Returns the snapshot at the end."""
+        """Run the solver for one interval in its own processes. Returns the snapshot at the end of the interval."""
         snapshot = Snapshot(None, None)
         if SOLVER in states:
             jax.block_until_ready(states[SOLVER])  # XLA's CPU devices deadlock with dozens of waiting calls.
@@ -314,7 +314,7 @@ def main(argv: list[str] | None = None) -> dict[int, Report]:
     parser.add_argument("--n", type=at_least(16), default=32, help="cells along each axis (32)")
     parser.add_argument("--snapshots", type=at_least(8), default=60, help=f"intervals of {INTERVAL} (60)")
     parser.add_argument(
-        "--width", type=at_least(1), default=8, help="width of the network of group 1; group g has g times it (8)"
+        "--width", type=at_least(1), default=8, help="width of the network of group 1; group g has g times this (8)"
     )
     parser.add_argument("--mesh", type=mesh_shape, help="groups, and devices along x and y in each (2x2x2)")
     parser.add_argument("--address", help="host and port of process 0, for several processes")

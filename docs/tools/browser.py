@@ -3,8 +3,8 @@
     python docs/tools/browser.py site --screenshots build/screenshots
 
 A page must not scroll sideways, must print no error to the console, and must load nothing from other sites, except
-facts about the repository from its host. The search must find `HaloExchange`. Needs `playwright` and Chromium (`apt
-install chromium`).
+facts about the repository from its host. The search must find `HaloExchange`. The script needs `playwright` and
+Chromium (`apt install chromium`).
 """
 
 import argparse

@@ -124,7 +124,7 @@ $ python examples/{name}.py {options}
 {output}
 ```
 
-The run took {seconds:.0f} s on {os.cpu_count()} CPU cores, with compilation.
+The run took {seconds:.0f} s on {os.cpu_count()} CPU cores, including compilation.
 
 Download the [script]({name}.py) with its {files}, or the [notebook]({name}.ipynb).
 
@@ -185,7 +185,7 @@ def _cell(kind: str, source: str) -> dict:
 
 
 def _writes(data: str) -> str:
-    """Return code that writes the data of an example to where its `options.py` looks for them."""
+    """Return code that writes the data of an example to the folder where its `options.py` looks for the data."""
     text = (EXAMPLES / data).read_text()
     folder = Path(data).parent.as_posix()
     return f'from pathlib import Path\n\nPath("{folder}").mkdir(exist_ok=True)\nPath("{data}").write_text("""{text}""")'

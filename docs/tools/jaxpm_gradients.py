@@ -1,4 +1,4 @@
-"""Measure the error of JaxPM's gradients on 8 virtual devices, beside one device: the figures of docs/peers.md.
+"""Measure the errors of JaxPM's gradients on 8 virtual devices against one device: the figures of docs/peers.md.
 
     pip install jaxdecomp jaxpm && python docs/tools/jaxpm_gradients.py
     PYTHONPATH=JaxPM python docs/tools/jaxpm_gradients.py    # with a clone of JaxPM; its main branch runs unchanged
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def compare(function, n: int, halo: int, sharding: NamedSharding) -> tuple[float, float]:
-    """Return the relative errors of the value and of the gradient on several devices, beside one device."""
+    """Return the relative errors of the value and of the gradient on several devices, compared with one device."""
     field, displacement = made(n, halo / 2 - 0.01)
     widths = halo if RELEASE else (halo, halo)
     one = jax.jit(jax.value_and_grad(lambda *args: function(*args, 0, None)))

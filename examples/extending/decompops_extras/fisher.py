@@ -22,7 +22,7 @@ class Fisher(AbstractEquation):
     diffusivity: Number
     growth: Number
     box: dops.Box = dops.Box()
-    dealiasing: ClassVar = spectral.Truncate(2 / 3)  # because it multiplies two fields
+    dealiasing: ClassVar = spectral.Truncate(2 / 3)  # because the equation multiplies two fields
 
     def __check_init__(self):
         check_number("diffusivity", self.diffusivity, least=0)

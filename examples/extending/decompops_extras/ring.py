@@ -1,4 +1,4 @@
-"""A backend that is a second transport: blocks move through collective permutes around a ring, not by all-to-alls."""
+"""A backend that moves blocks by collective permutes around a ring, instead of all-to-alls."""
 
 from dataclasses import dataclass
 from itertools import takewhile

@@ -10,7 +10,7 @@ from decompops.extend import AbstractPlanned, AbstractStage, Blocks, Clear, Plan
 
 @dataclass(frozen=True)
 class Roll(AbstractStage):
-    """Shift the cells along the undivided grid axis `axis` by `cells`, cyclically."""
+    """Shift the cells along the grid axis `axis`, which is not sharded, by `cells`, cyclically."""
 
     before: Blocks
     axis: int
