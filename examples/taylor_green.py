@@ -109,7 +109,7 @@ def draw_vortex(equation: AbstractEquation, u: Array, axes: Any, title: str) -> 
 def draw_dissipation(history: History, reference: History | None, budget: np.ndarray, axes: Any) -> None:
     """Draw the dissipation over time, and the dissipation that follows from the enstrophy."""
     known = {"spectral 512³ (reference)": (reference.time, reference.dissipation)} if reference else {}
-    axes.plot(history.time, budget, "o", markevery=max(1, len(budget) // 25), label="this run, 2ν·enstrophy")
+    axes.plot(history.time, budget, "C1o", markevery=max(1, len(budget) // 25), label="this run, 2ν·enstrophy")
     dops.plot.curves(history.time, {"this run, −dE/dt": history.dissipation}, references=known, ax=axes)
     axes.set(title="dissipation rate", xlim=(0, history.time[-1]), ylim=(0, None))
 
