@@ -77,7 +77,7 @@ def run(solver: ETDRK, u: Array, t_end: float, folder: Path | None) -> tuple[Arr
         files = {"write": write, "checkpoint": folder / "checkpoints"}
     flow = stable(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **files)
     energy, enstrophy = flow.observed
-    dissipation = -np.gradient(energy.astype(float), dt, edge_order=min(flow.steps, 2))
+    dissipation = -np.gradient(energy.astype(float), dt, edge_order=2 if flow.steps > 1 else 1)
     return flow.u, History(flow.times, energy, dissipation, enstrophy)
 
 
@@ -101,7 +101,7 @@ def report(history: History, reference: History | None, budget: np.ndarray, cons
 def draw_vortex(equation: AbstractEquation, u: Array, axes: Any, title: str) -> None:
     """Draw the greatest magnitude of the vorticity along z. All processes call this function."""
     magnitude = jax.jit(lambda u: jnp.sqrt(jnp.sum(vorticity(equation, u) ** 2, axis=0)))(u)
-    style = {"cmap": "inferno", "title": title, "label": "greatest |ω| along z"}
+    style: Any = {"cmap": "inferno", "title": title, "label": "greatest |ω| along z"}
     dops.plot.projection(equation.transform, magnitude, "z", ax=axes, **style)
     axes.images[0].set_interpolation("bicubic")
 

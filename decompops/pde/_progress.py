@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 
@@ -37,8 +38,9 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
     console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
-        total, done = t_end - start, t - start
-        task, rate = bar.add_task("compiling", total=total, completed=done, t=t, end=t_end), _rate()
+        # rich accepts floats, too.
+        facts: Any = {"total": t_end - start, "completed": t - start, "t": t, "end": t_end}
+        task, rate = bar.add_task("compiling", **facts), _rate()
         yield lambda now, steps: bar.update(task, completed=now - start, description=rate(steps), t=now)
 
 
