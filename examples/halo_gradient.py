@@ -124,14 +124,7 @@ def main(argv: list[str] | None = None) -> dict[str, tuple[float, float, float]]
             f"least {args.halo} cells wide; got '{args.n}'"
         )
 
-    start = jnp.asarray(displacements(args.n, args.halo - 0.01, args.seed))
     print(f"{args.n}³ particles on {'x'.join(map(str, mesh.axis_sizes))} {jax.default_backend()} devices", flush=True)
-    alone = clumping(paint)
-    value, gradient = alone(start)
-    direction, eps = gradient / jnp.max(jnp.abs(gradient)), 1e-7
-    # The step is small, because the slope jumps where a particle passes from cell to cell.
-    slope = float(alone(start + eps * direction)[0] - alone(start - eps * direction)[0]) / (2 * eps)
-
     painters = {"decompops": with_decompops(mesh, args.halo)}
     if min(mesh.axis_sizes) == 1:
         print("jaxDecomp is left out: this example needs at least two devices along x and along y for it.")
@@ -140,26 +133,36 @@ def main(argv: list[str] | None = None) -> dict[str, tuple[float, float, float]]
             painters["jaxDecomp"] = with_jaxdecomp(mesh, args.halo)
         except ImportError:
             print("jaxDecomp is left out: it is not installed (pip install jaxdecomp).")
-    print(f"One device: variance of the density {value:.10f}")
-    print(f"Its slope along the gradient: {np.sum(gradient * direction):.10f}, by finite differences {slope:.10f}")
-    print("\nrelative error of      the value   the gradient   the slope, beside finite differences")
 
-    sharded = jax.device_put(start, NamedSharding(mesh, VECTOR))
     found, errors = {}, {}
-    for name, painter in painters.items():
-        title = name if name == "decompops" else f"{name} {importlib.metadata.version(name.lower())}"
-        sharded_value, sharded_gradient = clumping(painter)(sharded)
-        difference = np.asarray(sharded_gradient) - np.asarray(gradient)
-        errors[title] = difference / np.sqrt(np.mean(np.square(gradient)))
-        found[name] = (
-            abs(float(sharded_value / value) - 1),
-            float(np.linalg.norm(difference) / np.linalg.norm(gradient)),
-            abs(float(np.sum(np.asarray(sharded_gradient) * direction)) / slope - 1),
-        )
-        print(f"{title:<19}" + "".join(f"{error:13.1e}" for error in found[name]))
-    if not (max(found["decompops"][:2]) < 1e-12 and found["decompops"][2] < 1e-4):
-        raise SystemExit("A check failed.")
-    plot(mesh, with_decompops(mesh, args.halo)(sharded), errors, args.out)
+    with options.progress("computing and drawing gradients", 2 + len(painters)) as report:
+        start = jnp.asarray(displacements(args.n, args.halo - 0.01, args.seed))
+        alone = clumping(paint)
+        value, gradient = alone(start)
+        direction, eps = gradient / jnp.max(jnp.abs(gradient)), 1e-7
+        # The step is small, because the slope jumps where a particle passes from cell to cell.
+        slope = float(alone(start + eps * direction)[0] - alone(start - eps * direction)[0]) / (2 * eps)
+        print(f"One device: variance of the density {value:.10f}")
+        print(f"Its slope along the gradient: {np.sum(gradient * direction):.10f}, by finite differences {slope:.10f}")
+        print("\nrelative error of      the value   the gradient   the slope, beside finite differences")
+        report(1)
+
+        sharded = jax.device_put(start, NamedSharding(mesh, VECTOR))
+        for done, (name, painter) in enumerate(painters.items(), start=2):
+            title = name if name == "decompops" else f"{name} {importlib.metadata.version(name.lower())}"
+            sharded_value, sharded_gradient = clumping(painter)(sharded)
+            difference = np.asarray(sharded_gradient) - np.asarray(gradient)
+            errors[title] = difference / np.sqrt(np.mean(np.square(gradient)))
+            found[name] = (
+                abs(float(sharded_value / value) - 1),
+                float(np.linalg.norm(difference) / np.linalg.norm(gradient)),
+                abs(float(np.sum(np.asarray(sharded_gradient) * direction)) / slope - 1),
+            )
+            print(f"{title:<19}" + "".join(f"{error:13.1e}" for error in found[name]), flush=True)
+            report(done)
+        if not (max(found["decompops"][:2]) < 1e-12 and found["decompops"][2] < 1e-4):
+            raise SystemExit("A check failed.")
+        plot(mesh, jax.jit(painters["decompops"])(sharded), errors, args.out)
     print(f"Figure: {args.out}")
     return found
 

@@ -1,7 +1,6 @@
 """The Taylor–Green vortex: a vortex breaks down into turbulence, beside the published 512³ solution for Re = 1600.
 
     python examples/taylor_green.py                  # 64³ on 8 virtual CPU devices, or on all GPUs: a minute
-    python examples/taylor_green.py --n 256 --dt 0.005 --mesh 2x4
     python examples/taylor_green.py --gradient       # differentiate through a whole (small) simulation
     mpiexec -n 4 python examples/taylor_green.py --backend mpi    # on a CPU cluster (docs/cluster.md)
     python examples/taylor_green.py --folder run     # write vorticities for ParaView, and checkpoints to continue from
@@ -20,57 +19,27 @@ Source: Brachet et al. (J. Fluid Mech. 130, 1983); examples/data/README.md gives
 """
 
 import importlib.util
-import math
-import time
 from argparse import Namespace
+from collections import namedtuple
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops.pde import ETDRK, AbstractEquation, NavierStokes, Simulation, Snapshots
+from decompops.pde import ETDRK, AbstractEquation, NavierStokes, Snapshots
 from decompops.spectral import Curl, mean_square
 from jax import Array
 from rich.console import Console
 from rich.table import Table
 
-from options import DATA, Parser, at_least, figure, make_mesh, mesh_shape, positive, stable
+from options import DATA, Parser, at_least, figure, make_mesh, mesh_shape, positive, progress, stable
 
 
 REFERENCE = DATA / "taylor_green_re1600_spectral_512.txt"
-DEFAULTS = {"n": 64, "t_end": 10.0, "dt": 0.025, "dtype": "float32"}
 GRADIENT_DEFAULTS = {"n": 16, "t_end": 1.0, "dt": 0.05, "dtype": "float64"}
-
-
-def initial_velocity(n: int, dtype: str) -> Array:
-    """Return u = (sin x cos y cos z, -cos x sin y cos z, 0) on [0, 2π]³."""
-    z = 2 * jnp.pi * jnp.arange(n, dtype=dtype) / n
-    x, y = z[:, None, None], z[:, None]
-    u = jnp.sin(x) * jnp.cos(y) * jnp.cos(z)
-    v = -jnp.cos(x) * jnp.sin(y) * jnp.cos(z)
-    return jnp.stack([u, v, jnp.zeros_like(u)])
-
-
-def integrals(equation: AbstractEquation, u: Array) -> tuple[Array, Array]:
-    """Return the kinetic energy ⟨|u|²⟩/2 and the enstrophy ⟨|ω|²⟩/2 of a velocity, which is given as a spectrum."""
-    curl = Curl(equation.transform).multiply(u)
-    return mean_square(equation.transform, u).sum() / 2, mean_square(equation.transform, curl).sum() / 2
-
-
-def vorticity(equation: AbstractEquation, u: Array) -> Array:
-    """Return the vorticity ω on the grid. `u` is the spectrum of a velocity."""
-    return equation.transform.inverse(Curl(equation.transform).multiply(u))
-
-
-class History(NamedTuple):
-    """Kinetic energy, dissipation −dE/dt and enstrophy over time."""
-
-    time: np.ndarray
-    energy: np.ndarray
-    dissipation: np.ndarray
-    enstrophy: np.ndarray
+History = namedtuple("History", "time energy dissipation enstrophy")  # The dissipation is −dE/dt.
 
 
 def published(time: np.ndarray) -> History:
@@ -79,102 +48,106 @@ def published(time: np.ndarray) -> History:
     return History(time, *(np.interp(time, known, values, right=np.nan) for values in columns))
 
 
-def run(solver: ETDRK, u: Array, t_end: float, folder: Path | None) -> Simulation:
-    """Simulate, and observe the integrals after each step. With `folder`, write vorticities and checkpoints there."""
+def initial_velocity(n: int, dtype: str) -> Array:
+    """Return u = (sin x cos y cos z, -cos x sin y cos z, 0) on [0, 2π]³."""
+    z = 2 * jnp.pi * jnp.arange(n, dtype=dtype) / n
+    x, y = z[:, None, None], z[:, None]
+    u, v = jnp.sin(x) * jnp.cos(y) * jnp.cos(z), -jnp.cos(x) * jnp.sin(y) * jnp.cos(z)
+    return jnp.stack([u, v, jnp.zeros_like(u)])
+
+
+def vorticity(equation: AbstractEquation, u: Array) -> Array:
+    """Return the vorticity ω on the grid. `u` is the spectrum of a velocity."""
+    return equation.transform.inverse(Curl(equation.transform).multiply(u))
+
+
+def integrals(equation: AbstractEquation, u: Array) -> tuple[Array, Array]:
+    """Return the kinetic energy ⟨|u|²⟩/2 and the enstrophy ⟨|ω|²⟩/2 of a velocity, which is given as a spectrum."""
+    curl = Curl(equation.transform).multiply(u)
+    return mean_square(equation.transform, u).sum() / 2, mean_square(equation.transform, curl).sum() / 2
+
+
+def run(solver: ETDRK, u: Array, t_end: float, folder: Path | None) -> tuple[Array, History]:
+    """Return the final state and the history. With `folder`, write vorticities and checkpoints there."""
     equation, dt = solver.equation, float(solver.dt)
-    options = {}
+    files = {}
     if folder is not None:
         fields = jax.jit(lambda u: {"vorticity": vorticity(equation, u)})
         write = Snapshots(folder / "{:06}.h5", every=max(1, round(1 / dt)), fields=fields)
-        options = {"write": write, "checkpoint": folder / "checkpoints"}
-    return stable(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **options)
-
-
-def history_of(flow: Simulation, dt: float) -> History:
-    """Return the history of a simulation with steps of `dt`."""
+        files = {"write": write, "checkpoint": folder / "checkpoints"}
+    flow = stable(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **files)
     energy, enstrophy = flow.observed
     dissipation = -np.gradient(energy.astype(float), dt, edge_order=2 if flow.steps > 1 else 1)
-    return History(flow.times, energy, dissipation, enstrophy)
+    return flow.u, History(flow.times, energy, dissipation, enstrophy)
 
 
-def report(history: History, reference: History | None, viscosity: float, console: Console) -> None:
+def report(history: History, reference: History | None, budget: np.ndarray, console: Console) -> None:
     """Print the integrals over time, and the error of the energy budget −dE/dt = 2ν·enstrophy."""
-    table = Table("time", title="This run beside the spectral 512³ reference (ref)" if reference else None)
-    for name in ("energy", "−dE/dt", "enstrophy"):
-        table.add_column(name, justify="right")
-        if reference:
-            table.add_column("ref", justify="right", style="dim")
+    columns = [history[1:], reference[1:]] if reference else [history[1:]]
+    names = [text for name in ("energy", "−dE/dt", "enstrophy") for text in (name, "ref")[: len(columns)]]
+    table = Table("time", *names, title="This run beside the spectral 512³ reference (ref)" if reference else None)
     steps = len(history.time) - 1
     early = min(steps, max(1, round(0.1 / history.time[1])))
     for row in sorted({early, *np.linspace(0, steps, 11).round().astype(int)}):
-        columns = [column for pair in zip(history[1:], *([reference[1:]] if reference else [])) for column in pair]
-        cells = ("" if math.isnan(column[row]) else f"{column[row]:.6f}" for column in columns)
+        cells = (f"{column[row]:.6f}" for pair in zip(*columns) for column in pair)
         table.add_row(f"{history.time[row]:.4g}", *cells)
     console.print(table)
     known = f" (reference {reference.energy[early]:.12f})" if reference else ""
-    console.print(f"E({history.time[early]:.4g}) = {history.energy[early]:.12f}{known}", highlight=False)
-    budget = 2 * viscosity * history.enstrophy
+    console.print(f"E({history.time[early]:.4g}) = {history.energy[early]:.12f}{known}")
     error = np.abs(history.dissipation - budget).max() / budget.max()
-    console.print(f"−dE/dt differs from 2ν·enstrophy by at most {error:.1e} of the peak.", highlight=False)
+    console.print(f"−dE/dt differs from 2ν·enstrophy by at most {error:.1e} of the peak.")
 
 
 def draw_vortex(equation: AbstractEquation, u: Array, axes: Any, title: str) -> None:
     """Draw the greatest magnitude of the vorticity along z. All processes call this function."""
     magnitude = jax.jit(lambda u: jnp.sqrt(jnp.sum(vorticity(equation, u) ** 2, axis=0)))(u)
-    dops.plot.projection(
-        equation.transform, magnitude, "z", cmap="inferno", ax=axes, title=title, label="greatest |ω| along z"
-    )
+    style: Any = {"cmap": "inferno", "title": title, "label": "greatest |ω| along z"}
+    dops.plot.projection(equation.transform, magnitude, "z", ax=axes, **style)
     axes.images[0].set_interpolation("bicubic")
 
 
-def draw_dissipation(history: History, reference: History | None, viscosity: float, axes: Any) -> None:
+def draw_dissipation(history: History, reference: History | None, budget: np.ndarray, axes: Any) -> None:
     """Draw the dissipation over time, and the dissipation that follows from the enstrophy."""
     known = {"spectral 512³ (reference)": (reference.time, reference.dissipation)} if reference else {}
+    axes.plot(history.time, budget, "C1o", markevery=max(1, len(budget) // 25), label="this run, 2ν·enstrophy")
     dops.plot.curves(history.time, {"this run, −dE/dt": history.dissipation}, references=known, ax=axes)
-    some = np.arange(0, len(history.time), max(1, len(history.time) // 25))
-    budget = {"this run, 2ν·enstrophy": 2 * viscosity * history.enstrophy[some]}
-    dops.plot.curves(history.time[some], budget, style="o", ax=axes, title="dissipation rate")
-    axes.set(xlim=(0, history.time[-1]), ylim=(0, None))
+    axes.set(title="dissipation rate", xlim=(0, history.time[-1]), ylim=(0, None))
 
 
-def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> dict[str, tuple]:
+def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> None:
     """Differentiate the final energy by viscosity and initial amplitude. Compare with central differences."""
-    fft = solver.equation.transform
 
     @jax.jit
-    def final_energy(parameters: dict[str, Array], u: Array) -> Array:
-        flow = ETDRK(NavierStokes(fft, parameters["viscosity"]), solver.dt)
-        last, _ = flow.rollout(parameters["amplitude"] * u, steps)
-        return integrals(flow.equation, last)[0]
+    def final_energy(parameters: Array, u: Array) -> Array:
+        equation = NavierStokes(solver.equation.transform, parameters[0])
+        last, _ = ETDRK(equation, solver.dt).rollout(parameters[1] * u, steps)
+        return integrals(equation, last)[0]
 
-    dtype = u.real.dtype
-    parameters = {"viscosity": jnp.asarray(viscosity, dtype), "amplitude": jnp.ones((), dtype)}
-    gradients = jax.jit(jax.grad(final_energy))(parameters, u)
-    accuracy = float(jnp.finfo(dtype).eps) ** (1 / 3)  # The best relative step of a central difference.
-    table = Table("final energy by", "jax.grad", "central difference", "relative difference")
-    results = {}
-    for name, value in parameters.items():
-        h = 10 * accuracy * value  # The energy is nearly linear, so rounding matters more than curvature.
-        above, below = (final_energy(parameters | {name: value + shift}, u) for shift in (h, -h))
-        gradient, difference = float(gradients[name]), float((above - below) / (2 * h))
-        results[name] = gradient, difference
-        table.add_row(name, f"{gradient:.10f}", f"{difference:.10f}", f"{abs(gradient / difference - 1):.1e}")
-    console.print(table)
-    if not all(abs(gradient / difference - 1) < 1e3 * accuracy**2 for gradient, difference in results.values()):
-        raise SystemExit("A gradient differs from the central difference by more than rounding errors.")
-    return results
+    parameters = jnp.array([viscosity, 1], u.real.dtype)
+    accuracy = float(jnp.finfo(parameters.dtype).eps) ** (1 / 3)  # The best relative step of a central difference.
+    shifts = 10 * accuracy * jnp.diag(parameters)  # The energy is nearly linear: rounding matters more than curvature.
+    with progress("checking the gradient", 3) as report_done:
+        gradients = np.asarray(jax.jit(jax.grad(final_energy))(parameters, u))
+        for i, name in enumerate(("viscosity", "amplitude")):
+            report_done(1 + i)
+            above, below = (final_energy(parameters + shift, u) for shift in (shifts[i], -shifts[i]))
+            difference = (above - below) / (2 * shifts[i, i])
+            error = abs(gradients[i] / difference - 1)
+            text = f"{gradients[i]:.10f}, central difference {difference:.10f}, relative difference {error:.1e}"
+            console.print(f"gradient of the final energy by {name}: {text}", soft_wrap=True)
+            if not error < 1e3 * accuracy**2:
+                raise SystemExit("A gradient differs from the central difference by more than rounding errors.")
 
 
 def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     """Read the options and make the mesh."""
     parser = Parser(__doc__)
-    parser.add_argument("--n", type=at_least(8), help="cells along each axis (64; with --gradient 16)")
-    parser.add_argument("--t-end", type=positive, help="final time (10; with --gradient 1)")
-    parser.add_argument("--dt", type=positive, help="time step (0.025; with --gradient 0.05)")
-    parser.add_argument("--dtype", choices=["float32", "float64"], help="precision (float32; with --gradient float64)")
+    parser.add_argument("--n", type=at_least(8), default=64, help="cells along each axis (64; with --gradient 16)")
+    parser.add_argument("--t-end", type=positive, default=10.0, help="final time (10; with --gradient 1)")
+    parser.add_argument("--dt", type=positive, default=0.025, help="time step (0.025; with --gradient 0.05)")
+    parser.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="(with --gradient float64)")
     parser.add_argument("--mesh", type=mesh_shape, help="devices along x and y, such as 2x4 (all along x)")
-    backends = ["xla", "native", "mpi"]
-    parser.add_argument("--backend", choices=backends, help="mpi needs mpiexec (native on CPUs, xla on GPUs)")
+    parser.add_argument("--backend", choices=["xla", "native", "mpi"], help="(native on CPUs, xla on GPUs)")
     parser.add_argument("--re", type=positive, default=1600.0, help="Reynolds number (1600)")
     parser.add_argument("--out", default="taylor_green.png", help="file of the figure (taylor_green.png)")
     parser.add_argument("--no-plot", action="store_true", help="draw no figure")
@@ -182,9 +155,8 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--folder", type=Path, help="write vorticities and checkpoints there; rerun to continue")
     parser.add_argument("--gradient", action="store_true", help="check the gradient of the final energy instead")
     args = parser.parse_args(argv)
-    for name, value in (GRADIENT_DEFAULTS if args.gradient else DEFAULTS).items():
-        if getattr(args, name) is None:
-            setattr(args, name, value)
+    if args.gradient:
+        args = parser.parse_args(argv, Namespace(**GRADIENT_DEFAULTS))
     if args.dt > args.t_end:
         parser.error(f"argument --dt: must not exceed the final time {args.t_end:g}; got '{args.dt:g}'")
     if not (args.no_plot or args.gradient):
@@ -194,43 +166,39 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     return args, make_mesh(parser, args.mesh, double=args.dtype == "float64", backend=args.backend, x=8, y=1)
 
 
-def main(argv: list[str] | None = None) -> History | dict[str, tuple]:
-    """Run the example. Return the history or, with `--gradient`, each gradient and its central difference."""
+def main(argv: list[str] | None = None) -> History | None:
+    """Run the example. Return the history, or nothing with `--gradient`."""
     args, mesh = parse(argv)
-    first = jax.process_index() == 0
-    console = Console(quiet=not first)
-    steps = max(1, round(args.t_end / args.dt))
-    dt = args.t_end / steps
-    title = f"Taylor–Green vortex, Re = {args.re:g}, {args.n}³ cells, {args.dtype}"
-    grid = "x".join(map(str, mesh.devices.shape))
-    console.print(f"{title}, {steps} steps, {grid} {jax.default_backend()} devices", highlight=False)
+    console = Console(quiet=jax.process_index() > 0, highlight=False)
+    steps = round(args.t_end / args.dt)
+    title = f"Taylor–Green vortex, Re = {args.re:g}, {args.n}³ cells"
+    devices = f"{'x'.join(map(str, mesh.devices.shape))} {jax.default_backend()} devices"
+    console.print(f"{title}, {args.dtype}, {steps} steps, {devices}")
 
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True, norm="forward", backend=args.backend)
         equation = NavierStokes(fft, 1 / args.re)
-        solver = ETDRK(equation, dt)
+        solver = ETDRK(equation, args.t_end / steps)
         u = jax.jit(lambda: equation.transform(initial_velocity(args.n, args.dtype)))()
         if args.gradient:
             return check_gradient(solver, u, 1 / args.re, steps, console)
-        start = time.perf_counter()
-        flow = run(solver, u, args.t_end, args.folder)
-        history = history_of(flow, dt)
+        u, history = run(solver, u, args.t_end, args.folder)
+        budget = 2 / args.re * history.enstrophy
         reference = published(history.time) if args.re == 1600 and REFERENCE.exists() else None
-        report(history, reference, 1 / args.re, console)
-        console.print(f"{time.perf_counter() - start:.1f} s, compilation included.", highlight=False)
+        report(history, reference, budget, console)
+        figures = {}
         if not args.no_plot:
             left, right = dops.plot.panels(1, 2, size=(4.6, 4), title=title)
-            draw_vortex(equation, flow.u, left, f"vorticity at t = {args.t_end:g}")
-            draw_dissipation(history, reference, 1 / args.re, right)
-            if first:
-                left.figure.savefig(args.out, dpi=150)
-                console.print(f"Figure: {args.out}", highlight=False)
+            draw_vortex(equation, u, left, f"vorticity at t = {args.t_end:g}")
+            draw_dissipation(history, reference, budget, right)
+            figures[args.out] = left.figure
         if args.vortex:
             (axes,) = dops.plot.panels(size=(6, 5.2))
-            draw_vortex(equation, flow.u, axes, f"{title.rpartition(',')[0]}, t = {args.t_end:g}")
-            if first:
-                axes.figure.savefig(args.vortex, dpi=140)
-                console.print(f"Figure: {args.vortex}", highlight=False)
+            draw_vortex(equation, u, axes, f"{title}, t = {args.t_end:g}")
+            figures[args.vortex] = axes.figure
+        for path, picture in () if console.quiet else figures.items():
+            picture.savefig(path, dpi=150)
+            console.print(f"Figure: {path}")
     return history
 
 

@@ -13,6 +13,14 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
+# This script runs the `main` of the example that the first argument names, with many lines of progress.
+SHOW_PROGRESS = """
+import importlib, sys
+import options
+options.SECONDS_BETWEEN_LINES = 0.05
+importlib.import_module(sys.argv.pop(1)).main(sys.argv[1:])
+"""
+
 
 def load(name: str, folder: str = "") -> ModuleType:
     """Import an example as a module. `folder` is the folder of the example inside `examples`."""

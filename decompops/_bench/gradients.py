@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from .._operator.fft import FFT3D
 from ..pde import ETDRK, NavierStokes
@@ -34,9 +35,9 @@ class Row(NamedTuple):
     work: float
 
 
-def problem(n: int) -> tuple[ETDRK, jax.Array]:
-    """Return decaying turbulence in a box of n³ cells, in float32, on one device."""
-    fft = FFT3D(jax.make_mesh((1, 1), ("x", "y")), shape=(n, n, n), real=True, norm="forward")
+def problem(n: int, mesh: Mesh) -> tuple[ETDRK, jax.Array]:
+    """Return decaying turbulence in a box of n³ cells, in float32."""
+    fft = FFT3D(mesh, shape=(n, n, n), real=True, norm="forward")
     solver = ETDRK(NavierStokes(fft, 1e-2), 1e-2)
     noise = jax.random.normal(jax.random.key(0), (3, n, n, n), jnp.float32)
     return solver, solver.equation.state(LerayProjection(fft)(noise))
@@ -53,13 +54,13 @@ def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None
     ratios: list[list[np.ndarray]] = [[] for _ in keeps]
     for _ in range(repeats):
         for own, gradient in zip(ratios, gradients):
-            own.append(_seconds(gradient, u) / _seconds(forward, u))
+            own.append(seconds(gradient, u) / seconds(forward, u))
     sizes = (scratch_bytes(gradient) / u.nbytes for gradient in gradients)
     medians = (np.median(own, axis=0).tolist() for own in ratios)
     return [Row(steps, keep, size, *own) for keep, size, own in zip(keeps, sizes, medians)]
 
 
-def _seconds(program: Any, u: jax.Array) -> np.ndarray:
+def seconds(program: Any, u: jax.Array) -> np.ndarray:
     """Return the wall time of a run, and the CPU time of all cores. A busy machine changes the wall time more."""
     start = np.array([time.perf_counter(), time.process_time()])
     jax.block_until_ready(program(u))
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", metavar="FILE", help="draw the trade-off; needs matplotlib")
     args = parser.parse_args()
-    solver, u = problem(args.size)
+    solver, u = problem(args.size, jax.make_mesh((1, 1), ("x", "y")))
     rows = []
     print("| steps | `keep` | states | gradient / forward, time | all cores |\n|---|---|---|---|---|")
     for steps in args.steps:

@@ -128,8 +128,8 @@ def check_version(rule: str, path: Any, found: int, known: int) -> None:
     """Raise `ValueError` if the format of a file, `found`, is not the one that this version of the library knows."""
     if found > known:
         raise ValueError(
-            f"{rule} of format {known}; got {path} of format {found}, which a newer decompops wrote. Type `pip install "
-            "--upgrade decompops` to read it."
+            f"{rule} of format {known}; got {path} of format {found}, which a newer decompops wrote. To read it, type "
+            "`pip install --upgrade decompops`, or in a clone `git pull && pip install .`."
         )
     if found < known:
         raise ValueError(

@@ -4,10 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 
 
+SECONDS_TO_FIRST_LINE = 5
 SECONDS_BETWEEN_LINES = 30
 Report = Callable[[float, int], None]
 
@@ -16,8 +18,9 @@ Report = Callable[[float, int], None]
 def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Report]:
     """Provide a function of the time and the number of steps that shows the progress and the remaining time.
 
-    It shows a bar on a terminal if rich is installed, and otherwise prints a line every half a minute. Only the first
-    process shows the progress. A run that continues from a checkpoint has a time `t` later than `start`.
+    It shows a bar on a terminal if rich is installed. Otherwise it prints a line after five seconds, then every half a
+    minute, and at the end. Only the first process shows the progress. A run that continues from a checkpoint has a time
+    `t` later than `start`.
     """
     show = show and jax.process_index() == 0
     if show and t > start:
@@ -35,23 +38,25 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
     console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
-        task, rate = bar.add_task("compiling", total=t_end - start, t=t, end=t_end), _rate()
+        # rich accepts floats, too.
+        facts: Any = {"total": t_end - start, "completed": t - start, "t": t, "end": t_end}
+        task, rate = bar.add_task("compiling", **facts), _rate()
         yield lambda now, steps: bar.update(task, completed=now - start, description=rate(steps), t=now)
 
 
 def _lines(t_end: float) -> Report:
     """Return a function that prints lines. The time of the first program also includes compilation."""
-    last, rate = time.monotonic(), _rate()
+    due, rate = time.monotonic() + SECONDS_TO_FIRST_LINE, _rate()
     first: tuple[float, float] | None = None
 
     def report(t: float, steps: int) -> None:
-        nonlocal first, last
+        nonlocal first, due
         now, text = time.monotonic(), rate(steps)
         if first is None:
             first = now, t
-        if now - last < SECONDS_BETWEEN_LINES and t < t_end:
+        if now < due and t < t_end:
             return
-        last = now
+        due = now + SECONDS_BETWEEN_LINES
         since, begin = now - first[0], first[1]
         left = f", {since * (t_end - t) / (t - begin) / 60:.3g} min left" if begin < t < t_end else ""
         print(f"t = {t:.4g} of {t_end:.4g}, {text}{left}", file=sys.stderr, flush=True)

@@ -39,6 +39,7 @@ def main() -> None:
         faults += check_search(browser, address)
         browser.close()
     print(*faults, f"{len(paths)} pages, {len(WIDTHS)} widths, {len(faults)} faults", sep="\n")
+    print(f"Screenshots: {args.screenshots.resolve()}")
     sys.exit(bool(faults))
 
 
@@ -63,7 +64,7 @@ def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> 
         if scroll > width:
             seen.append(f"it is {scroll} pixels wide")
         name = "home" if path == "." else path.replace("/", "-")
-        page.screenshot(path=screenshots / f"{name}-{width}.png")
+        page.screenshot(path=screenshots / f"{name}-{width}.png", full_page=True)
         page.close()
         faults += [f"/{path} at {width} pixels: {fault}" for fault in seen]
     return faults

@@ -90,8 +90,10 @@ def test_displacements_reach_what_is_asked_for():
 
 
 def test_example_as_a_user_runs_it(tmp_path):
-    result = example.run("halo_gradient.py", "--n", "8", "--mesh", "2x2", "--out", "figure.png", cwd=tmp_path)
+    options = ("halo_gradient", "--n", "8", "--mesh", "2x2", "--out", "figure.png")
+    result = example.run("-c", example.SHOW_PROGRESS, *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
+    assert re.search(r"drawing gradients: \d of [34] done", result.stderr)
     ((slope, difference),) = re.findall(r"gradient: (\S+), by finite differences (\S+)\n", result.stdout)
     slope, difference = float(slope), float(difference)
     assert abs(slope) > 1e-2

@@ -142,9 +142,12 @@ def test_gradients_fulfil_an_identity(tmp_path):
     The flow with amplitude a, viscosity ν and time T is a times the flow with amplitude 1, viscosity ν/a and time aT.
     So E = a² E₁(ν/a, aT), where dE/dT = -2ν·enstrophy.
     """
-    output = taylor_green("--gradient", "--mesh", "2x1", cwd=tmp_path)
+    result = example.run("-c", example.SHOW_PROGRESS, "taylor_green", "--gradient", "--mesh", "2x1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "checking the gradient: 0 of 3 done" in result.stderr
     pattern = r"(viscosity|amplitude)\D+?(-?[\d.]+)\D+?(-?[\d.]+)"
-    rows = {name: (float(gradient), float(difference)) for name, gradient, difference in re.findall(pattern, output)}
+    found = re.findall(pattern, result.stdout)
+    rows = {name: (float(gradient), float(difference)) for name, gradient, difference in found}
     for gradient, difference in rows.values():
         assert gradient == pytest.approx(difference, rel=1e-6)
     options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "1", "--mesh", "1x1")

@@ -333,7 +333,7 @@ def broken(path, how):
         ("lost", "is damaged|does not exist"),
         ("metadata", "is damaged"),
         ("other", "is damaged|must be a snapshot written by decompops"),
-        ("newer", "of format 3, which a newer decompops wrote. Type `pip install --upgrade decompops`"),
+        ("newer", "of format 3, which a newer decompops wrote. To read it, type .*, or in a clone `git pull"),
     ],
 )
 def test_a_damaged_file_is_refused(saved, fft, how, message):

@@ -1,5 +1,6 @@
 """Tests of `pde.simulate`: results after interruptions on any mesh, adaptive time steps, and errors."""
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -55,8 +56,8 @@ def test_a_run_is_equal_to_a_rollout(solver, whole):
     np.testing.assert_allclose(whole.observed["energy"][0], 0.125)
 
 
-def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole):
-    """A run in three parts, each with a later end, equals a run without interruption.
+def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole, capsys):
+    """A run in three parts, each with a later end, equals a run without interruption, and shows where it continues.
 
     The last part is on another mesh.
     """
@@ -71,12 +72,15 @@ def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole):
             observe=energy(part),
             write=pde.Snapshots(tmp_path / "{:02}.h5", 2, lambda u, fields=fields: {"velocity": fields(u)}),
             checkpoint=tmp_path / "checkpoints",
-            progress=False,
         )
         assert run.t == pytest.approx(t_end)
         if sizes == (2, 4):
             count = len(run.times)
             np.testing.assert_array_equal(run.observed["energy"], whole.observed["energy"][:count])
+    shown = [found[0] for found in re.finditer(r"continues from t = \S+|\bt = (\S+) of \1,", capsys.readouterr().err)]
+    assert "; ".join(shown) == (
+        "t = 0.4 of 0.4,; continues from t = 0.4.; t = 0.8 of 0.8,; continues from t = 0.8.; t = 1 of 1,"
+    )
     np.testing.assert_allclose(run.observed["energy"], whole.observed["energy"], rtol=1e-14)
     assert (run.steps, run.t) == (50, pytest.approx(1.0))
     assert sorted(path.name for path in tmp_path.glob("*.h5")) == ["00.h5", "02.h5", "04.h5"]
