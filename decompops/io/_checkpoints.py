@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 
 from .._check import check_count
 from .._layout import Layout
 from .._structure import Structure
+from ._barrier import Barrier, BrokenBarrier
 from ._checksums import checksum, checksum_of_json
 from ._contents import check_version, damaged
 
@@ -55,8 +58,9 @@ class Checkpoints:
         """
         orbax = _orbax()
         newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
-        options = orbax.CheckpointManagerOptions(preservation_policy=newest)
         self.folder = Path(folder).absolute()
+        background = orbax.AsyncOptions(barrier_sync_fn=Barrier(self.folder))
+        options = orbax.CheckpointManagerOptions(preservation_policy=newest, async_options=background)
         self._manager = orbax.CheckpointManager(self.folder, options=options)
         self._is_clean = False
 
@@ -85,7 +89,7 @@ class Checkpoints:
 
         **Raises:** `ValueError` for a `step` that is not larger than all earlier numbers, and for names in `structures`
         that `tree` does not have; `TypeError` for a `tree` that is not a dictionary; the error of the previous
-        checkpoint, if writing it failed.
+        checkpoint as in `wait`, if writing it failed.
         """
         orbax = _orbax()
         if self.latest is not None and step <= self.latest:
@@ -101,6 +105,7 @@ class Checkpoints:
         parts = {"facts": orbax.args.JsonSave(facts)}
         if arrays:  # orbax refuses an empty tree.
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
+        self.wait()
         self._clean()
         self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
 
@@ -131,7 +136,7 @@ class Checkpoints:
                 f"got {step}."
             )
         where = self.folder / str(step)
-        known, leaves = self._facts(step, where), _leaves(like, structures)
+        known, leaves = self._facts(where), _leaves(like, structures)
         if known.keys() != leaves.keys():
             missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
             raise ValueError(
@@ -160,16 +165,30 @@ class Checkpoints:
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint: a description of each leaf by its path, such as "model/weight".
 
+        All processes must call this.
+
         The description of a leaf has the name of its "type". For an array, it also has the true "shape" (the shape
         without padding) and the "checksum"; for a number, the "value".
 
         **Raises:** `ValueError` for a checkpoint that is damaged, or that a newer version of decompops wrote.
         """
-        return self._facts(step, self.folder / str(step))
+        return self._facts(self.folder / str(step))
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is complete. **Raises:** the error of that checkpoint, if it failed."""
-        self._manager.wait_until_finished()
+        """Wait until the last checkpoint is complete.
+
+        **Raises:** `OSError` if this process could not write it, for instance because the disk is full; `RuntimeError`
+        if another process failed.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:  # The parts of orbax raise errors of many types.
+            cause: BaseException | None = error
+            while isinstance(cause, BrokenBarrier):
+                cause = cause.__context__
+            kind, cause = (RuntimeError, error) if cause is None else (OSError, cause)
+            line = str(cause).strip().partition("\n")[0]
+            raise kind(f"a checkpoint in {self.folder} was not written: {line}") from error
 
     def close(self) -> None:
         """Wait until the last checkpoint is complete, and release the folder."""
@@ -192,17 +211,15 @@ class Checkpoints:
                 shutil.rmtree(unfinished, ignore_errors=True)
         self._is_clean = True
 
-    def _facts(self, step: int, where: Path) -> dict[str, dict]:
+    def _facts(self, where: Path) -> dict[str, dict]:
         """Return, by path, the type and the value of each saved number, and the type, shape and order of each array."""
         orbax = _orbax()
-        try:
-            facts = self._manager.restore(step, args=orbax.args.Composite(facts=orbax.args.JsonRestore()))["facts"]
+        with _reading(where):
+            facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
             version = int(facts["format"])
-        except Exception as error:  # The parts of orbax raise errors of many types.
-            raise damaged(where, error) from error
+            if version == VERSION and checksum_of_json(facts.get("leaves")) != facts.get("checksum"):
+                raise ValueError("the checksum of its description is wrong")
         check_version("`step` must be a checkpoint", where, version, VERSION)
-        if checksum_of_json(facts.get("leaves")) != facts.get("checksum"):
-            raise damaged(where, "the checksum of its description is wrong")
         return facts["leaves"]
 
     def _arrays(self, where: Path, leaves: dict[str, "_Leaf"], known: dict[str, dict]) -> dict[str, Any]:
@@ -212,10 +229,8 @@ class Checkpoints:
         if not options:
             return {}
         arrays = orbax.args.PyTreeRestore(item=dict.fromkeys(options, 0), restore_args=options)
-        try:
-            return self._manager.restore(int(where.name), args=orbax.args.Composite(arrays=arrays))["arrays"]
-        except Exception as error:
-            raise damaged(where, error) from error
+        with _reading(where):
+            return _reader(orbax.PyTreeCheckpointHandler()).restore(where / "arrays", args=arrays)
 
 
 _NUMBERS = bool | int | float | complex
@@ -331,6 +346,28 @@ def _name(path: Any) -> str:
 def _implementation(key: Any) -> Any:
     """Return the random number generator of a key. The key may be a `jax.ShapeDtypeStruct`."""
     return jax.random.key_impl(key if isinstance(key, Array) else jnp.empty((), key.dtype))
+
+
+def _reader(handler: Any) -> Any:
+    """Return an orbax checkpointer that reads without waiting for other processes, because one of them may fail."""
+    orbax, process = _orbax(), jax.process_index()
+    alone = orbax.options.MultiprocessingOptions(primary_host=process, active_processes={process})
+    return orbax.Checkpointer(handler, multiprocessing_options=alone)
+
+
+@contextmanager
+def _reading(where: Path) -> Iterator[None]:
+    """Raise `Damaged` on every process if reading fails on one of them."""
+    error = None
+    try:
+        yield
+    except Exception as raised:  # The parts of orbax raise errors of many types.
+        error = raised
+    failed = np.ravel(multihost_utils.process_allgather(np.array(error is not None)))
+    if error is not None:
+        raise damaged(where, error) from error
+    if failed.any():
+        raise damaged(where, f"process {failed.argmax()} cannot read it")
 
 
 def _orbax() -> Any:

@@ -114,17 +114,17 @@ def _create(folder: Path, variable: Variable, chunk: tuple[int, ...], attributes
         "dimension_names": variable.dims,
         "attributes": attributes,
     }
-    return _open({**_spec(folder), "open": False, "create": True, "metadata": metadata})
+    return _finish(_tensorstore().open({**_spec(folder), "open": False, "create": True, "metadata": metadata}))
 
 
 def _start(store: Any, values: np.ndarray) -> Any:
     return store.write(values, can_reference_source_data_indefinitely=True)
 
 
-def _finish(write: Any) -> None:
-    """Wait until the values are on disk. Raises `OSError` if they cannot be written."""
+def _finish(write: Any) -> Any:
+    """Wait until an array or its values are on disk. Raises `OSError` if they cannot be written."""
     try:
-        write.result()
+        return write.result()
     except ValueError as error:
         raise OSError(str(error)) from error
 

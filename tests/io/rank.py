@@ -4,10 +4,14 @@ python rank.py TASK --rank R --processes N --devices D --port P --folder FOLDER
 """
 
 import argparse
+import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import decompops as dops
+import h5py
 import jax
 import numpy as np
 from decompops import io
@@ -60,24 +64,46 @@ def failing(folder: Path) -> None:
                 print(f"{type(error).__name__}: {error}")
 
 
-def checkpoint(folder: Path) -> None:
-    """Restore a checkpoint in which a bit of a block has flipped."""
+def refused(folder: Path) -> None:
+    """Restore damaged checkpoints, and read checkpoints and snapshots of a newer format."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
     u = dec.shard(U)
+
+    def attempt(change: Callable[[], object], read: Callable[[], object]) -> None:
+        multihost_utils.sync_global_devices("ready")
+        if jax.process_index() == 0:
+            change()
+        multihost_utils.sync_global_devices("changed")
+        try:
+            read()
+        except ValueError as error:
+            print(f"ValueError: {error}", flush=True)
+
     with io.Checkpoints(folder) as checkpoints:
         checkpoints.save(0, {"u": u})
         np.testing.assert_array_equal(dec.gather(checkpoints.restore({"u": 0 * u})["u"]), U)
-        if jax.process_index() == 0:
-            cells = U[-1, -1, -8:].tobytes()
-            file = next(file for file in folder.glob("0/arrays/**/d/*") if cells in file.read_bytes())
-            data = bytearray(file.read_bytes())
-            data[data.index(cells)] ^= 1
-            file.write_bytes(data)
-        multihost_utils.sync_global_devices("changed")
-        try:
-            checkpoints.restore({"u": u})
-        except ValueError as error:
-            print(f"ValueError: {error}")
+        cells, facts = U[-1, -1, -8:].tobytes(), folder / "0" / "facts" / "metadata"
+        file = next(file for file in folder.glob("0/arrays/**/d/*") if cells in file.read_bytes())
+        data = file.read_bytes()
+        at = data.index(cells)
+        restore = lambda: checkpoints.restore({"u": u})
+        attempt(lambda: file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]), restore)
+        attempt(lambda: file.write_bytes(data[:at]), restore)  # Only the last process reads this file.
+        attempt(lambda: facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 3})), restore)
+    for suffix, change in ((".zarr", newer_zarr), (".h5", newer_hdf5)):
+        path = folder / f"u{suffix}"
+        io.write(path, {"u": u}, dec)
+        attempt(partial(change, path), partial(io.read, path, dec))
+
+
+def newer_zarr(path: Path) -> None:
+    metadata = path / "zarr.json"
+    metadata.write_text(metadata.read_text().replace('"decompops_format": 2', '"decompops_format": 3'))
+
+
+def newer_hdf5(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file.attrs["decompops_format"] = 3
 
 
 if __name__ == "__main__":

@@ -52,6 +52,12 @@ def test_a_failure_is_told_and_leaves_no_files(tmp_path):
     assert not list((tmp_path / "folder").iterdir())
 
 
-def test_damage_of_a_block_is_found_by_all_processes(tmp_path):
-    for rank in (ranks := run(tmp_path, "checkpoint")):
-        assert lines(rank, "^ValueError: .* is damaged: the checksum of u is wrong"), report(ranks)
+def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
+    """All processes raise an error soon, also if only one process cannot read its part of a file."""
+    ranks = run(tmp_path, "refused")
+    causes = ("the checksum of u is wrong", "process 1 cannot read it")
+    for rank, cause in zip(ranks, (causes[1], "")):
+        found = lines(rank, "^ValueError: .*")
+        assert len(found) == 5, report(ranks)
+        for message, expected in zip(found, (causes[0], cause, *["of format 3, which a newer decompops wrote"] * 3)):
+            assert re.search(expected, message), report(ranks)
