@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import decompops as dops
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import xarray
 from decompops import io
+from decompops.io._zarr import Zarr
 from hypothesis import given, settings, strategies as st
 from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
@@ -226,6 +228,24 @@ def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
         assert read.time == i
         np.testing.assert_array_equal(fft.decomposition.gather(read.arrays["u"]), 2**i * pressure)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_the_program_computes_while_the_writer_writes(tmp_path, fft, pressure, monkeypatch):
+    """`Writer.write` returns before the snapshot is written, and waits for the snapshot before."""
+    may_end, write = threading.Event(), Zarr.write
+    monkeypatch.setattr(Zarr, "write", lambda *args: may_end.wait(60) and write(*args))
+    u = fft.decomposition.shard(pressure)
+    with io.Writer() as writer:
+        writer.write(tmp_path / "0.zarr", {"u": u}, fft)
+        assert not (tmp_path / "0.zarr").exists()
+        second = threading.Thread(target=writer.write, args=(tmp_path / "1.zarr", {"u": u}, fft))
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        may_end.set()
+        second.join()
+        assert (tmp_path / "0.zarr").exists()
+    np.testing.assert_array_equal(io.read(tmp_path / "1.zarr").arrays["u"], pressure)
 
 
 def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import decompops as dops
+import jax
 import numpy as np
 import pytest
+from decompops import io
 from decompops._backend import library
 
 import mpiexec
+from checks import UNEVEN, assert_block
+from helpers import random_field
 from pages import scripts
 
 
@@ -44,9 +48,15 @@ def test_results(tasks, ranks, share):
         assert done.stdout.count(f"{task} passed") == ranks, done.stdout
 
 
-def test_spectral_operators_and_autotuning():
-    done = mpiexec.run(WORKER, "spectral,tuned", ranks=2)
+def test_spectral_operators_autotuning_and_files(tmp_path):
+    done = mpiexec.run(WORKER, "spectral,tuned,files", ranks=2, FOLDER=str(tmp_path))
     assert done.returncode == 0, done.stdout
+    fft = dops.FFT3D(jax.make_mesh((2, 4), ("x", "y")), shape=UNEVEN, pad=True, real=True, backend=dops.XLA())
+    like = fft(fft.decomposition.shard(np.zeros(UNEVEN)))
+    with io.Checkpoints(tmp_path / "run") as checkpoints:
+        restored = checkpoints.restore({"k": like}, {"k": fft.out_structure})["k"]
+    for k in (restored, *(io.read(tmp_path / f"k{suffix}", fft).arrays["k"] for suffix in (".zarr", ".h5"))):
+        assert_block(k, np.fft.rfftn(random_field(UNEVEN)))
 
 
 def test_threads():

@@ -7,11 +7,13 @@ import ctypes
 import os
 import sys
 import time
+from pathlib import Path
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+from decompops import io
 from decompops._backend.library import OVER_MPI
 from decompops._bench.scaling import children
 from jax import lax
@@ -146,7 +148,18 @@ def tree() -> None:
     assert announcements() - before == calls * len(children(jax.process_index(), n))
 
 
-TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, transformations, order, tree)}
+def files() -> None:
+    """Write a spectrum to snapshots and to a checkpoint. The test reads them with the XLA backend."""
+    folder = Path(os.environ["FOLDER"])
+    fft = dops.FFT3D(make_mesh((jax.device_count(), 1)), shape=UNEVEN, pad=True, real=True, backend=MPI)
+    k = fft(fft.decomposition.shard(random_field(UNEVEN)))
+    for suffix in (".zarr", ".h5"):
+        io.write(folder / f"k{suffix}", {"k": k}, fft, space="spectrum")
+    with io.Checkpoints(folder / "run") as checkpoints:
+        checkpoints.save(0, {"k": k}, {"k": fft.out_structure})
+
+
+TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, transformations, order, tree, files)}
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops import io, pde
 from decompops._backend import fft_library, library
 from hypothesis import given, settings, strategies as st
 from jax import lax
@@ -256,6 +257,25 @@ class TestLibraries:
         with pytest.raises(ValueError, match=r"`DECOMPOPS_FFT` must be one of .*; got 'pocket'"):
             fft_library.find()
         fft_library.find.cache_clear()
+
+
+def test_files_of_another_backend(tmp_path):
+    """A run on the native backend continues from a snapshot and from a checkpoint of a run on the XLA backend."""
+    first, second = (
+        pde.ETDRK(pde.NavierStokes(dops.FFT3D(mesh, shape=(10, 9, 8), pad=True, real=True, backend=backend), 0.05), 0.1)
+        for mesh, backend in ((make_mesh((2, 4)), dops.XLA()), (make_mesh((4, 2)), NATIVE))
+    )
+    initial = random_field((3, 10, 9, 8))
+    u, like = (one.equation.state(one.equation.fft.decomposition.shard(initial)) for one in (first, second))
+    u, _ = first.rollout(u, 2)
+    io.write(tmp_path / "u.h5", {"u": first.equation.fields(u)}, first.equation.fft)
+    with io.Checkpoints(tmp_path / "run") as checkpoints:
+        checkpoints.save(2, {"u": u}, {"u": first.in_structure})
+        restored = checkpoints.restore({"u": like}, {"u": second.in_structure})["u"]
+    read = second.equation.state(io.read(tmp_path / "u.h5", second.equation.fft).arrays["u"])
+    expected = first.equation.fft.decomposition.gather(first.equation.fields(first.rollout(u, 2)[0]))
+    for v in (restored, read):
+        assert_block(second.equation.fields(second.rollout(v, 2)[0]), expected)
 
 
 def test_counting():

@@ -1,8 +1,10 @@
 """Tests of `pde.simulate`: results after interruptions on any mesh, adaptive time steps, and errors."""
 
 import re
+import resource
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import decompops as dops
@@ -87,6 +89,34 @@ def test_a_run_continues_from_its_checkpoint(tmp_path, solver, whole, capsys):
     snapshot = io.read(tmp_path / "04.h5")
     assert snapshot.time == pytest.approx(0.8)
     np.testing.assert_allclose(np.mean(snapshot.arrays["velocity"] ** 2) * 3 / 2, whole.observed["energy"][4])
+
+
+@contextmanager
+def small_files():
+    """Let this process write only files of at most 1000 bytes, as if the disk were almost full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("write", ["{:02}.zarr", "{:02}.h5"])
+def test_a_run_continues_after_the_disk_was_full(tmp_path, solver, whole, write):
+    """A run raises `OSError` if the disk has no space for a snapshot, and continues when there is space."""
+
+    def run(t_end):
+        options = {"write": pde.Snapshots(tmp_path / write), "checkpoint": tmp_path / "run", "progress": False}
+        return pde.simulate(solver, vortex(solver), t_end, interval=0.2, observe=energy(solver), **options)
+
+    run(0.4)
+    with small_files(), pytest.raises(OSError, match=r"File too large"):
+        run(1.0)
+    again = run(1.0)
+    np.testing.assert_array_equal(again.u, whole.u)
+    np.testing.assert_array_equal(again.observed["energy"], whole.observed["energy"])
+    np.testing.assert_allclose([io.read(tmp_path / write.format(i)).time for i in range(6)], whole.times)
 
 
 def test_steps_may_change_at_a_checkpoint(tmp_path, solver, whole):
