@@ -1,0 +1,123 @@
+"""Tests of `io.Writer`, which writes snapshots in the background, and of the memory that writing takes."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops import io
+from decompops.io._zarr import Zarr
+
+from helpers import make_mesh, random_field
+
+
+SHAPE = (13, 10, 9)  # The mesh does not divide these lengths.
+SUFFIXES = (".zarr", ".h5")
+
+
+@pytest.fixture(scope="module")
+def fft():
+    return dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True, real=True)
+
+
+@pytest.fixture(scope="module")
+def pressure():
+    return random_field(SHAPE, seed=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
+    """`Writer` writes the field as it was at the call, although the field is donated right after the call."""
+    double = jax.jit(lambda u: 2 * u, donate_argnums=0)
+    u = fft.decomposition.shard(pressure)
+    with io.Writer() as writer:
+        for i in range(4):
+            writer.write(tmp_path / f"{i}{suffix}", {"u": u}, fft, time=i)
+            u = double(u)
+    for i in range(4):
+        read = io.read(tmp_path / f"{i}{suffix}", fft)
+        assert read.time == i
+        np.testing.assert_array_equal(fft.decomposition.gather(read.arrays["u"]), 2**i * pressure)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_program_computes_while_the_writer_writes(tmp_path, fft, pressure, monkeypatch):
+    """`Writer.write` returns before the snapshot is written, and waits for the snapshot before."""
+    may_end, write = threading.Event(), Zarr.write
+    monkeypatch.setattr(Zarr, "write", lambda *args: may_end.wait(60) and write(*args))
+    u = fft.decomposition.shard(pressure)
+    with io.Writer() as writer:
+        writer.write(tmp_path / "0.zarr", {"u": u}, fft)
+        assert not (tmp_path / "0.zarr").exists()
+        second = threading.Thread(target=writer.write, args=(tmp_path / "1.zarr", {"u": u}, fft))
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        may_end.set()
+        second.join()
+        assert (tmp_path / "0.zarr").exists()
+    np.testing.assert_array_equal(io.read(tmp_path / "1.zarr").arrays["u"], pressure)
+
+
+def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
+    u = fft.decomposition.shard(pressure)
+    (tmp_path / "file").touch()
+    writer = io.Writer()
+    with pytest.raises(ValueError, match="`time` must be one finite number"):
+        writer.write(tmp_path / "u.zarr", {"u": u}, fft, time=np.nan)
+    with pytest.raises(NotADirectoryError):
+        writer.write(tmp_path / "file" / "u.zarr", {"u": u}, fft)
+    writer.write(tmp_path / "u.zarr", {"u" * 300: u}, fft)
+    with pytest.raises(OSError, match="File name too long"):
+        writer.wait()
+    writer.write(tmp_path / "u.zarr", {"u" * 300: u}, fft)
+    with pytest.raises(OSError, match="File name too long"):
+        writer.write(tmp_path / "v.zarr", {"u": u}, fft)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with writer:
+        writer.write(tmp_path / "u.zarr", {"u": u}, fft)
+    np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
+
+
+MEMORY = """
+import re, sys
+from pathlib import Path
+import decompops as dops, jax, jax.numpy as jnp
+from decompops import io
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(256, 256, 256))
+io.write(sys.argv[1], {"u": jnp.ones((256, 256, 256))}, dec)  # Loads libraries and compiles programs.
+u = jnp.full((256, 256, 256), 2.0)
+Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
+before = peak()
+if sys.argv[2] == "background":
+    with io.Writer() as writer:
+        writer.write(sys.argv[1], {"u": u}, dec)
+else:
+    io.write(sys.argv[1], {"u": u}, dec)
+print((peak() - before) / u.nbytes)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux reports the peak memory of a process"
+)
+@pytest.mark.parametrize("how", ["foreground", "background"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
+    """A write in the foreground needs memory for some chunks only. A write in the background also copies the block.
+
+    Each chunk that is being written is copied for its checksum or its padding.
+    """
+    command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    blocks = float(done.stdout)
+    assert blocks < (0.6 if how == "foreground" else 1.6)
