@@ -73,6 +73,8 @@ class Staging:
         try:
             yield
         except BaseException as error:
+            if isinstance(error, OSError) and not (self.folder / BEGUN).exists():
+                raise self._other_failed() from error
             try:
                 if not list(self.folder.glob(f"{FAILED}-*")):
                     self._file(FAILED).write_text(f"{type(error).__name__}: {error}")
@@ -114,8 +116,12 @@ class Staging:
                 raise RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
         is_there = (self.folder / BEGUN).exists()
         if self._was_there and not is_there:
-            raise RuntimeError(f"{self.path} was not written, because another process failed: read its error.")
+            raise self._other_failed()
         self._was_there = is_there
+
+    def _other_failed(self) -> RuntimeError:
+        """Return the error to raise if another process has removed the folder."""
+        return RuntimeError(f"{self.path} was not written, because another process failed: read its error.")
 
 
 def put(new: Path, path: Path) -> None:
