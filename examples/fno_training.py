@@ -134,7 +134,7 @@ def restore_on(
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return whether two states are the same bit for bit, on any meshes."""
+    """Return whether all values of two states are equal. The states may be on different meshes."""
     return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 

@@ -1,7 +1,7 @@
 """A flow solver and a network that learns from it while it runs: groups of devices with different programs.
 
     pip install "decompops[examples,training]"
-    python examples/two_groups.py                    # 8 virtual CPU devices in 2 groups of 2x2, or GPUs: three minutes
+    python examples/two_groups.py                    # 2 groups of 2x2 devices: GPUs, or CPUs (three minutes)
     python examples/two_groups.py --mesh 4x2x1       # 3 learners of different widths learn from the same flow
 
 Group 0 solves the incompressible Navier–Stokes equations for a decaying turbulent flow,

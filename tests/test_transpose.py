@@ -91,7 +91,8 @@ def test_devices_without_cells(sizes, shape, source, target):
 def test_axis_contiguous_results_are_gathered_and_cropped(target, shape):
     """Results in axis-contiguous order are gathered and cropped correctly.
 
-    For shape (63, 64, 64), a padded y-pencil that is stored as (z, x, y) has the shape of a field in natural order.
+    For shape (63, 64, 64), a padded y-pencil stored as (z, x, y) and a padded field in natural order both have the
+    shape (64, 64, 64), so the shape does not tell the storage order.
     """
     mesh = make_mesh((2, 4))
     u = random_field(shape)

@@ -55,8 +55,8 @@ def autotune(
         `shape` in the pencils of its last axis. `None` for a Fourier transform and its inverse, which are real for a
         real `dtype`.
     - `backends`: the backends to try; `None` for every registered backend that works here. Each entry is a backend, the
-        name of a backend, or a tuner. A backend is tried on every mesh. If it leaves an option unset, several values
-        are tried: for `CuDecomp()`, `transpose` "nccl" and "nccl_pl". A tuner such as `dops.CuDecompTuner()` finds the
+        name of a backend, or a tuner. A backend is tried on every mesh. `CuDecomp()` without
+        `transpose` is tried with "nccl" and with "nccl_pl". A tuner such as `dops.CuDecompTuner()` finds the
         candidates of its backend itself.
     - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
         meshes of the devices that have these axes and divide the grid are tried. The default is ("x", "y"), or ("x",)

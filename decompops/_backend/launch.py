@@ -213,7 +213,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
             raise RuntimeError(
                 "`initialize()` must be called before any JAX computation. Call it right after the imports."
             ) from error
-    # JAX's preemption service catches SIGTERM and only logs it, so that a batch system could not end the job.
+    # JAX's preemption service catches SIGTERM and only logs it. A batch system could then not end the job.
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":

@@ -27,8 +27,8 @@ Weights = tuple[np.ndarray, np.ndarray]
 class _Line:
     """A DCT, or a DST expressed by the DCT of the same type.
 
-    The input of the DCT is the cells `source` of a line, multiplied by `early`. The result is the cells `target` of the
-    output of the DCT, multiplied by `late`.
+    The DCT transforms the cells with the indices `source`, each multiplied by its factor in `early`. The result has the
+    cells with the indices `target` of the transformed line, each multiplied by its factor in `late`.
     """
 
     source: np.ndarray

@@ -38,7 +38,7 @@ Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 
 
 def right_hand_side(ndim: int) -> Calls:
-    """Return the transforms of a right-hand side of the Navier–Stokes equations.
+    """List the transforms that one evaluation of the right-hand side of the Navier–Stokes equations needs.
 
     The velocity is transformed to the grid. The products of two components, except one of them, are transformed back.
     """

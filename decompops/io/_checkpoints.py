@@ -344,7 +344,7 @@ def _name(path: Any) -> str:
 
 
 def _implementation(key: Any) -> Any:
-    """Return the random number generator of a key. The key may be a `jax.ShapeDtypeStruct`."""
+    """Return the PRNG implementation of a key. The key may be a `jax.ShapeDtypeStruct`."""
     return jax.random.key_impl(key if isinstance(key, Array) else jnp.empty((), key.dtype))
 
 

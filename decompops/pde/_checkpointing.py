@@ -154,7 +154,7 @@ def _forward(chain: Chain, first: Any, plan: Plan) -> tuple[Any, Any, Any]:
 
 
 def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, cotangents: Any) -> Any:
-    """Return the cotangents of the perturbed leaves of the chain and of its first state."""
+    """Return two cotangents: for the perturbed leaves of the chain, and for the first state."""
     spans, blocks = chain.steps // chain.every, chain.every // plan.block
     schedule = binomial_schedule(spans * blocks, plan.places)
     moves = jax.tree.map(jnp.asarray, (schedule.blocks, schedule.sources, schedule.targets))

@@ -29,7 +29,7 @@ class KortewegDeVries(AbstractEquation):
     - `box`: the periodic box.
     - `scale`: s, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `dispersivity`: ξ, a number.
-    - `viscosity`, `hyper_viscosity`: ν and μ, numbers of at least zero.
+    - `viscosity`, `hyper_viscosity`: ν and μ, nonnegative numbers.
     - `components`: "scalar", or "vector" for a velocity with the convection `s (u·∇)u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead of `s (u·∇)u`.
     - `isotropic`: `False` replaces `D ∇²` by `∂³/∂x³ + ∂³/∂y³ + ...`, and ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.

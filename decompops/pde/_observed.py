@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 class Observed:
-    """The results of a function `(t, u)` of a time and a state."""
+    """Collects the results of a function `observe(t, u)` of the time t and the state u."""
 
     def __init__(self, observe: Callable | None, mesh: Mesh):
         if not (observe is None or callable(observe)):

@@ -25,7 +25,7 @@ class FisherKPP(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`, `rate`: D and r, numbers of at least zero. They may be traced, so that JAX can differentiate with
+    - `diffusivity`, `rate`: D and r, nonnegative numbers. They may be traced, so that JAX can differentiate with
         respect to them.
     - `box`: the periodic box.
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
@@ -62,7 +62,7 @@ class GrayScott(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivities`: the tuple (D₁, D₂) of numbers of at least zero. They may be traced, so that JAX can differentiate
+    - `diffusivities`: the tuple (D₁, D₂) of nonnegative numbers. They may be traced, so that JAX can differentiate
         with respect to them.
     - `feed`, `kill`: the rates f and k, numbers.
     - `box`: the periodic box.

@@ -69,7 +69,7 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
 
 
 def titles_for(title: Any, count: int) -> list[str]:
-    """Return `title` as a list of `count` titles. Raises `ValueError` if the number of titles is not `count`."""
+    """Return `title` as a list of `count` titles. Raises `ValueError` unless it is `count` strings."""
     titles = [title] if isinstance(title, str) else list(title)
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
         raise ValueError(f"`title` must be {count} strings, one for each panel; got {title!r}.")

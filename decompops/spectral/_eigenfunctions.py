@@ -48,7 +48,7 @@ class Eigenfunctions(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
-    """Return the even (`parity` 0) or odd (1) eigenfunctions that are sums of the first `modes` polynomials.
+    """Return the even (`parity` 0) or odd (1) eigenfunctions, approximated by the first `modes` polynomials.
 
     The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the tridiagonal matrix J integrates twice. The
     function computes the eigenvalues -1/λ of J. Their rounding errors are as large as the last digit of the largest

@@ -131,8 +131,8 @@ class Helmholtz(AbstractSpectralOperator):
 class LerayProjection(AbstractSpectralOperator):
     """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
 
-    The mean is divergence-free, so the projection keeps it. Along the axis of a Nyquist mode, the wavenumber counts as
-    zero, so the projection keeps the component of the mode along this axis.
+    The mean is divergence-free, so the projection keeps it. A Nyquist wavenumber counts as zero. So if a mode is a
+    Nyquist mode along an axis, the projection does not change its component along this axis.
 
     **Arguments:**
 

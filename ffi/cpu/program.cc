@@ -79,8 +79,8 @@ void Compiler::transform(const Stage& stage) {
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
-  // Lines are scaled when they leave a tile. Contiguous lines, which come first, or last in an inverse real transform,
-  // may need no tile. So the lines at the other end are scaled.
+  // Lines are scaled when they leave a tile. Contiguous lines may need no tile. They come last in an inverse
+  // real transform, and first in other transforms. So the lines at the other end are scaled.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }

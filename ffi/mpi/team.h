@@ -1,4 +1,4 @@
-// The ranks of one mesh: how they agree on what comes next, talk to each other and fail together.
+// The ranks of one mesh: how they agree on the next call, exchange messages, and fail together.
 
 #pragma once
 

@@ -116,9 +116,9 @@ def test_the_power_of_known_waves():
 
 
 def test_shells_by_default():
-    """By default, there is one shell for each multiple of the smallest wavenumber, despite rounding.
+    """By default, there is one shell for each multiple of the smallest wavenumber.
 
-    An axis of one cell does not change the smallest wavenumber.
+    Rounding errors do not change the number of shells. An axis of one cell does not change the smallest wavenumber.
     """
     mesh = make_mesh((1, 1))
 

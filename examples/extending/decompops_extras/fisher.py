@@ -13,7 +13,7 @@ class Fisher(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`, `growth`: D and r, numbers of at least zero. They may be traced, so that JAX can
+    - `diffusivity`, `growth`: D and r, nonnegative numbers. They may be traced, so that JAX can
         differentiate with respect to them.
     - `box`: the periodic box.
     """
