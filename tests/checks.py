@@ -270,7 +270,10 @@ def transformations(backend) -> None:
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """Check that spectral operators, equations and layers give the same results as with the XLA backend. Compiling `everything` takes long."""
+    """Check that spectral operators, equations and layers give the same results as with the XLA backend.
+
+    Compiling `everything` takes long.
+    """
     u = random_field((3, *UNEVEN))
 
     def results(backend) -> list[jax.Array]:

@@ -64,7 +64,7 @@ def check_checkpoints(folder: Path, begun: list[int]) -> None:
 
 
 def kill_while_writing(folder: Path, suffix: str, processes: int, after: float, begun: int = 1) -> None:
-    """Start the program, wait until it begins snapshot number `begun`, kill it `after` seconds later, and check the files."""
+    """Start the program, kill it `after` seconds after it begins snapshot number `begun`, and check the files."""
     logs = Path(tempfile.mkdtemp(dir=folder.parent))
     with start(logs, commands(folder, suffix, processes)) as ranks:
         deadline = time.monotonic() + 60
