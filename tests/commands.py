@@ -48,7 +48,7 @@ def shown(text: str) -> list[list[str]]:
 
 
 class Parsed(Exception):
-    """The end of a command whose arguments are parsed."""
+    """An exception that ends a command as soon as its arguments are parsed."""
 
 
 def parse(words: list[str]) -> argparse.Namespace | None:

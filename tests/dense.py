@@ -43,7 +43,7 @@ def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence
     return u / math.prod(points) if transform.normalised else u
 
 
-# The end cells of cosine and sine transforms: of their inputs, and of their outputs.
+# For each transform, the end cells whose weight differs: in the input, and in the output.
 ENDS = {
     ("dct", 1): ([0, -1], [0, -1]),
     ("dct", 2): ([], [0]),

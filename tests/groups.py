@@ -38,7 +38,7 @@ def mixed_tree(groups: mpmd.MpmdMesh) -> tuple[dict, dict, dict]:
     last = groups.mpmd_dim - 1
     x, everyone = groups.mesh.axis_names[-1], range(groups.mpmd_dim)
     rng = np.random.default_rng(0)
-    # A move must keep the bits of this NaN. Any arithmetic could change them.
+    # A move must keep the bits of this NaN. Any arithmetic could change these bits.
     nan = np.full((16, 8), 0x7FC12345, np.uint32).view(np.float32)
     cases = {
         "field": (random_field((16, 8, 3), np.float32), P(("g", x)), [0], P(None, x)),

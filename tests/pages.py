@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def blocks(page: str) -> list[str]:
-    """Return the Python code blocks without a title of a page, such as `"docs/fft.md"`, in order."""
+    """Return the Python code blocks that have no title on a page, such as `"docs/fft.md"`, in order."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 

@@ -227,7 +227,7 @@ def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     assert backend.takes(plan.stages) == [*waves, True].index(True)
     backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
-    # One kernel runs all pieces. Cosine and sine transforms, and halos of a batch, need a kernel for each piece.
+    # One kernel runs all pieces, but cosine and sine transforms and halos of a batch need a kernel for each piece.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
     assert halos or any(waves) or not any(isinstance(part, Chunks) for part in parts)
     lead = tuple(range(steps.batch))

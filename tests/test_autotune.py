@@ -204,7 +204,7 @@ def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
 def counted(monkeypatch):
     """Return a function that counts the operators which are timed instead of read from the cache.
 
-    The times are not real.
+    A mock replaces the timing.
     """
     timed = []
     monkeypatch.setattr(choose, "fastest", lambda *_: timed.append(None) or 1)
@@ -255,8 +255,8 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
 def test_another_process_finds_the_entry(counted, tmp_path):
     """Another process finds the cache entry.
 
-    Memory addresses, the order of sets and earlier traces differ between processes. The key of the entry must not
-    depend on them.
+    Memory addresses, the order of sets and earlier traces differ between processes, so the key of the entry must not
+    depend on these.
     """
     path = tmp_path / "choices.json"
     counted(closures(), path)

@@ -12,7 +12,7 @@ from helpers import make_mesh
 
 
 def test_gradients_beside_the_gradient_of_a_rollout():
-    """Equinox's loop has the same gradient. The error of the interpolated adjoint is of fourth order in the stride.
+    """The gradient of Equinox's loop is right. The error of the interpolated adjoint is of fourth order in the stride.
 
     The reversible adjoint of a few steps has a small error.
     """

@@ -22,7 +22,7 @@ def _restore(plain):
 
 
 def test_default(monkeypatch):
-    assert dops.config.backend == dops.XLA()  # The environment of the tests sets it.
+    assert dops.config.backend == dops.XLA()  # conftest.py sets it in the environment.
     assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
     assert "XLA(overlap=1" in repr(dops.config)
     monkeypatch.delenv("DECOMPOPS_BACKEND")

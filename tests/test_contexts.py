@@ -134,7 +134,7 @@ def test_reduced_inputs_are_taken_and_unreduced_ones_refused(plain):
             assert_close(wrap(stencil)(x), np.roll(u, -1, 0) - u)
             assert_close(wrap(stencil.T)(x), np.roll(u, 1, 0) - u)
             gradient = wrap(jax.grad(lambda x: jnp.sum(jnp.abs(fft(x)) ** 2)))(x)
-            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # Gradients of JAX's own operations have it.
+            assert jax.typeof(gradient).sharding.spec.unreduced == {"t"}  # JAX's own gradients are unreduced, too.
             assert_close(jax.sharding.reshard(gradient, P("x")), 2 * 64 * u)
         conv = plain.nn.HaloConv3D(mesh, 1, 1, 3, key=KEY)
         assert_close(conv(x[None]), conv(u[None]))

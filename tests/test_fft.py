@@ -261,7 +261,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 
 @pytest.mark.parametrize("nz", [10, 11])
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
-    """On GPUs, an inverse transform first sets imaginary parts to zero that are zero in the spectrum of a real field.
+    """On GPUs, an inverse transform first sets the imaginary parts to zero that vanish in the spectrum of a real field.
 
     Some FFT libraries for GPUs read these imaginary parts, at least for some lengths. Other libraries ignore them.
     """
@@ -274,7 +274,7 @@ def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
 
     monkeypatch.setattr(jnp.fft, "irfftn", reading)
     for platform, right, nx in (("cpu", False, 5), ("gpu", True, 3)):
-        shape = (nx, 7, nz)  # JAX compiles again, because each platform has another shape.
+        shape = (nx, 7, nz)  # Each platform has its own shape, so that JAX compiles again.
         k = random_field((2, nx, 7, nz // 2 + 1), np.complex128)
         monkeypatch.setattr(Call, "platform", platform)
         fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True)

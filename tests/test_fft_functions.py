@@ -90,7 +90,7 @@ def test_functions_of_sharded_arrays(case):
     assert [c.kind for c in collectives(program.as_text())] == ["all-to-all"] * count
     assert jax.eval_shape(function, sharded).sharding.spec == spec_of(result)
     assert out_spec is None or spec_of(result) == out_spec
-    assert sorted(flat_names(spec_of(result))) == sorted(flat_names(spec))  # The spec has as many mesh axes as before.
+    assert sorted(flat_names(spec_of(result))) == sorted(flat_names(spec))  # No mesh axis is lost or added.
 
 
 def test_every_function_is_tested():
@@ -204,7 +204,7 @@ def test_derivatives(name):
 
 @pytest.mark.parametrize("mesh", [AUTO, None])
 def test_derivatives_of_eager_calls(mesh):
-    """Test an eager gradient: half the weighted sum of squares of an orthogonal transform, against SciPy."""
+    """Test the eager gradient of half the weighted sum of squares of an orthogonal transform, against SciPy."""
     x, weights = random_field(FLAT), random_field(FLAT, seed=1)
     loss = lambda x: jnp.sum(weights * dops.fft.dstn(x, norm="ortho") ** 2) / 2
     gradient = jax.grad(loss)(put(mesh, x, None, "y") if mesh else x)

@@ -1,8 +1,8 @@
 """Tests of every public operator, equation and layer in every kind of program.
 
 A kind of program is a combination of a kind of mesh (Auto or Explicit axes) and of a context. A context is inside or
-outside of a `jax.shard_map` over the batch axis, with or without an ambient mesh. A fault in such a program is a type
-of an array that does not fit another array, or does not fit the context. JAX finds these faults when it lowers a
+outside of a `jax.shard_map` over the batch axis, with or without an ambient mesh. In a faulty program, the type of an
+array does not fit the type of another array, or does not fit the context. JAX finds these faults when it lowers a
 program. So `test_lowers` lowers the value, the gradient and the transpose, and compiles nothing.
 
 By default, each operator runs on one kind of mesh inside the `shard_map`, and on the other kind outside. A few

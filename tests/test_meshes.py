@@ -17,7 +17,7 @@ KINDS = [AxisType.Auto, AxisType.Explicit]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_make_mesh_and_no_context(kind):
-    """Operators work on a mesh of `jax.make_mesh` without an ambient mesh, as most users start.
+    """Operators work on a mesh of `jax.make_mesh` without an ambient mesh, which is how most users start.
 
     The axes of this mesh are Explicit by default.
     """
@@ -112,7 +112,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """Operators refuse arrays on more devices than their own, on fewer, and on as many other devices."""
+    """Operators refuse arrays on more or fewer devices than their own, and on the same number of different devices."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))
@@ -238,7 +238,7 @@ def test_groups_stay_among_themselves(kind, name):
 
 
 def test_vmap_with_a_spmd_axis_name():
-    """`jax.vmap` works if the group axis does not shard the first batch axis but another one.
+    """`jax.vmap` works if the group axis shards a batch axis other than the first.
 
     `spmd_axis_name` then says which batch axis the group axis shards.
     """

@@ -81,7 +81,8 @@ SUBPACKAGES = {
         "simulate",
     },
 }
-# The names in `decompops.extend`, for packages that extend decompops. `EXTEND_TYPES` have no docstring of their own.
+# The names in `decompops.extend`, for packages that extend decompops. Those in `EXTEND_TYPES` have no docstring of
+# their own.
 EXTEND = {
     *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
@@ -193,7 +194,7 @@ def test_public_names():
 def test_nobody_inside_uses_the_door_for_others(graph):
     assert [module for module, found in graph.items() if "extend" in found] == []
     tree = ast.parse((PACKAGE / "extend.py").read_text())
-    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # It only re-exports names.
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.ImportFrom, ast.Assign}  # The file re-exports names.
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def decompositions(draw):
     unused = [name for name in names if name not in axes]
     if axes and unused and draw(st.booleans()):  # Two mesh axes together shard one grid axis.
         axes[0] = (axes[0], unused[0])
-    # The test builds the decomposition, and not this strategy: type checks draw random numbers, which would disturb it.
+    # The test builds the decomposition outside of this strategy, which random numbers of type checks would disturb.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
 
 

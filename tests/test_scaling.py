@@ -1,4 +1,4 @@
-"""Tests of the model of `decompops scaling` against values by hand. `tree` in mpi/worker.py tests real ranks."""
+"""Tests of the model of `decompops scaling` against hand-computed times. `tree` in mpi/worker.py tests real ranks."""
 
 import math
 

@@ -92,7 +92,7 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
     """Return sizes of meshes, and the mesh axes that shard the grid.
 
-    0 to 3 mesh axes shard the grid. In some cases, two mesh axes shard one grid axis, or no mesh axis shards the first.
+    0 to 3 mesh axes shard the grid. In some cases, two mesh axes shard one grid axis, or the first is not sharded.
     """
     square = square_of(ranks)
     found = {
@@ -136,7 +136,7 @@ def field(case: Case) -> np.ndarray:
 
 
 def check_some(backend, every: int) -> None:
-    """Check one of `every` cases, two cases with consecutive exchanges in pieces, and one case of polynomials."""
+    """Check every `every`-th case, two cases with consecutive exchanges in pieces, and one case of polynomials."""
     square = square_of(jax.device_count())
     bases = (POINTS, POINTS, HALF, FULL)
     others = [
@@ -162,7 +162,8 @@ def by_mpi4py_fft(library: Any, case: Case) -> np.ndarray | None:
         kind = "dct" if isinstance(case.bases[axis], dops.Cosine) else "dst"
         pair = (getattr(library.fftw, f"{prefix}{kind}n") for prefix in ("", "i"))
         transforms[lead + axis,] = tuple(partial(plan, type=case.bases[axis].type) for plan in pair)
-    order = [*sorted(fourier, key=lambda axis: case.bases[axis] == HALF), *waves]  # mpi4py-fft starts with the last.
+    # mpi4py-fft transforms the last axis of this list first.
+    order = [*sorted(fourier, key=lambda axis: case.bases[axis] == HALF), *waves]
     # 0 means that mpi4py-fft shards an axis over as many ranks as fit.
     divided = [int(ndim > 1)] * lead + [int(axis == order[-1]) for axis in range(ndim)]
     factors = [1.0] * lead + [1.5 if case.modes else 1.0] * ndim

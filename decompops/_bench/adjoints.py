@@ -1,4 +1,4 @@
-"""Other ways to compute the gradient of many steps, beside `rollout(keep=...)`: memory, time and error.
+"""The memory, time and error of `rollout(keep=...)` and of other ways to compute the gradient of many steps.
 
 `python -m decompops._bench.adjoints --steps 1000`
 """
@@ -23,7 +23,7 @@ from .gradients import problem, seconds
 
 
 def ways(solver: ETDRK, steps: int) -> dict[str, Callable[[jax.Array], jax.Array]]:
-    """Return functions from the first state to the last one, by name. They differ only in their derivatives.
+    """Return functions that compute the last state from the first one, by name. Only their derivatives differ.
 
     The derivative of the first function is the reference.
     """
@@ -42,7 +42,7 @@ def by_rollout(solver: ETDRK, steps: int, u: jax.Array, *, keep: int | None = No
 
 
 def by_equinox(solver: ETDRK, steps: int, u: jax.Array, *, checkpoints: int) -> jax.Array:
-    """Return the last state, by the loop that diffrax uses, whose derivative stores `checkpoints` states."""
+    """Return the last state, computed by Equinox's checkpointed loop. Its derivative stores `checkpoints` states."""
     step = _step(solver, u)
     return eqxi.while_loop(
         lambda carry: carry[0] < steps,
@@ -55,7 +55,7 @@ def by_equinox(solver: ETDRK, steps: int, u: jax.Array, *, checkpoints: int) -> 
 
 
 def by_interpolation(solver: ETDRK, steps: int, u: jax.Array, *, stride: int) -> jax.Array:
-    """Return the last state. Its derivative interpolates the other states from each `stride`-th one by cubics.
+    """Return the last state. Its derivative stores every `stride`-th state, and interpolates the others by cubics.
 
     `stride` must divide `steps`, and be at most a third of `steps`.
     """

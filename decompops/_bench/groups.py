@@ -38,7 +38,7 @@ class HandOver:
         field = jax.make_array_from_callback(self.shape, source, lambda index: u[index], dtype=self.dtype)
 
         def by_jax() -> Array:
-            # Each run needs a new array, because JAX would use an array's copy on the host again in the next run.
+            # Each run gets a new array, because JAX would reuse its copy of an old array on the host.
             blocks: Any = [shard.data for shard in field.addressable_shards]
             return jax.device_put(jax.make_array_from_single_device_arrays(self.shape, source, blocks), target)
 
@@ -46,7 +46,7 @@ class HandOver:
         yield "jax.device_put", lambda: Contestant(by_jax, self._collect), u
 
     def report(self) -> dict[str, Any]:
-        """Return the bytes that one receiving device gets. Before the move, this device has no part of its block."""
+        """Return the communication and memory of one receiving device, which holds no part of the field at first."""
         devices = len(self.route.target.device_set)
         least = math.prod(self.route.target_block) * self.dtype.itemsize
         permutes = len(self.route.rounds)

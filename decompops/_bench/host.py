@@ -35,7 +35,7 @@ def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
 
 
 def _fftw(task: Task, u: np.ndarray) -> Contestant:
-    """Return a contestant for FFTW. It measures its plans, and uses the same arrays in every run."""
+    """Return a contestant for FFTW, which chooses its plans by measurement and uses the same arrays in every run."""
     if task.kind == "dct":
         raise ValueError("pyFFTW has no cosine transforms of several axes")
     import pyfftw  # pyright: ignore[reportMissingImports]  (in no extra)
@@ -58,7 +58,7 @@ def _contestant(task: Task, forward: Callable[[], Any], back: Callable[[Any], An
     def gradient() -> Any:
         k = forward()
         k *= weight
-        return np.conj(back(k))  # JAX's convention for the gradient by a complex field
+        return np.conj(back(k))  # JAX returns the conjugate of the gradient for a complex field.
 
     run = {"": forward, "inverse": lambda: back(forward()), "gradient": gradient}[task.action]
     return Contestant(run, note=f"one process, {os.cpu_count()} threads", alone=True)

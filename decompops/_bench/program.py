@@ -53,7 +53,7 @@ class Operand:
 
     @property
     def least_bytes(self) -> int:
-        """The bytes that one device must hold: its share of the fields with halos and without padding."""
+        """The bytes that one device must hold: its share of the fields, including halos but not padding."""
         if self.blocks is None or self.blocks.has_halo:
             return self.block_bytes
         return round(math.prod(self.lead) * _share(self.blocks, self.dtype))
@@ -141,7 +141,7 @@ def random_field(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def over_memory(program: Program) -> Contestant:
-    """Read and write as many bytes as a program must move that transforms one axis after the other.
+    """Return a contestant that only reads and writes the bytes that `program` must move if it transforms axis by axis.
 
     The time of these reads and writes is a lower limit for the program. There is one exception: if planes fit into a
     cache, a transform of two axes at once may read and write less.

@@ -81,7 +81,7 @@ class Flow:
     def nonlinear(self, u: np.ndarray) -> np.ndarray:
         """Return the advection in the convective form -(u·∇)u, projected on fields without divergence.
 
-        decompops computes the divergence of the products of components, which is equal.
+        decompops computes the divergence of the products uᵢuⱼ. Both forms are equal for a velocity without divergence.
         """
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)
@@ -112,7 +112,7 @@ class Flow:
 
 
 def _phi(z: np.ndarray) -> tuple[Any, Any, Any]:
-    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real, and no r below is, so z + r is never zero
+    circle = np.exp(2j * np.pi * (np.arange(32) + 0.5) / 32)  # z is real and r is never real, so z + r is never zero
     return (
         sum(((np.exp(w) - 1) / w).real for w in (z + r for r in circle)) / 32,
         sum(((np.exp(w) - 1 - w) / w**2).real for w in (z + r for r in circle)) / 32,

@@ -1,4 +1,4 @@
-"""The benchmark: our operators compared with peers, and the bytes that compiled programs send and hold.
+"""The benchmark: our operators compared with other libraries, and the bytes that compiled programs send and hold.
 
 A case is one operator, or one part of a solver, on one shape, mesh, dtype and storage order. `measure` runs a case, and
 `on_paper` only compiles the program of a case.
@@ -212,7 +212,7 @@ def _checked(
     except Exception as error:
         if not may_fail:
             raise
-        # If a package is there but one of its modules is missing, two versions do not fit together: that is a failure.
+        # If a module of an installed package is missing, versions of packages do not fit together: that is a failure.
         missing = isinstance(error, ModuleNotFoundError) and "." not in str(error.name)
         row["failure"] = "not installed" if missing else f"{type(error).__name__}: {error}".partition("\n")[0]
         return None, row
@@ -223,7 +223,7 @@ def _checked(
 
 
 def relative_error(got: Any, answer: Any) -> float:
-    """Return the largest error of an array relative to its largest value. Of several arrays, the worst one counts."""
+    """Return the largest error of an array relative to its largest value. For several arrays, return the largest."""
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(answer), strict=True))
     for one, right in pairs:
         if one.shape != right.shape:
@@ -234,8 +234,9 @@ def relative_error(got: Any, answer: Any) -> float:
 def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) -> None:
     """Time contestants in turns.
 
-    Each repeat begins with another contestant, so a regular disturbance of the machine does not always slow the same
-    one. All processes start a turn together, and the slowest process gives the time. A turn repeats short calls.
+    Each repeat begins with a different contestant, so a regular disturbance of the machine does not always slow the
+    same one. All processes start a turn together, and the slowest process gives the time. In its turn, a fast
+    contestant runs several times.
     """
     calls = _calls_of_turns([contestant for _, contestant in contestants])
     times = np.zeros((len(contestants), repeats))

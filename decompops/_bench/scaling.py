@@ -44,7 +44,7 @@ class Costs:
 
 
 def children(rank: int, size: int) -> list[int]:
-    """Return the ranks to which a rank sends an announcement, in the order of sending, as `Team::announce` does."""
+    """Return the ranks to which `Team::announce` in C++ sends an announcement of a rank, in the order of sending."""
     lowest = rank & -rank if rank else 1 << max(size - 1, 1).bit_length()
     bits = [1 << i for i in reversed(range(lowest.bit_length() - 1))]
     return [rank + bit for bit in bits if rank + bit < size]
@@ -106,8 +106,8 @@ def measured(
 ) -> Costs:
     """Measure the costs on this machine, with blocks of `shape`. All ranks must call this function.
 
-    The messages go between ranks 0 and 1. The time to transform a block is the time to transform the whole grid on one
-    rank, divided by the number of ranks, because the transformed lines then have the full length of the grid.
+    The messages go between ranks 0 and 1. One rank transforms the whole grid, so that lines have their full length. The
+    time to transform a block is this time divided by the number of ranks.
     """
     world, size = _world(), math.prod(parts)
     alone = make_mesh((1, 1), jax.local_devices())

@@ -1,6 +1,6 @@
 """The benchmark's cases of solvers: a gradient, right-hand sides, time steps, and layers of a neural operator.
 
-A case also times the transforms of its solver alone.
+A case also times the transforms of its solver without the rest of the solver.
 """
 
 import importlib
@@ -40,7 +40,7 @@ Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 def right_hand_side(ndim: int) -> Calls:
     """List the transforms that one evaluation of the right-hand side of the Navier–Stokes equations needs.
 
-    The velocity is transformed to the grid. The products of two components, except one of them, are transformed back.
+    The velocity is transformed to the grid. All products of two components except one product are transformed back.
     """
     return ("inverse", (ndim,)), ("forward", (ndim * (ndim + 1) // 2 - 1,))
 
@@ -146,12 +146,12 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
     exponax: Any = importlib.import_module("exponax")
     reference = transform.reference
     n = reference.shape[0]
-    if reference.shape != (n, n, n):  # On squares, exponax has the equation of the vorticity only.
+    if reference.shape != (n, n, n):  # In 2D, exponax has only the vorticity equation.
         raise ValueError(f"exponax needs a cubic grid; got {reference.shape}")
     highest = reference.wavenumbers[-1].max()
     options = {"diffusivity": VISCOSITY, "order": order}
-    # exponax keeps the modes k with k <= fraction * (n // 2) - 1. This fraction selects the modes that decompops keeps.
-    # It is chosen half a mode too large, so that rounding cannot drop the highest mode.
+    # exponax keeps the modes k with k <= fraction * (n // 2) - 1. With this fraction, exponax keeps the same modes as
+    # decompops. The limit lies half a mode above the highest kept mode, so that rounding cannot drop this mode.
     options["dealiasing_fraction"] = (highest + 1.5) / (n // 2)
     # Another case may have switched to float64, so the precision of exponax's coefficients is set here.
     with jax.enable_x64(transform.dtype == np.float64):

@@ -62,7 +62,7 @@ class ChebyshevSpectra(Spectra):
 
     def _along(self) -> list[np.ndarray]:
         _, *along = super()._along()
-        # `kept` keeps a mode if 2 * |k| <= n. With these numbers, it keeps the first `modes[0]` polynomials.
+        # `kept` keeps a mode if 2 * |k| <= `modes[0]`. With k = (i + 1/2) / 2, these are the modes i < `modes[0]`.
         return [(np.arange(self.shape[0]) + 0.5) / 2, *along]
 
 
@@ -81,7 +81,7 @@ def _with_walls(dec: Decomposition, basis: AbstractBasis) -> Transform:
 
 
 def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: np.dtype) -> Problem:
-    """Return Poisson's equation between walls without flux. It is compared with a periodic grid of the same size.
+    """Return the case of Poisson's equation between walls without flux, compared with a periodic grid of the same size.
 
     `across(n)` is the basis between the walls for n points.
     """

@@ -50,7 +50,7 @@ def configured_devices(
     """Return the devices of JAX.
 
     On CPUs, first ask JAX for `count` virtual devices, or for as many as the meshes need. With `on_paper`, programs are
-    only compiled, so virtual CPU devices replace other devices if these are too few. With a `target`, return
+    only compiled, so virtual CPU devices replace GPUs if the machine has too few GPUs. With a `target`, return
     descriptions of GPUs of this kind, which the machine need not have.
     """
     needed = max(map(math.prod, meshes or []), default=0)

@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _facts() -> dict[str, Any]:
     devices = jax_devices()
-    backends = []  # A dictionary would lose a backend if a faulty package used its name again.
+    backends = []  # A list keeps both backends if a faulty package reuses the name of a backend.
     for name, backend in all_backends():
         problem = backend if isinstance(backend, str) else None
         features = None if isinstance(backend, str) else backend.missing_features()

@@ -15,7 +15,7 @@ def width() -> int:
 
 
 def wrapped(text: str, indent: int = 0, first: str = "") -> str:
-    """Wrap a text at words, with `first` before its first line and `indent` spaces before the others.
+    """Wrap a text at words, with `first` before its first line and `indent` spaces before all other lines.
 
     A word is never broken, so that a long link can still be copied.
     """

@@ -29,8 +29,8 @@ from .study import write_study
 
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# A GPU is fully used only on larger grids than a CPU. Some GPUs have caches of more than 64 MiB, so the largest block
-# must be larger, too.
+# A GPU is fully used only on larger grids than a CPU. Some GPUs have caches of more than 64 MiB (2**26 bytes), and the
+# largest block must not fit into the cache.
 _ON_GPUS = {
     "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
     "strong": 512,
@@ -146,7 +146,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
 
 
 def _connect() -> None:
-    """Connect the processes of JAX, which need the address of process 0. Slurm gives this address, or else MPI."""
+    """Connect the processes of JAX, which need the address of process 0. Slurm or, without Slurm, MPI provides it."""
     method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
     jax.distributed.initialize(cluster_detection_method=method)
 

@@ -33,7 +33,7 @@ def tests(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
 
 def run_tests(folder: str, seconds: float) -> dict[str, Any]:
     """Run pytest on a folder in a second process, which is stopped after `seconds`."""
-    # These options replace settings in pyproject.toml, which need plugins of pytest that may not be installed.
+    # Some settings in pyproject.toml need plugins of pytest that may not be installed. These options replace them.
     plain = ["-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *plain, folder]
     try:

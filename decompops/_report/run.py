@@ -107,7 +107,7 @@ def without_private_names(value: Any, names: tuple[str, ...] | None = None) -> A
 
 
 def _of_all_processes(error: str | None) -> str | None:
-    """Return the error of this process, or else a text that names another process with an error, or else `None`."""
+    """Return the error of this process. If it has none, name another process with an error, or return `None`."""
     failed = multihost_utils.process_allgather(np.array(error is not None)).ravel()
     if error or not failed.any():
         return error

@@ -44,8 +44,8 @@ def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Measure points of strong and weak scaling.
 
     A run of several processes measures only all its devices together. A single process with GPUs measures 1, 2, 4, ...
-    of them. A single process on CPUs starts a child process for each number of cores, unless `--devices` is given. A
-    child process is needed, because the threads of XLA use all cores that are open to a process.
+    GPUs. A single process on CPUs starts a child process for each number of cores, unless `--devices` is given. A child
+    process is needed, because the threads of XLA use all cores that are open to a process.
     """
     if setting.child_counts:
         return _of_children(setting)
@@ -73,7 +73,7 @@ def points(counts: list[int], setting: Setting) -> list[Point]:
 
 
 def fits(point: Point) -> bool:
-    """Return whether no pencil has more devices than cells along an axis. Such devices would only have padding."""
+    """Return whether, in all pencils, no axis has more devices than cells. Otherwise, some would have only padding."""
     (nx, ny, nz), (rows, columns) = point.shape, point.mesh
     return rows <= min(nx, ny) and columns <= min(ny, nz)
 

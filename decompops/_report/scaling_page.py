@@ -107,7 +107,7 @@ def _base(points: list[Results], operator: str) -> Results:
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Plot the speeds of decompops and of peers, each on its fastest meshes, relative to ours on the fewest devices."""
+    """Plot speeds on the fastest meshes of each library, divided by the speed of decompops on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))

@@ -36,8 +36,8 @@ class Clock:
     def allows(self, cost: float = 1.0) -> bool:
         """Return whether there is time for one more case.
 
-        The case is expected to take as long as the longest earlier case that cost at most as much. Process 0 decides
-        for all processes, so that all processes run the same cases.
+        The case is expected to take as long as the longest earlier case with the same or a lower `cost`. Process 0
+        decides for all processes, so that all processes run the same cases.
         """
         now = time.monotonic()
         expected = max((seconds for past, seconds in self._past if past <= cost), default=0.0)
@@ -58,7 +58,7 @@ class Setting:
     - `strong`: the number of cells along each axis of the grid for strong scaling.
     - `weak`: the number of cells along each axis of the block that each device has in weak scaling.
     - `block_bytes`: the sizes of the blocks whose copies and all-to-alls are timed.
-    - `child_counts`: numbers of CPU cores. For each number, a child process with so many cores measures scaling.
+    - `child_counts`: numbers of CPU cores. For each number, a child process with that many cores measures scaling.
     - `on_step`: a function that is called with the name of each measurement, before the measurement.
     """
 

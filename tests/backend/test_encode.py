@@ -1,4 +1,4 @@
-"""Tests of plans encoded as numbers. They are decoded in Python here, as ffi/common/plan.cc decodes them in C++."""
+"""Tests of plans encoded as numbers. The tests decode the numbers in Python, as ffi/common/plan.cc does in C++."""
 
 import itertools
 from dataclasses import replace

@@ -44,7 +44,7 @@ def kinds(program: dict) -> dict[str, int]:
 
 
 def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
-    """Return the bytes that one device sends. Each exchange sends the padded block, except the part that it keeps."""
+    """Return the bytes that one device sends. Each exchange sends the padded block, except the part that stays."""
     (nx, ny, nz), (rows, columns) = shape, (*mesh, 1)[:2]
     modes = nz // 2 + 1 if real else nz
     modes = -(-modes // columns) * columns

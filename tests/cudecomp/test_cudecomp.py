@@ -36,8 +36,8 @@ def kernels(tmp_path_factory) -> Path:
 def test_results(tasks, ranks, handles, kernels):
     """Every task passes on every rank, and cuDecomp handles of all sizes in `handles` are finalized.
 
-    The size of a handle is its number of ranks. When the mock finalizes a handle, it prints the size of this handle. It
-    refuses to finalize a handle that still has descriptors.
+    The size of a handle is its number of ranks. When the mock finalizes a handle, it prints the size of this handle.
+    The mock refuses to finalize a handle that still has descriptors.
     """
     done = mpiexec.run(WORKER, tasks, kernels, ranks=ranks)
     assert done.returncode == 0, done.stdout

@@ -165,7 +165,7 @@ def tuned() -> None:
 
 
 def part() -> None:
-    """Test that the ranks of a mesh with only some of all ranks tune without the other ranks."""
+    """Test that some of the ranks can tune a mesh of their own, while the other ranks take no part."""
     from mpi4py import MPI
 
     first = MPI.COMM_WORLD.rank < 2

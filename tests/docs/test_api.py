@@ -47,7 +47,7 @@ def member(name: str) -> object:
 
 
 def test_every_public_name_is_under_one_topic():
-    """Every public name is documented once. `dops.extend` repeats names: its page links those to their own pages."""
+    """Every public name is documented once. Names that `dops.extend` repeats are only links on its page."""
     listed = Counter(name for page in PAGES for name in names_on(page))
     linked = dict(re.findall(r"\[`(\w+)`\]\[(decompops[.\w]+)\]", EXTEND.read_text()))
     repeated = {f"decompops.extend.{name}" for name in linked}

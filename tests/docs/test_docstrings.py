@@ -33,8 +33,8 @@ def examples() -> dict[str, str]:
 
 
 EXAMPLES = examples()
-# These examples need arrays with values: they write files, draw, or start threads. The others are only traced, which
-# takes much less time than to compile them.
+# These examples need arrays with values: they write files, draw, or start threads. All other examples are only traced,
+# which takes much less time than compilation.
 WITH_VALUES = ("_autotune/", "_backend/", "_decomposition", "_layout", "io/", "plot/", "pde/_simulate")
 NEEDS_GPUS = {"_autotune/cudecomp.py::CuDecompTuner"}
 # Numbers in the examples, and smaller ones with which the examples run fast.

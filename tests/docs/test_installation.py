@@ -50,7 +50,7 @@ def test_every_message_is_in_the_sources():
 
 
 def test_info_prints_the_same_lines():
-    """`info` prints the labels of the page, and also the texts, in lines that do not depend on the machine."""
+    """`info` prints the labels on the page. In lines that do not depend on the machine, it prints the same texts."""
     on_page, printed = labelled(shown("decompops ")), labelled(run("info", DECOMPOPS_BACKEND="").stdout)
     assert list(on_page) == list(printed)
     for label in ("decompops", "platform", "backend xla", "defaults"):

@@ -111,7 +111,7 @@ def test_derivatives_of_hartley(order):
 
 
 def test_coefficients_of_hartley_that_are_kept():
-    """Test Parseval's theorem for Hartley's basis. Truncation must give a field of few modes at fewer points."""
+    """Test Parseval's theorem for Hartley's basis. Truncating a field of few modes keeps the field."""
     hartley, n, kept = extras.Hartley(), 8, 6
     u = lambda s: 1 + np.sin(4 * np.pi * s) + 0.2 * np.cos(4 * np.pi * s)
     assert hartley.stored(n) == n

@@ -53,7 +53,7 @@ def test_groups_of_an_ensemble_do_not_communicate():
 
 
 def test_exact_solution_is_one():
-    """The exact solution u satisfies by NumPy: u is divergence-free, (u·∇)u is a nonzero gradient, and ∇²u = -3u."""
+    """Check with NumPy that the exact solution u is divergence-free, (u·∇)u is a nonzero gradient, and ∇²u = -3u."""
     n = 12
     u, later = nested_parallelism.exact(n, np.array([0.2, 0.2 / 3]), 1.0)
     modes = np.fft.fftfreq(n, 1 / n)

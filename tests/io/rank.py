@@ -24,7 +24,7 @@ U = np.random.default_rng(0).integers(2**32, size=SHAPE, dtype=np.uint32)  # Ran
 
 
 def elsewhere(folder: Path) -> None:
-    """Write a NumPy array on a mesh without devices of the first process."""
+    """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error, process 1 writes."""
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
     dec = dops.Decomposition(mesh, shape=SHAPE)
     for suffix in (".zarr", ".h5"):

@@ -116,7 +116,7 @@ def fill(folder: Path, ranks: list[Rank], limit: float) -> None:
 def test_full_disk(tmp_path, suffix, processes, is_real):
     """If the disk is full, all processes end, an error names the cause, and all older snapshots stay.
 
-    A small disk is filled if this process may mount one. Otherwise, files must not become large.
+    The test fills a small disk if this process may mount one. Otherwise, a limit on the size of files has this effect.
     """
     folder = tmp_path / "run"
     folder.mkdir()

@@ -53,7 +53,7 @@ def test_a_failure_is_told_and_leaves_no_files(tmp_path):
 
 
 def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
-    """All processes raise an error soon, also if only one process cannot read its part of a file."""
+    """All processes raise an error soon, even if only one process cannot read its part of a file."""
     ranks = run(tmp_path, "refused")
     causes = ("the checksum of u is wrong", "process 1 cannot read it")
     for rank, cause in zip(ranks, (causes[1], "")):

@@ -46,7 +46,7 @@ def test_the_writer_works_in_the_background(tmp_path, fft, pressure, suffix):
 
 
 def test_the_program_computes_while_the_writer_writes(tmp_path, fft, pressure, monkeypatch):
-    """`Writer.write` returns before the snapshot is written, and waits for the snapshot before."""
+    """`Writer.write` returns before its snapshot is written, but waits until the previous snapshot is written."""
     may_end, write = threading.Event(), Zarr.write
     monkeypatch.setattr(Zarr, "write", lambda *args: may_end.wait(60) and write(*args))
     u = fft.decomposition.shard(pressure)

@@ -158,7 +158,7 @@ def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kin
 
 @pytest.mark.parametrize(("channels", "exchanges"), [(3, 0), (2, 1)])
 def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
-    """Only the gradient of a layer with replicated weights has all-gathers.
+    """If weights are replicated, the gradient of a layer has all-gathers, but the layer itself has none.
 
     The weights are replicated over both mesh axes, or over one axis while the other axis shards the channels.
     """

@@ -242,7 +242,7 @@ def test_derivatives_are_those_of_finite_differences(name):
 
 @pytest.mark.parametrize("name", ["IMEXRK", "SBDF3"])
 def test_batches(name):
-    """A batch of states has the same results in leading axes, under `vmap` of states and under `vmap` of histories."""
+    """A batch has the same results with leading batch axes, under `vmap` of states, and under `vmap` of histories."""
     solver, u = SOLVERS[name](dense(), 0.1), jnp.asarray(random_field((3, CELLS)))
     together, _ = solver.rollout(u, 4)
     mapped, _ = jax.vmap(lambda u: solver.rollout(u, 4))(u)

@@ -49,7 +49,7 @@ def test_a_log_has_a_line_after_five_seconds_and_then_every_half_a_minute(clock,
 
 
 def test_a_terminal_shows_a_bar(clock, monkeypatch):
-    """The bar of a run from t = 10 to 90 has 40 characters: 10 when the run continues at 30, and 30 at 70."""
+    """The bar of a run from t = 10 to 90 has 40 characters. At t = 30 it is filled up to 10, and at t = 70 up to 30."""
     stream = Stream(terminal=True)
     options = {"file": stream, "force_terminal": True, "color_system": None, "width": 100}
     monkeypatch.setattr("sys.stderr", stream)

@@ -122,7 +122,7 @@ def test_any_number_of_steps_is_step_after_step(make, steps, every, kind):
 def test_a_gradient_keeps_about_twice_the_root_of_the_steps(make, arrays, steps, every):
     """A gradient of n steps stores about 2 √n states.
 
-    The rollout starts from a state, or from a history of several states, which counts as several states each time.
+    The rollout starts from a state or from a history. A stored history of k states counts as k states.
     """
     solver, u = chaos(make, shape=(24, 24, 24))
     observe = None if every is None else lambda t, u: jnp.sum(u.real**2)

@@ -200,7 +200,7 @@ def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
 
 
 def test_a_finer_grid_gives_the_same_products():
-    """Truncation and padding give the same products for fields of low modes, of which both rules keep every product."""
+    """Truncation and padding give equal products for fields of modes so low that both rules keep every product."""
     shape, rates = (16, 16), []
     for quadratic, cubic in ((Truncate(2 / 3), Truncate(1 / 2)), (Pad(3 / 2), Pad(2))):
         found = quadratic_and_cubic(shape, quadratic, cubic)

@@ -1,4 +1,4 @@
-"""Tests of each pass that lowers a plan. The steps that it returns compute the same as the steps that it gets."""
+"""Tests of each pass that lowers a plan. The steps after a pass compute the same as the steps before it."""
 
 import functools
 import re
@@ -49,7 +49,7 @@ def moves(stages):
 
 
 def transforms_with_their_moves(stages):
-    """Take the stages from one transform to the next, as a library would that exchanges data between its transforms."""
+    """Take two transforms and the move between them, as a library with its own exchanges would."""
     kinds = tuple(type(stage) for stage in stages[:3])
     return 3 if kinds == (LocalTransform, Move, LocalTransform) else 0
 

@@ -172,7 +172,7 @@ def test_stages_of_other_packages():
 
 
 def moves_from(blocks):
-    """Yield the blocks after each possible move of a mesh axis to a whole grid axis."""
+    """Yield the blocks after each possible move of a mesh axis to a grid axis that is not sharded."""
     for giver in (axis for axis in range(blocks.ndim) if blocks.parts[axis] > 1):
         for taker in (axis for axis in range(blocks.ndim) if blocks.parts[axis] == 1):
             there = dict(zip((giver, taker), (taker, giver)))

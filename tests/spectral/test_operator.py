@@ -184,7 +184,7 @@ def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
-        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # It has no symmetry.
+        symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # This is not symmetric.
         cases = {
             "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
             "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
@@ -280,7 +280,7 @@ def test_gradients_by_the_parameters_of_a_symbol():
 
 
 def test_gradients_by_the_lengths_of_the_box():
-    """Gradients by box lengths equal finite differences, although operators divide by wavenumbers and one is zero."""
+    """Gradients by box lengths equal finite differences, although operators divide by wavenumbers (one is zero)."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     weights = {"poisson": 1.0, "helmholtz": 1.0, "isotropic": 2.0, "leray": 1.0}

@@ -72,7 +72,7 @@ def test_resonances_are_refused(plain, shift, lengths):
 def test_shifts_without_resonance_are_accepted():
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
     # None of these shifts is minus an eigenvalue, which is a sum of three squares: 7 is not such a sum, 1.001 is only
-    # close to one, and 51 is a sum only of wavenumbers that are too high for the grid.
+    # close to 1, and 51 is a sum only of wavenumbers that are too high for the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
     assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # Mode 4 is not kept.

@@ -165,7 +165,7 @@ def test_noise_and_random_fields_are_the_same_on_every_mesh():
 def test_noise_is_white():
     """White noise has the right mean and variance within five standard deviations.
 
-    No mode has a large power. Some modes would, if different lines of the field were correlated.
+    No mode has a large power. If different lines of the field were correlated, some modes would have a large power.
     """
     shape = (16, 12, 20)
     dec = dops.Decomposition(make_mesh((2, 4)), shape=shape)

@@ -69,7 +69,7 @@ def test_row_sums(axis):
 
 
 def test_derivatives():
-    """Check derivatives in forward and reverse mode up to second order, by the coefficients and the right-hand side.
+    """Check derivatives up to second order, in both modes, with respect to the coefficients and the right-hand side.
 
     The test also checks batches and transposes.
     """
@@ -103,7 +103,7 @@ def test_derivatives():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_nothing_is_communicated(kind):
-    """Solves and derivatives communicate nothing if other axes are sharded, also inside a `shard_map`."""
+    """Solves and derivatives communicate nothing if the axis of the systems is not sharded, also in a `shard_map`."""
     mesh, shape = make_mesh((2, 4), kind), (2, 5, 4, 8)
     own, u = coefficients(shape[1:], 0), random_field(shape, np.complex128)
     solve = functools.partial(tridiagonal_solve, axis=-3)

@@ -198,9 +198,9 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_only_the_transforms_communicate(kind):
-    """A derivative needs as many exchanges as a solution.
+    """`Derivative` needs as many exchanges as `WallPoisson`.
 
-    Given values at the walls are one more field, whose transform needs more exchanges.
+    If values at the walls are given, they are one more field, whose transform needs more exchanges.
     """
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)

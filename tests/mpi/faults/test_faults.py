@@ -40,7 +40,7 @@ class Fault:
     - `what`, `says`: the fault and its effect, as shown in the table.
     - `patterns`, `absent`: patterns that the output must and must not contain.
     - `first`: the pattern at the beginning of the output, if the job fails.
-    - `sweep`: whether the fault is almost the same as another one, so that it is left to the sweep.
+    - `sweep`: whether only `pytest -m sweep` tests the fault, because it is almost the same as another one.
     """
 
     script: str
