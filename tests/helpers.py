@@ -42,7 +42,7 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
 
 
 def tolerance(dtype) -> float:
-    """Return the tolerance for errors relative to the largest value. The peers' own tests use the same tolerances."""
+    """Return the tolerance for errors relative to the largest value. The tests of other FFT libraries use the same."""
     return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
 
 

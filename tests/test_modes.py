@@ -109,7 +109,8 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 def test_fewer_modes_are_fewer_bytes():
     """A transform that keeps fewer modes sends fewer bytes.
 
-    On 2x4 devices, z has only 5 modes (padded to 8) when y becomes whole, and y has only 8 modes when x becomes whole.
+    On 2x4 devices, z has only 5 modes (padded to 8) in the exchange before the transform of y, and y has only 8 modes
+    in the exchange before the transform of x.
     """
     x = {}
     for modes in (None, 8):

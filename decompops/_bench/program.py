@@ -82,7 +82,7 @@ class Operand:
 class Program:
     """A function to compile, with its arguments and its results.
 
-    `calls` holds an entry for each call of a plan: the plan, and its number of fields.
+    `calls` lists the plans that the function runs, each with the number of fields in its batch.
     `data()` makes inputs and the right results, without any operator of decompops.
     """
 

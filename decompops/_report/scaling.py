@@ -25,7 +25,7 @@ from .setting import Setting, Shape, described, near_square
 
 # The wavenumber of the plane wave that all measurements transform.
 _MODE = 3
-# The peers that also run on several devices.
+# The other libraries that also run on several devices.
 _PEERS = ("jaxDecomp", "mpi4py-fft")
 _OPERATORS = ("fft", "rfft")
 

@@ -149,7 +149,7 @@ def tree() -> None:
 
 
 def files() -> None:
-    """Write a spectrum to snapshots and to a checkpoint. The test reads them with the XLA backend."""
+    """Write a spectrum to snapshots and to a checkpoint. The test reads these files with the XLA backend."""
     folder = Path(os.environ["FOLDER"])
     fft = dops.FFT3D(make_mesh((jax.device_count(), 1)), shape=UNEVEN, pad=True, real=True, backend=MPI)
     k = fft(fft.decomposition.shard(random_field(UNEVEN)))

@@ -77,7 +77,7 @@ def test_any_route(route, donate):
 
 
 def test_every_cell_is_sent_once():
-    """A transfer sends each cell once, from the nearest copy, and sends no cell that stays on its device."""
+    """A transfer sends each cell once to each device that lacks it, and never to a device that already has it."""
     mesh, f32 = make_mesh((2, 4)), np.dtype(np.float32)
     pencils, slabs, whole = (NamedSharding(mesh, spec) for spec in (P("x", "y"), P(("x", "y")), P()))
     line = NamedSharding(Mesh(mesh.devices[1], ("s",)), P("s"))

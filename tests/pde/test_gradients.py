@@ -57,7 +57,8 @@ def test_a_schedule_has_the_fewest_moves(length, places):
 def test_as_many_steps_are_taken_as_the_formula_says():
     """A gradient takes as many steps as the formula of binomial checkpointing says.
 
-    15 blocks in five places need 2 * 15 - C(6, 1) = 24 moves, because r = 2 for C(4 + 2, 4) = 15 blocks.
+    The 30 steps are 15 blocks of two steps. Four of the five places hold stored states. For C(4 + 2, 4) = 15 blocks,
+    the formula of Griewank & Walther has r = 2 and gives 2 * 15 - C(6, 1) = 24 moves.
     """
     calls = []
 

@@ -120,7 +120,8 @@ def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_series_along_the_walls(series):
     """`WallHelmholtz` inverts the discrete equation with cosines and sines along the walls.
 
-    In some series, the end points have other weights. The spectrum is not stored in natural order.
+    In some series, the end points have other weights than the points between them. The spectrum is
+    not stored in natural order.
     """
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
