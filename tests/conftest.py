@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Make Python's garbage collector run less often, because JAX makes millions of short-lived objects.
 
-    The collector also skips all objects that exist now: modules have made these objects, and keep them.
+    The collector also skips all objects that exist now, because the imported modules keep these objects.
     """
     gc.collect()
     gc.freeze()

@@ -263,7 +263,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
     """On GPUs, an inverse transform first sets the imaginary parts to zero that vanish in the spectrum of a real field.
 
-    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths. Other libraries ignore them.
+    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths. Others ignore these parts.
     """
     irfftn = jnp.fft.irfftn
 

@@ -212,7 +212,7 @@ def test_page_explains_its_columns(report, tmp_path):
     [(True, 8, 1.0, True), (False, 8, 9.5, True), (False, None, 9.5, True), (False, 8, 7.5, False)],
 )
 def test_pages_of_busy_machines_warn_of_efficiencies(shared, cores, load, busy, report, tmp_path):
-    """Reports and studies of busy machines say that their efficiencies are no evidence.
+    """Reports and studies of busy machines say that the efficiencies measured there prove nothing.
 
     The warning stands at the top of the page, and in the section on scaling.
     """

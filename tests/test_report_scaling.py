@@ -47,7 +47,7 @@ def test_numbers_of_devices():
 
 
 def test_children_measure_numbers_of_cores(monkeypatch):
-    """Each child process measures one number of cores. The section holds the results and failures of all children."""
+    """Each child process has its own number of cores. The section holds the results and failures of all children."""
     asked = []
 
     def child(command, **_):

@@ -40,7 +40,7 @@ def test_error_of_a_transform(backend, wire, real):
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e30])
 def test_numbers_of_any_size(size):
-    """Fields of any size keep their precision in float16, because each field of a batch has its own scale.
+    """Fields of any magnitude keep their precision in float16, because each field of a batch has its own scale.
 
     Without scales, numbers above 65504 would be infinite in float16, and small numbers would have fewer digits.
     """

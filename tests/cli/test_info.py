@@ -101,7 +101,7 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
 
 def test_advice_works_without_a_package_index():
-    """`info` recommends to install packages by their names, and not by an extra such as `decompops[mpi]`.
+    """`info` recommends installing packages by their names, and not by an extra such as `decompops[mpi]`.
 
     With such an extra, pip would look for decompops on a package index.
     """

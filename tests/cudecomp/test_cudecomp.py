@@ -51,7 +51,7 @@ def test_autotuning(kernels):
     """`CuDecompTuner` passes the right options to cuDecomp's autotuner, which the mock prints.
 
     Of the process grids that fit, the mock chooses the first in cuDecomp's order. Of the allowed communication backends
-    of cuDecomp, it chooses the last.
+    of cuDecomp, the mock chooses the last.
     """
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout

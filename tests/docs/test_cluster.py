@@ -1,4 +1,4 @@
-"""Tests of the table of faults in docs/cluster.md, and of the defaults on this page. tests/mpi runs its script."""
+"""Tests of the table of faults in docs/cluster.md, and of the defaults on this page. tests/mpi runs the script."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The code of docs/multiprocess.md, with several processes. tests/multiprocess runs its first script."""
+"""The code of docs/multiprocess.md, with several processes. tests/multiprocess runs the first script of the page."""
 
 import inspect
 import re

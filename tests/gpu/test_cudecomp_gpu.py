@@ -1,4 +1,4 @@
-"""Tests of `CuDecomp()` on GPUs. Each rank runs tests/cudecomp/worker.py, on its own GPU or on a GPU for all ranks.
+"""Tests of `CuDecomp()` on GPUs. Each rank runs tests/cudecomp/worker.py. All ranks share one GPU, or each has its own.
 
 The tests are skipped without a GPU or without cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
 """

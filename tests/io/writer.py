@@ -3,7 +3,7 @@
     python writer.py FOLDER .zarr|.h5|checkpoints [--rank R --processes N --devices D --port P] [--limit BYTES]
 
 Every cell of snapshot i is i times a random number. So a mixture of two snapshots is detected, and orbax cannot
-compress the cells. Every third snapshot is named after its number. All other snapshots replace the snapshot `last`.
+compress the cells. Every third snapshot is named after its number. All others are written as `last`.
 """
 
 import argparse

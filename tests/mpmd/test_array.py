@@ -113,7 +113,7 @@ def test_numbers(mpmd, groups):
 
 
 def test_equivalent_specs_are_accepted(mpmd):
-    """Specs that differ only in mesh axes of size 1 are equal, because JAX leaves out such axes in its results."""
+    """Specs that differ only in mesh axes of size 1 count as equal, because JAX leaves out such axes in its results."""
     groups = mpmd.MpmdMesh(make_mesh((2, 1, 2), names=("g", "x", "y")), "g")
     array = mpmd.MpmdArray([on(groups, 0, P(None, "y"))], mpmd.MpmdSharding(groups, [0], P("x", "y")))
     assert array.spec == P("x", "y")

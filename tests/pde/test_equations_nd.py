@@ -27,7 +27,7 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
     [((15,), (1,), ()), ((9, 10), (2, 2), (("x", "y"),)), ((4, 6, 5, 7), (1,), None)],
 )
 def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
-    """Right-hand sides equal right-hand sides of NumPy, which keep the modes below n / 3 along an axis of n points."""
+    """Right-hand sides equal NumPy's, which have only the modes below n / 3 along an axis of n points."""
     ndim, nu = len(shape), 0.3
     fft = transform(shape, sizes, axes=axes)
     k = [

@@ -147,7 +147,7 @@ def test_cfl(solver, whole):
 
 
 def test_cfl_between_walls():
-    """Steps have the given Courant number also between walls, where the distance of points varies."""
+    """Steps have the given Courant number also between walls, where the distance between points varies."""
     shape = (17, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)

@@ -281,7 +281,7 @@ def test_random_plans(data):
 
 
 def mixed_transform():
-    """Return a plan of four axes in four bases. Two mesh axes together shard one axis, and a third shards another."""
+    """Return a plan of four axes in four bases. Two mesh axes shard one axis, and a third mesh axis another one."""
     shape = (4, 4, 4, 2)
     bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
     source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))

@@ -74,7 +74,7 @@ def test_resample_communicates_the_fewest_modes():
     """Each exchange is as small as the two grids allow, for 16³ cells on 2x4 devices."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
-    blocks = {  # The exchanges make y whole, make x whole, shard x, and shard y.
+    blocks = {  # The four exchanges gather y, gather x, shard x, and shard y.
         8: ((8, 4, 8), (8, 8, 2), (8, 4, 2), (4, 8, 2)),
         16: ((8, 4, 12), (8, 16, 3), (16, 8, 3), (8, 16, 3)),
         32: ((8, 4, 12), (8, 16, 3), (32, 8, 3), (16, 32, 3)),

@@ -128,7 +128,7 @@ def u_shape(vector: np.ndarray) -> tuple[int, ...]:
 
 
 def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
-    """`Poisson` inverts `Laplacian` exactly if one basis has no constant mode. Then a solution always exists."""
+    """If one basis has no constant mode, a solution always exists, and `Poisson` is the inverse of `Laplacian`."""
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
