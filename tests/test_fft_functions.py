@@ -111,7 +111,7 @@ def test_types_and_norms_of_cosines_and_sines(name):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.bool_, np.complex64])
 def test_dtypes(dtype):
     x = random_field(FLAT, np.complex64 if dtype is np.complex64 else np.float64).astype(dtype)
-    # `jnp.fft` refuses half precision. decompops then computes in single precision, as SciPy does.
+    # `jnp.fft` refuses half precision. decompops computes in single precision instead, as SciPy does.
     wide = x.astype(np.float32) if dtype is np.float16 else x
     names = ["fft", "irfft", "dct"] if dtype is np.complex64 else ["fft", "rfft", "irfft", "dct"]
     for name in names:

@@ -27,7 +27,8 @@ def decompositions(draw):
     unused = [name for name in names if name not in axes]
     if axes and unused and draw(st.booleans()):  # Two mesh axes together shard one grid axis.
         axes[0] = (axes[0], unused[0])
-    # The test builds the decomposition outside of this strategy, which random numbers of type checks would disturb.
+    # Type checks draw random numbers, which would disturb this strategy. So the strategy only returns a function that
+    # builds the decomposition.
     return lambda: dops.Decomposition(mesh, shape=shape, pad=True, axes=tuple(axes))
 
 

@@ -36,7 +36,8 @@ def test_coefficients_equal_those_of_numpy(basis, n):
     scale = basis.forward.inverse_scale((n,))
     assert scale == 1 / (2 * factor(basis, n))
     assert_close(real_to_real(basis.forward.inverse(), n) @ (factor(basis, n) * wanted) * scale, u, rtol=1e-14)
-    # Parseval's theorem holds for the mean over the angle. In this mean, a point on a wall has half the weight.
+    # Parseval's theorem holds for the mean over the angle. In this mean, a point on a wall has half the weight of
+    # other points.
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
     stored = matrix @ u * scale
     assert np.sum(basis.multiplicity(n, n) * stored**2) == pytest.approx(np.sum(half * u**2) / factor(basis, n))

@@ -53,7 +53,7 @@ def test_a_fault_of_another_site_is_printed_and_fails_only_with_external(
     (tmp_path / "index.html").write_text('<a href="https://x.org/y">x</a> <a href="https://x.org/z">x</a>')
     unknown = {"https://x.org/y": "gone"} | ({} if network else {checker.PROBE: "no network"})
     monkeypatch.setattr(checker, "_fault", lambda link, timeout=10: unknown.get(link, ""))
-    # The test checks no Markdown file of the repository, because those link to pages of the site.
+    # The test checks no Markdown file of the repository, because these files link to pages of the site.
     monkeypatch.setattr(checker, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["links.py", str(tmp_path), option])
     with pytest.raises(SystemExit) as end:
