@@ -70,8 +70,8 @@ class FNO(AbstractTyped):
         - `width`: the number of channels in the blocks. Choose a multiple of the size of each mesh axis, so that mesh
             axes can shard the weights (see `SpectralConv`).
         - `depth`: the number of blocks.
-        - `activation`: a function that is applied to each number separately. It may hold parameters (an
-            `equinox.Module`).
+        - `activation`: a function that is applied to each number separately. It may be an `equinox.Module` with
+            parameters.
         - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
             memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.

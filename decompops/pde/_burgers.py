@@ -24,7 +24,7 @@ class Burgers(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `scale`: s, a number.
     - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.

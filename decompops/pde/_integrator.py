@@ -94,7 +94,7 @@ class AbstractIntegrator(eqx.Module):
         keep: int | str | None = None,
         keep_on_host: int | str | None = None,
     ) -> tuple[State, Any]:
-        """Take many steps in one compiled program. Rollouts can be differentiated; see `simulate` for long runs.
+        """Take many steps in one compiled program, which JAX can differentiate. For long runs, see `simulate`.
 
         A reverse-mode derivative stores about `2 * sqrt(steps)` states and recomputes the others. With `keep`, the
         derivative takes at most the given memory, and recomputes as few states as this memory allows.
@@ -107,18 +107,18 @@ class AbstractIntegrator(eqx.Module):
         - `args`: any PyTree, passed to the equation.
         - `every`: the number of steps between two calls of `observe` and `progress`. It must divide `steps`. The
             default is the largest divisor of `steps` that is at most `sqrt(steps)`.
-        - `observe`: a function `(t, u)` of a time and a state, whose results are returned. The program is compiled
-            again if `observe` is a new function object.
+        - `observe`: a function `(t, u)` of the time t and the state u, whose results are returned. The program is
+            compiled again if `observe` is a new function object.
         - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
             number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
-            derivative recomputes blocks of steps. The length of a block divides `every` or, without `observe` and
-            `progress`, `steps`. With `keep`, forward mode works only on a reverse-mode derivative: `jax.jvp` of
-            `jax.grad`.
+            derivative recomputes blocks of steps. The length of a block is a divisor of `every`, or of `steps` if
+            neither `observe` nor `progress` is given. With `keep`, `jax.jvp` does not work on a rollout itself, only on
+            its `jax.grad`.
         - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
             states or of bytes, as for `keep`. The derivative then stores states on the host. Each GPU needs only the
-            memory of one step and of two states; with `keep`, the derivative may take more. The default `None` stores
-            all states on the devices.
+            memory of one step and of two states; with `keep`, the derivative may take more of the GPU memory. The
+            default `None` stores all states on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned

@@ -92,7 +92,7 @@ class Saver:
 
     @property
     def restart(self) -> str:
-        """A sentence that says where the next start of this run continues. It is empty if the run is not saved."""
+        """A sentence that says where this run continues when it is started again; empty if the run is not saved."""
         if self._checkpoints is None:
             return ""
         folder = self._checkpoints.folder

@@ -100,8 +100,8 @@ class ErrorControl(AbstractStepControl):
 
     **Arguments:**
 
-    - `rtol`: the relative tolerance of a step, a number of at least zero.
-    - `atol`: the absolute tolerance of a step in the 2-norm of the state, a number of at least zero.
+    - `rtol`: the relative tolerance of a step, a nonnegative number.
+    - `atol`: the absolute tolerance of a step in the 2-norm of the state, a nonnegative number.
     - `largest`: the length of the longest step.
 
     **Raises:** `ValueError` for negative tolerances, and if both tolerances are zero.

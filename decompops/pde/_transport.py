@@ -67,7 +67,7 @@ class Diffusion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ: a number of at least zero, or one such number for each axis, or a matrix as nested tuples. The
+    - `diffusivity`: κ: a nonnegative number, or one such number for each axis, or a matrix as nested tuples. The
         symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity may be traced,
         so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
@@ -165,8 +165,7 @@ class HyperDiffusion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `hyper_diffusivity`: μ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to
-        it.
+    - `hyper_diffusivity`: μ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 

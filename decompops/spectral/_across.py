@@ -46,7 +46,7 @@ class AbstractAcross(abc.ABC):
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
         """Return the spectrum of u.
 
-        - `added`: a real array of at least zero that broadcasts against `f`.
+        - `added`: a nonnegative real array that broadcasts against `f`.
         - `f`: the spectrum of the right-hand side.
         - `values`: the spectrum of the field of wall values. `None` if all values are zero, or if `adds_values` is
             true.

@@ -102,7 +102,7 @@ class Lines:
         Small coefficients of u have small absolute errors. The slopes at the walls need this accuracy, because they
         multiply the coefficient of T_k by k².
 
-        - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
+        - `shift`, `diffusivity`: real arrays that broadcast against pairs; nonnegative, and never both zero.
         - `integrated`: `double_integral(f)`; `None` for f = 0.
         - `walls`: the even and the odd part of u at ξ = 1, as `wall_sums` returns them; `None` if u is zero at the
             walls.
@@ -113,7 +113,7 @@ class Lines:
     def _solved(
         self, parity: int, shift: Array, diffusivity: Array, integrated: Array | None, walls: Array | None
     ) -> Array:
-        """Return the even (`parity` 0) or the odd (1) coefficients of the solution, as `parts` does."""
+        """Return the even (`parity` 0) or odd (1) coefficients of the solution, in the form that `parts` returns."""
         functions = eigenfunctions(self.modes, parity)
         padding = len(self._numbers) - len(functions.series)
         along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), shift.dtype)

@@ -81,7 +81,7 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
 
 
 class AtPoints(NamedTuple):
-    """The even or the odd eigenfunctions for fields at points.
+    """The even or the odd eigenfunctions, for fields that are given by their values at points.
 
     The first half of the points determines an even or odd field, so all points here are in the first half.
 
@@ -155,12 +155,13 @@ class ChebyshevAcross(AbstractAcross):
         if values is None and set(self.walls) == {"dirichlet"}:
             even, odd = (each.field(part) for each, part in zip(parities, parts))
             return unfolded(even, odd, self.n, axis)
-        # At each wall, the value or the outward slope, as the condition needs: for both parts, and for both lines.
+        # Compute what the condition at each wall needs, the value or the outward slope, for both parts and for both
+        # lines.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
-        # All of these are computed at ξ = 1. An even function has the same value and the same outward slope at both
-        # walls. For an odd function, both change sign. No value or slope of a line is negative, so no terms cancel in
-        # the determinant below.
+        # All these values and slopes are computed at ξ = 1. An even function has the same value and the same outward
+        # slope at both walls. For an odd function, both change sign. No value or slope of a line is negative, so no
+        # terms cancel in the determinant below.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)

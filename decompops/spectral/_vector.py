@@ -32,7 +32,7 @@ def components(vector: Array, ndim: int) -> Parts:
     """Return the components of a vector field, or of its spectrum, on a grid of `ndim` axes."""
     axis = -ndim - 1
     vector = whole_along(vector, axis)  # JAX does not slice an axis that Explicit mesh axes shard.
-    # The transpose of one split is one concatenation; the transpose of several slices is a sum of padded arrays.
+    # In a derivative, one split becomes one concatenation, but several slices become a sum of padded arrays.
     parts = lax.split(vector, (1,) * vector.shape[axis], axis % vector.ndim)
     return tuple(lax.squeeze(part, (axis % vector.ndim,)) for part in parts)
 
