@@ -19,8 +19,9 @@ class Barrier:
     """A function for orbax that waits for all processes, and raises `BrokenBarrier` if one of them has failed.
 
     A process that fails skips some barriers of orbax, so it waits at another barrier than the other processes, and all
-    of them would wait for 20 minutes. Here, they first meet at a barrier that is named after the number of the call.
-    Then they meet at a barrier that is also named after the `key` that orbax passes, without any work in between.
+    of them would wait for 20 minutes. With this class, the processes first meet at a barrier that is named after the
+    number of the call. Then they meet at a barrier that is also named after the `key` that orbax passes. If a process
+    passes another key, the second barrier fails after `SECONDS`, because there is no work in between.
     """
 
     def __init__(self, folder: Path):

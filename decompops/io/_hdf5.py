@@ -231,7 +231,7 @@ def _slabs(chunk: tuple[int, ...], itemsize: int, most: int) -> Iterator[Bounds]
 
 
 def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the overlap of two boxes of cells, as an index into the first and as an index into the second."""
+    """Return the overlap of two ranges of cells, as an index into the first and as an index into the second."""
     starts = [max(a, b) for (a, _), (b, _) in zip(slab, there)]
     stops = [max(start, min(a, b)) for start, (_, a), (_, b) in zip(starts, slab, there)]
     return tuple(

@@ -102,7 +102,7 @@ class Route:
 
 @functools.lru_cache(maxsize=1024)
 def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: NamedSharding) -> Route:
-    """Return the route with these arguments. The cache returns the same object, so its regions are computed once."""
+    """Return the route for these arguments. Equal arguments get the same object, whose regions are computed once."""
     return Route(shape, dtype, source, target)
 
 
