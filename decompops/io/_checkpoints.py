@@ -212,7 +212,7 @@ class Checkpoints:
         self._is_clean = True
 
     def _facts(self, where: Path) -> dict[str, dict]:
-        """Return, by path, the type and value of each saved number, and the type, shape and axis order of each array."""
+        """Return, by path, the type and value of each number, and the type, shape and axis order of each array."""
         orbax = _orbax()
         with _reading(where):
             facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())

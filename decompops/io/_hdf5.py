@@ -149,7 +149,7 @@ class _HDF5File(AbstractFile):
 
 
 class _Places:
-    """The places in a file of the chunks of an array, and of the checksums of these chunks."""
+    """The places of the chunks of an array in a file, and the place of the checksums of these chunks."""
 
     def __init__(self, dataset: Any, checksums: Any):
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
@@ -162,7 +162,7 @@ class _Places:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the first byte and the end of each chunk, and then of the checksums."""
+        """Yield the bounds of each chunk in the file, in bytes, and then the bounds of the checksums."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         for offset in self.offsets.values():
             yield offset, offset + size

@@ -91,7 +91,7 @@ class Staging:
             put(new, self.path.with_name(new.name))
 
     def _file(self, step: str, process: int | None = None) -> Path:
-        """Return the empty file by which `process` tells the others that it has done a step. Default: this process."""
+        """Return the empty file by which `process` (default: this process) tells the others that it has done a step."""
         return self.folder / f"{step}-{self.process if process is None else process}"
 
     def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:

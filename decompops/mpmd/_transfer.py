@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """Cells that move from a block of one device (at index `start`) to a block of another device (at index `end`)."""
+    """Cells that move from a block of `sender` (at index `start`) to a block of `receiver` (at index `end`)."""
 
     shape: Shape
     dtype: np.dtype

@@ -28,11 +28,12 @@ class RayleighBenard(AbstractWallFlow):
     """Rayleigh–Bénard convection between two no-slip walls normal to x. Gravity acts in the direction of -x.
 
     The equations are `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`. At the walls,
-    the velocity is zero and the temperatures are given. The unit of length is the height, the unit of temperature is
-    the temperature difference that defines the Rayleigh number Ra, and the unit of time is the time of a free fall
-    through this height. Then `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of
-    the velocity components and, as the last component, the spectrum of T. Diffusion must be treated implicitly, so use
-    `IMEXRK` or `SBDF`. The divergence of computed velocities is zero up to rounding.
+    the velocity is zero and the temperatures are given. The unit of length is the height H, and the unit of temperature
+    is the temperature difference ΔT that defines the Rayleigh number Ra. The unit of time is the free-fall time
+    `√(H / (g α ΔT))`, with the gravity g and the thermal expansion coefficient α. Then `ν = √(Pr / Ra)` and
+    `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity components and, as the last
+    component, the spectrum of T. Diffusion must be treated implicitly, so use `IMEXRK` or `SBDF`. The divergence of
+    computed velocities is zero up to rounding.
 
     !!! example
 

@@ -35,8 +35,8 @@ class AbstractStepControl(eqx.Module):
 class CFL(AbstractStepControl):
     """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, it varies from point
-    to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
+    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, `Δx_i` varies from
+    point to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
 
     **Arguments:**
 

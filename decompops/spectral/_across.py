@@ -37,7 +37,7 @@ class AbstractAcross(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, wall: int, dtype: np.dtype) -> Array:
-        """Return one factor for each point along the first axis, to multiply the values at `wall`, which is 0 or 1.
+        """Return one factor for each point along the first axis, which multiplies the values at the wall 0 or 1.
 
         The *field of wall values* is the sum of `profile * values` over both walls.
         """

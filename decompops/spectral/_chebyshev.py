@@ -81,7 +81,7 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The factors from T_{k-2}, T_k and T_{k+2} to T_k, for k ≥ 2, in two integrations with respect to ξ."""
+        """The factors of coefficients k-2, k and k+2 of a series in coefficient k of its double integral, k ≥ 2."""
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))

@@ -65,8 +65,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
     eigenvalues = -1 / inverse
     # There is one polynomial, `unseen`, whose double integral has only zeros among the coefficients that are kept. So
-    # the integrated equation does not change if a multiple of `unseen` is subtracted from a field. The right multiple
-    # makes the field zero at the walls, and so a sum of eigenfunctions.
+    # the integrated equation does not change if a multiple of `unseen` is subtracted from a field. After the right
+    # multiple is subtracted, the field is zero at the walls, and therefore a sum of eigenfunctions.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
     split = np.linalg.inv(vectors)
