@@ -299,7 +299,7 @@ class _Leaf:
         return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
 
     def value(self, array: Any, known: dict) -> Any:
-        """Return the leaf of the result for the array that was read."""
+        """Convert an array that was read to the leaf of the result."""
         if self.is_number:
             return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
         if isinstance(self.leaf, np.ndarray | np.generic):

@@ -155,7 +155,7 @@ class _Places:
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
         self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
         self.offsets = {}
-        # To ask for one chunk after the other would take a time that is quadratic in the number of chunks.
+        # Asking for the chunks one by one would take a time that is quadratic in the number of chunks.
         dataset.id.chunk_iter(lambda info: self.offsets.update({info.chunk_offset: info.byte_offset}))
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:

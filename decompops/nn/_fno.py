@@ -116,8 +116,8 @@ class FNO(AbstractTyped):
         **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         # Between the first and the last layer, the padding holds biases instead of zeros. The padding affects no cell,
-        # because transforms do not read the padding. It affects no gradient of a weight, because the last step clears
-        # the padding.
+        # because transforms do not read the padding. The padding affects no gradient of a weight, because the last step
+        # clears the padding.
         decomposition = self.blocks[0].spectral.fft.decomposition
         cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)

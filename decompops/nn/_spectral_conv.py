@@ -36,8 +36,8 @@ class SpectralConv(AbstractTyped):
     wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)`, or fields
     on a grid with any other number of axes, to real fields.
 
-    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. Each mesh axis shards them in
-    one of three ways:
+    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. For each mesh axis, one of
+    three rules holds:
 
     - If a mesh axis shards modes of the spectrum and its size divides their number, it shards the same modes of the
         weights. Then the layer communicates only in the transforms to these few modes and back.

@@ -19,7 +19,8 @@ from ._equation import AbstractEquation, Time, Walls
 class Burgers(AbstractEquation):
     """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -s (u·∇)u + ν ∇²u`.
 
-    The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms instead of fifteen in 3D.
+    The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms in 3D; `(u·∇)u` would need
+    fifteen.
 
     **Arguments:**
 

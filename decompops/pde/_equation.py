@@ -74,8 +74,8 @@ class AbstractSplitEquation(eqx.Module):
 class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
-    `equation(t, u, args)` returns `∂u/∂t`, so an equation is a vector field for diffrax. Exponential integrators use
-    `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
+    `equation(t, u, args)` returns `∂u/∂t`, so an equation can be passed to `diffrax.ODETerm`. Exponential integrators
+    use `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
@@ -83,8 +83,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     A subclass declares the dataclass fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
 
-    - `components`: "scalar", "vector" or a number of fields. By default, a state may have any components, and the
-        equation applies to each component separately.
+    - `components`: "scalar", "vector" or a number of fields. By default, a state may have any number of components, and
+        the equation applies to each component separately.
     - `walls`: "even" if axes may have cosines, "any" if they may also have sines. By default, all axes are periodic.
     - a dataclass field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields.
         Such an equation multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
@@ -156,7 +156,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
         - `t`: the time.
         - `u`: a state: a spectrum of shape `(*batch, *modes)` or `(*batch, components, *modes)`, as `state` returns it.
-        - `args`: what `nonlinear` gets as `args`.
+        - `args`: any PyTree, passed to `nonlinear`.
 
         **Returns:** an array of the shape and dtype of `u`.
 
@@ -218,7 +218,7 @@ class RealSpace(eqx.Module):
         return self.in_structure
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
-        """Return the field ∂u/∂t for a field `u`; otherwise like `AbstractEquation.__call__`."""
+        """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
         self.in_structure.check(u, "u")
         return self.equation.fields(self.equation(t, self.equation.state(u), args))
 

@@ -44,8 +44,9 @@ State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
 class AbstractIntegrator(eqx.Module):
     """An integrator with a fixed time step `dt`.
 
-    A subclass declares the fields `equation` and `dt`, and implements `start` and `step`. `step` takes and returns the
-    state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the first step.
+    A subclass declares the dataclass fields `equation` and `dt`, and implements `start` and `step`. `step` takes and
+    returns the state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the
+    first step.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -76,7 +77,7 @@ class AbstractIntegrator(eqx.Module):
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
 
-        An integrator may override this method, to compute only once what all steps need.
+        An integrator may override this method to compute the common quantities of all steps only once.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -239,7 +240,7 @@ def scan_in_chunks(
 def _in_chunks(
     step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
 ) -> tuple[Any, Any]:
-    """Return the last state, and the results after each `every` steps.
+    """Return the last state, and one result for each `every` steps.
 
     JAX can differentiate this function in forward and in reverse mode.
     """

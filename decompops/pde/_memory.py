@@ -79,7 +79,7 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     budget -= place if chain.every < chain.steps else 0
 
     def plan(block: int, scratch: float | int) -> Plan:
-        """Return the plan with as many places as fit. With two places, it takes `scratch` bytes on each device."""
+        """Return the plan with as many places as fit. A plan with two places takes `scratch` bytes on each device."""
         spare = budget - scratch
         places = (host // place if spare >= 0 else 0) if on_host else 2 + spare // place
         return Plan(block, int(min(places, chain.steps // block + 1)), on_host)
@@ -147,7 +147,7 @@ def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, pl
 
 
 def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
-    """Return how many states of memory the derivative of a block needs for each further step in the block."""
+    """Return the memory, in states, that the derivative of a block needs for each further step in the block."""
     varied, fixed = eqx.partition(chain, perturbed)
     numbers, rest = eqx.partition(first, eqx.is_inexact_array)
 

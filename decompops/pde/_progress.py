@@ -38,7 +38,7 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
     console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
-        # rich accepts floats, too.
+        # rich accepts floats as well as integers.
         facts: Any = {"total": t_end - start, "completed": t - start, "t": t, "end": t_end}
         task, rate = bar.add_task("compiling", **facts), _rate()
         yield lambda now, steps: bar.update(task, completed=now - start, description=rate(steps), t=now)

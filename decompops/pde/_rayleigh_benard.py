@@ -52,7 +52,7 @@ class RayleighBenard(AbstractWallFlow):
         last axis, and `Fourier()` along an axis between them.
     - `rayleigh`, `prandtl`: Ra and Pr, positive numbers. They may be traced, so that JAX can differentiate with respect
         to them.
-    - `box`: the box. Its length along x is the height, 1.
+    - `box`: the lengths of the grid. The length along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a

@@ -20,7 +20,7 @@ SECONDS_PER_PROGRAM = 1.0
 
 
 class Pace:
-    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`: the same on all processes."""
+    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`. All processes use the same number."""
 
     def __init__(self):
         self.steps, self._last = 4, None

@@ -94,9 +94,9 @@ class ErrorControl(AbstractStepControl):
     """Steps whose estimated error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
 
     Each step is computed twice: as one step, and as two steps of half the length. The difference of the results,
-    divided by `2**order - 1`, is the estimated error of the second result. If the error is at most
-    `atol + rtol * |u|`, where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is
-    rejected, and a shorter one is tried.
+    divided by `2**order - 1`, is the estimated error of the second result. If the error is at most `atol + rtol * |u|`,
+    where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is rejected, and a
+    shorter step is tried.
 
     **Arguments:**
 
@@ -134,7 +134,7 @@ class ErrorControl(AbstractStepControl):
 
 
 def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
-    """Return the same integrator with another time step."""
+    """Return the same integrator with the time step `dt`."""
     return eqx.tree_at(lambda solver: solver.dt, solver, dt)
 
 

@@ -51,7 +51,7 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
         return _vector.cast(diffusivity, u) * _vector.squared(k)
     if not isinstance(diffusivity[0], tuple):
         return _vector.total(_vector.cast(number, u) * component**2 for number, component in zip(diffusivity, k))
-    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes.
+    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes and drops Nyquist modes.
     return _vector.total(
         _vector.cast(entry, u) * (k[i] ** 2 if i == j else odd[i] * odd[j])
         for i, row in enumerate(diffusivity)

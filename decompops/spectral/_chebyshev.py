@@ -37,7 +37,7 @@ class Lines:
 
     @property
     def axis(self) -> int:
-        """The axis of an array of pairs that counts the pairs."""
+        """In an array of pairs, the axis that counts the pairs."""
         return -self.ndim - 1
 
     def pairs(self, u: Array) -> Array:

@@ -100,7 +100,7 @@ class AtPoints(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def at_points(basis: Chebyshev, n: int, modes: int, parity: int) -> AtPoints:
-    """Return the eigenfunctions of the first `modes` polynomials at the `n` points of `basis`."""
+    """Return the eigenfunctions, approximated by the first `modes` polynomials, at the `n` points of `basis`."""
     k, functions = np.arange(parity, modes, 2), eigenfunctions(modes, parity)
     from_points = basis.forward.matrix(n)[k] * (2 * basis.inverse_scale(n))
     half = basis.points(n)[: (n + 1) // 2]

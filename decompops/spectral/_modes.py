@@ -201,7 +201,8 @@ def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate
         keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both change only the axes that `fft`
         transforms. `None` returns `fft`.
 
-    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has its grid and modes.
+    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has the grid and the
+    modes of `fft`.
 
     **Raises:** `TypeError` for a `rule` that is neither a dealiasing rule nor `None`. `ValueError` for an `fft` without
     `shape`. `ValueError` also if `fft` was built without `pad=True`, and the mesh does not divide the finer grid.

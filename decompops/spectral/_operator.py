@@ -165,10 +165,10 @@ class SpectralOperator(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `symbol`: a function of the angular wavenumbers, in radians per unit of length. It gets one real array for each
-        axis; the arrays broadcast against the spectrum. It returns real or complex factors. Compute the factors from
-        these arrays alone, because the spectrum may be stored in any order. `symbol` may be an `equinox.Module` with
-        parameters. With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
+    - `symbol`: a function of the angular wavenumbers, in radians per unit of length. The function gets one real array
+        for each axis; the arrays broadcast against the spectrum. The function returns real or complex factors. Compute
+        the factors from these arrays alone, because the spectrum may be stored in any order. `symbol` may be an
+        `equinox.Module` with parameters. With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
     - `box`: the periodic box.
     - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` for symbols that are not
         even along each axis, because a Nyquist mode stands for both signs of its wavenumber.
