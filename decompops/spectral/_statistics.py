@@ -234,9 +234,9 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
-    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: in the plane kz = 0, where z
-    is the axis with half of the modes, and in the plane of its Nyquist mode, the modes k and -k must be complex
-    conjugates.
+    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: if z is the axis with half of
+    the modes, the modes k and -k must be complex conjugates in the plane kz = 0 and in the plane of the Nyquist mode of
+    z.
 
     **Arguments:**
 
