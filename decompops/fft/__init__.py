@@ -9,12 +9,13 @@ All transforms take three more arguments by keyword:
 - `mesh`: the device mesh. `None` means the ambient mesh of `jax.set_mesh`, or else the mesh of the array. If there is
     no mesh at all, the array is transformed on its device.
 - `out_sharding`: a `PartitionSpec` or a `NamedSharding` for the result. `None` chooses the sharding that needs the
-    fewest exchanges and, among these, the fewest bytes.
+    fewest exchanges; among several such shardings, the one for which devices send the fewest bytes.
 - `backend`: the backend that moves the data; `None` for the default of `dops.config`.
 
-The functions raise `ValueError` or `TypeError` for arguments that NumPy or SciPy would refuse, for empty arrays,
-for an `out_sharding` whose mesh axes are unknown or do not divide the result, and inside a `shard_map` over the whole
-mesh. They raise `ValueError` if no sequence of exchanges gives each device whole lines along every transformed axis.
+The functions raise `ValueError` or `TypeError` for arguments that NumPy or SciPy would refuse, for empty arrays, for an
+`out_sharding` whose mesh axes are unknown or do not divide the result, and inside a `shard_map` over the whole mesh.
+The functions also raise `ValueError` if no sequence of exchanges gives each device whole lines along every transformed
+axis.
 """
 
 from ._cosine import (

@@ -195,7 +195,7 @@ def _call(
     caller: Caller,
     widest: np.dtype,
 ) -> tuple[Call, np.dtype]:
-    """Return the `Call` for a function and the dtype to cast `x` to."""
+    """Return the `Call` for a function, and the dtype to which `x` is cast."""
     del widest  # An argument only for the key of the cache, because the result depends on JAX's 64-bit mode.
     if not shape or 0 in shape:
         raise ValueError(f"`x` must have at least one axis, and cells along each; got shape {shape}.")
@@ -269,7 +269,7 @@ def _points(function: Function, shape: tuple[int, ...], axes: tuple[int, ...], l
 
 
 def _scale(function: Function, norm: Any, inverse: float) -> float:
-    """Return the factor of the transform from points to coefficients. `inverse` is this factor for "forward"."""
+    """Return the factor of the transform from points to coefficients. `inverse` is this factor for `norm="forward"`."""
     norm = check_norm(norm)
     if norm == "ortho":
         return math.sqrt(inverse)

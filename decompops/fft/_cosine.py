@@ -112,7 +112,7 @@ def dctn(
 ) -> Result:
     """Return the cosine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
-    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
+    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes if `s` is given.
     - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
         factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """
@@ -151,7 +151,7 @@ def dstn(
 ) -> Result:
     """Return the sine transform of `type` 1, 2, 3 or 4 along several axes. Complex numbers are allowed.
 
-    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes.
+    - `axes`: the axes to transform; by default all axes, or the last `len(s)` axes if `s` is given.
     - `orthogonalize`: whether to weight the end points, so that the matrix of the transform is orthogonal up to a
         factor. `None` means True for `norm="ortho"`, and False for any other `norm`.
     """

@@ -115,7 +115,7 @@ def hfft(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> R:
-    """Return the Fourier transform, a real array, of a signal with Hermitian symmetry. `x` is one half of the signal.
+    """Return the real Fourier transform of a signal with Hermitian symmetry. `x` is one half of the signal.
 
     - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. An odd length must be given.
     """
@@ -223,7 +223,7 @@ def fftn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> C:
-    """Return the Fourier transform along several axes: by default all axes, or the last `len(s)` axes.
+    """Return the Fourier transform along several axes: by default all, or the last `len(s)` axes if `s` is given.
 
     - `s`: the lengths to transform, by default the lengths of `axes`. `x` is cropped or zero-padded to these lengths.
     """

@@ -12,15 +12,20 @@ _FOLDERS = itertools.count()
 
 
 class BrokenBarrier(RuntimeError):
-    """The error for a process that waits for another process, which has failed. Its `__context__` is an own failure."""
+    """The error for a process that waits for another process, which has failed.
+
+    If the waiting process has failed as well, `__context__` is its own failure.
+    """
 
 
 class Barrier:
     """A function for orbax that waits for all processes, and raises `BrokenBarrier` if one of them has failed.
 
     A process that fails skips some barriers of orbax, so it waits at another barrier than the other processes, and all
-    of them would wait for 20 minutes. Here, they first meet at a barrier that is named after the number of the call.
-    Then they meet at a barrier that is also named after the `key` that orbax passes, without any work in between.
+    of them would wait for 20 minutes. With this class, the processes first meet at a barrier that is named after the
+    number of the call. Then they meet at a barrier that is also named after the `key` that orbax passes. If a process
+    passes another key, the second barrier fails after `SECONDS`. This time is enough, because there is no work between
+    the two barriers.
     """
 
     def __init__(self, folder: Path):

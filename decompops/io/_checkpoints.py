@@ -165,7 +165,7 @@ class Checkpoints:
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint: a description of each leaf by its path, such as "model/weight".
 
-        All processes must call this.
+        All processes must call this method.
 
         The description of a leaf has the name of its "type". For an array, it also has the true "shape" (the shape
         without padding) and the "checksum"; for a number, the "value".
@@ -212,7 +212,7 @@ class Checkpoints:
         self._is_clean = True
 
     def _facts(self, where: Path) -> dict[str, dict]:
-        """Return, by path, the type and the value of each saved number, and the type, shape and order of each array."""
+        """Return, by path, the type and value of each number, and the type, shape and axis order of each array."""
         orbax = _orbax()
         with _reading(where):
             facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
@@ -299,7 +299,7 @@ class _Leaf:
         return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
 
     def value(self, array: Any, known: dict) -> Any:
-        """Return the leaf of the result for the array that was read."""
+        """Convert an array that was read to the leaf of the result."""
         if self.is_number:
             return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
         if isinstance(self.leaf, np.ndarray | np.generic):

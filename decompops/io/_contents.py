@@ -40,7 +40,7 @@ class Contents:
     """A description of the arrays of a file, of their coordinates, and of the units of both, with the attributes."""
 
     variables: dict[str, Variable]
-    coordinates: dict[str, np.ndarray]  # By the name of the dimension. "time" is a single number.
+    coordinates: dict[str, np.ndarray]  # The keys are dimensions. "time" is a single number.
     units: dict[str, str]
     attributes: dict[str, Attribute]
 
@@ -56,7 +56,7 @@ class Contents:
 
     @property
     def checksum(self) -> int:
-        """The checksum of all that is described here, equal for all formats. The file has it as an attribute."""
+        """The checksum of this description, equal for all formats. The file stores the checksum as an attribute."""
         variables = {name: [v.dims, v.shape, v.dtype.name, v.dtype.isnative] for name, v in self.variables.items()}
         coordinates = {name: [v.shape, zlib.crc32(v.astype("<f8").tobytes())] for name, v in self.coordinates.items()}
         attributes = {name: value for name, value in self.attributes.items() if name != CHECKSUM}
@@ -148,7 +148,7 @@ def damaged(path: Any, reason: object) -> Damaged:
 def reading(path: Any, what: str = "it") -> Iterator[None]:
     """Turn every error of reading a damaged file into a `ValueError` that names the file.
 
-    The libraries that read files raise errors of many types for damaged ones.
+    The libraries that read files raise errors of many types for damaged files.
     """
     try:
         yield

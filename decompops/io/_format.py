@@ -29,7 +29,7 @@ class AbstractFile(abc.ABC):
 
 
 class AbstractFormat(abc.ABC):
-    """A format in which snapshots are stored: arrays in chunks, each with a checksum."""
+    """A format in which snapshots are stored: arrays in chunks. Each chunk has a checksum."""
 
     suffixes: ClassVar[tuple[str, ...]]
 

@@ -149,20 +149,20 @@ class _HDF5File(AbstractFile):
 
 
 class _Places:
-    """The places in a file of the chunks of an array, and of the checksums of these chunks."""
+    """The places of the chunks of an array in a file, and the place of the checksums of these chunks."""
 
     def __init__(self, dataset: Any, checksums: Any):
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
         self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
         self.offsets = {}
-        # To ask for one chunk after the other would take a time that is quadratic in the number of chunks.
+        # Asking for the chunks one by one would take a time that is quadratic in the number of chunks.
         dataset.id.chunk_iter(lambda info: self.offsets.update({info.chunk_offset: info.byte_offset}))
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the first byte and the end of each chunk, and then of the checksums."""
+        """Yield the bounds of each chunk in the file, in bytes, and then the bounds of the checksums."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         for offset in self.offsets.values():
             yield offset, offset + size
@@ -231,7 +231,7 @@ def _slabs(chunk: tuple[int, ...], itemsize: int, most: int) -> Iterator[Bounds]
 
 
 def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the overlap of two boxes of cells, as an index into the first and as an index into the second."""
+    """Return the overlap of two ranges of cells, as an index into the first and as an index into the second."""
     starts = [max(a, b) for (a, _), (b, _) in zip(slab, there)]
     stops = [max(start, min(a, b)) for start, (_, a), (_, b) in zip(starts, slab, there)]
     return tuple(

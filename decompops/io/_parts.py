@@ -38,7 +38,7 @@ class Part:
 
 
 def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
-    """Return the parts of an array, each with its block if this process has the block, and with `None` otherwise.
+    """Return, for each part of an array, its block, or `None` if this process does not have the block.
 
     If several devices hold the same block, only the first device writes it. A NumPy array is one part, because every
     process has the whole array.
@@ -140,7 +140,7 @@ def _natural_view(block: np.ndarray, lengths: tuple[int, ...], ndim: int, order:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an empty array with the alignment that JAX needs to use its memory for a block on a CPU without a copy."""
+    """Return an empty array, aligned so that JAX can use its memory for a block on a CPU without a copy."""
     size, alignment = math.prod(shape) * dtype.itemsize, 64
     memory = np.empty(size + alignment, np.uint8)
     first = -memory.ctypes.data % alignment

@@ -1,7 +1,7 @@
 """The seal of an HDF5 file: a checksum of all bytes besides the cells, at the end of the file.
 
-HDF5 has no checksum of the bytes that describe the arrays, and its library may crash or hang if these bytes are
-damaged. So the seal is compared before HDF5 opens a file. HDF5 ignores bytes after the end of its own data.
+HDF5 has no checksum of the bytes that describe the arrays. If these bytes are damaged, the HDF5 library may crash or
+hang. So the seal is compared before HDF5 opens a file. HDF5 ignores bytes after the end of its own data.
 """
 
 import struct

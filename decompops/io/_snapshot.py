@@ -84,7 +84,8 @@ def write(
         angular wavenumbers of the modes.
     - `time`: the time of the snapshot, a number.
     - `space`: "field", or "spectrum" for spectra that `grid` returns.
-    - `units`: a dictionary from names of arrays, coordinates ("x", "kx") and "time" to units.
+    - `units`: a dictionary of units. Its keys are names of arrays, names of coordinates such as "x" or "kx", and
+        "time".
     - `attributes`: a dictionary of strings, numbers, lists of strings and lists of numbers, which is stored in the
         file. Scalars and arrays of NumPy become numbers and lists.
     - `patience`: the number of seconds that a process waits for another process before it raises an error.
@@ -244,7 +245,7 @@ class _Writing:
         return staging
 
     def _error_of(self, begin: Callable[[], None]) -> OSError | None:
-        """Create the folder, and return the error instead of raising it."""
+        """Create the folder by `begin()`. Return its error instead of raising the error."""
         try:
             if self.path.exists() and not self.format.may_replace(self.path):
                 return FileExistsError(

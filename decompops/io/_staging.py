@@ -1,8 +1,8 @@
 """Makes a snapshot appear only when it is complete: processes write to a temporary folder, and rename files at the end.
 
-The temporary folder is next to the path of the snapshot. A process tells the others that it has done a step by an empty
-file in this folder. So processes need no collectives, and snapshots can be written in the background. There,
-collectives would interfere with the collectives of the program.
+The temporary folder is next to the path of the snapshot. When a process has done a step, it creates an empty file in
+this folder to tell the others. So processes need no collectives, and snapshots can be written in the background.
+Collectives in the background would interfere with the collectives of the program.
 """
 
 import glob
@@ -91,7 +91,7 @@ class Staging:
             put(new, self.path.with_name(new.name))
 
     def _file(self, step: str, process: int | None = None) -> Path:
-        """Return the empty file by which `process` tells the others that it has done a step. Default: this process."""
+        """Return the empty file by which `process` (default: this process) tells the others that it has done a step."""
         return self.folder / f"{step}-{self.process if process is None else process}"
 
     def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:

@@ -33,8 +33,8 @@ class Zarr(AbstractFormat):
         for name, values in contents.coordinates.items():
             variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
             _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
-        # The file of the group repeats the metadata of all arrays, so that readers open one file only. This is a
-        # convention of zarr-python.
+        # The file of the group repeats the metadata of all arrays, so that readers need to open only one file. This is
+        # a convention of zarr-python.
         members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}

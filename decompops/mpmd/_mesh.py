@@ -79,7 +79,7 @@ class MpmdMesh:
         return tuple(mesh_like(self.mesh, devices, names) for devices in np.moveaxis(self.mesh.devices, self._at, 0))
 
     def submesh(self, mesh_ids: Iterable[int]) -> Mesh:
-        """Return the devices of some groups as one mesh, with all axes.
+        """Return the devices of some groups as one mesh, with all axes of `mesh`.
 
         **Arguments:**
 

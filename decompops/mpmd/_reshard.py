@@ -23,7 +23,7 @@ Movable = jax.Array | MpmdArray
 
 
 def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Move the arrays of one program on all devices to groups that run different programs.
+    """Move arrays from all devices, where one program uses them, to groups that run different programs.
 
     Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
@@ -113,12 +113,12 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. If this
     process has no device of the target, the array has no data here.
 
-    Each device that needs a cell gets it once, directly from a device that has it, and not through the host. All
-    processes with a device in the source or the target must call this function, in the same order.
+    Each device gets each element that it needs once, directly from a device that has the element, and not through the
+    host. All processes with a device in the source or the target must call this function, in the same order.
 
     Call `reshard` outside `jax.jit`, because a jitted function runs on one set of devices. Inside `jax.grad` and
-    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in both modes. Such calls work only within one
-    process and for a `NamedSharding`, and consume nothing.
+    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in forward and in reverse mode. Such calls work
+    only within one process and for a `NamedSharding`, and consume nothing.
 
     For meshes with Explicit axes, call `reshard` without `jax.set_mesh`. JAX differentiates a loss on an Explicit mesh
     only if that mesh is the ambient mesh, and then computes on no other mesh. To differentiate a loss that uses several

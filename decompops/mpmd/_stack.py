@@ -23,7 +23,7 @@ def logically_stacked(
 
     **Arguments:**
 
-    - `array`: the array of this process, on its group's mesh. In a run of one process, a list of the arrays of all
+    - `array`: the array of this process, on its group's mesh. In a run of one process, pass a list of the arrays of all
         groups, or an [`MpmdArray`][decompops.mpmd.MpmdArray].
     - `mesh`: the devices of all groups, from `MpmdMesh.mesh` or `MpmdMesh.submesh`.
     - `axis_name`: the group axis of `mesh`.

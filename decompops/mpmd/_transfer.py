@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """Cells that move from a block of one device (at index `start`) to a block of another device (at index `end`)."""
+    """Cells that move from a block of `sender` (at index `start`) to a block of `receiver` (at index `end`)."""
 
     shape: Shape
     dtype: np.dtype
@@ -102,7 +102,7 @@ class Route:
 
 @functools.lru_cache(maxsize=1024)
 def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: NamedSharding) -> Route:
-    """Return the route with these arguments. The cache returns the same object, so its regions are computed once."""
+    """Return the route for these arguments. Equal arguments get the same object, whose regions are computed once."""
     return Route(shape, dtype, source, target)
 
 

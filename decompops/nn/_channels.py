@@ -1,4 +1,4 @@
-"""Checks of the transforms and the fields that layers take, such as fields `(*batch, channels, nx, ny, nz)`."""
+"""Checks of the transforms and of the fields `(*batch, channels, nx, ny, nz)` that layers take."""
 
 from typing import Any
 

@@ -70,8 +70,8 @@ class FNO(AbstractTyped):
         - `width`: the number of channels in the blocks. Choose a multiple of the size of each mesh axis, so that mesh
             axes can shard the weights (see `SpectralConv`).
         - `depth`: the number of blocks.
-        - `activation`: a function that is applied to each number separately. It may hold parameters (an
-            `equinox.Module`).
+        - `activation`: a function that is applied to each number separately. It may be an `equinox.Module` with
+            parameters.
         - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
             memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
@@ -116,8 +116,8 @@ class FNO(AbstractTyped):
         **Raises:** `ValueError` for an `x` that does not have this shape.
         """
         # Between the first and the last layer, the padding holds biases instead of zeros. The padding affects no cell,
-        # because transforms do not read the padding. It affects no gradient of a weight, because the last step clears
-        # the padding.
+        # because transforms do not read the padding. The padding affects no gradient of a weight, because the last step
+        # clears the padding.
         decomposition = self.blocks[0].spectral.fft.decomposition
         cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)

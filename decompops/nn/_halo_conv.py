@@ -142,7 +142,8 @@ class HaloConv(AbstractTyped):
         # devices into one axis, after the batch. XLA gathers this axis, and JAX raises an error on Explicit meshes.
         spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
-        on_block = _compat.saving_nothing(on_block, prevent_cse=False)  # XLA merges the repeated computation.
+        # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.
+        on_block = _compat.saving_nothing(on_block, prevent_cse=False)
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
 
 

@@ -36,23 +36,23 @@ class SpectralConv(AbstractTyped):
     wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)`, or fields
     on a grid with any other number of axes, to real fields.
 
-    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. Each mesh axis shards them in
-    one of three ways:
+    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. For each mesh axis, one of
+    three rules holds:
 
-    - A mesh axis whose size divides the modes that it shards in the spectrum shards the same modes of the weights. Then
-        the layer communicates only in the transforms to these few modes and back.
+    - If a mesh axis shards modes of the spectrum and its size divides their number, it shards the same modes of the
+        weights. Then the layer communicates only in the transforms to these few modes and back.
     - Any other mesh axis shards the axis `out` or `in` of the weights if its size divides `out` or `in`. Otherwise, it
-        shards modes that are unsharded in the spectrum. An example of such a mesh axis is an axis of even size along
-        the 2 `modes` - 1 wavenumbers of both signs. Each call exchanges the weights by an all-to-all, and its
-        derivative exchanges the gradient of the weights. Each device sends at most its own part of the weights, for any
-        batch size.
+        shards modes that are unsharded in the spectrum. An example is a mesh axis of even size, because the number of
+        wavenumbers of both signs is odd, `2 * modes - 1`. With such a mesh axis, each call exchanges the weights by an
+        all-to-all, and its derivative exchanges the gradient of the weights. Each device sends at most its own part of
+        the weights, for any batch size.
     - If the size of a mesh axis divides none of these axes, the weights are replicated over this mesh axis, and their
         gradient is gathered.
 
     Real fields stay real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k,
-    except in the plane where k is zero along the last axis, which holds both. In this plane, only the real part of the
-    result counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the conjugate of
-    `w(-k)`.
+    except in the plane where k is zero along the last axis: this plane holds both k and -k. In this plane, only the
+    real part of the result counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the
+    conjugate of `w(-k)`.
 
     !!! example
 

@@ -16,7 +16,7 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """Take `count` steps of equal length from `carried`, a state or a `History`. Its time is `done` steps after t.
+    """Take `count` equal steps from `carried`, a state or a `History`, whose time is `done` steps after t.
 
     Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
     not finite, the steps stop at the last finite state.
@@ -52,9 +52,9 @@ def advance_controlled(
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Take at most `count` steps, whose lengths `control` chooses, from the time `t + since` to the time `t + end`.
 
-    `h` is the proposal for the first step. Returns the last state, the time since t, the next proposal, the number of
-    steps, whether the next state is finite, and whether the next step is too short. If the next state is not finite
-    or the next step is too short, the steps stop at the last finite state.
+    `h` is the proposed length of the first step. Returns the last state, the time since t, the proposed length of the
+    next step, the number of steps, whether the next state is finite, and whether the next step is too short. If the
+    next state is not finite or the next step is too short, the steps stop at the last finite state.
     """
     real = u.real.dtype
     smallest = 10 * jnp.finfo(real).eps * cast(end, u)

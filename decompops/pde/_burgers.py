@@ -19,12 +19,13 @@ from ._equation import AbstractEquation, Time, Walls
 class Burgers(AbstractEquation):
     """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -s (u·∇)u + ν ∇²u`.
 
-    The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms instead of fifteen in 3D.
+    The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms in 3D; `(u·∇)u` would need
+    fifteen.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `scale`: s, a number.
     - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.

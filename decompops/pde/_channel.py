@@ -22,9 +22,9 @@ class Channel(AbstractWallFlow):
     """Incompressible flow between two no-slip walls normal to x. The flow is periodic along the other axes.
 
     The equation is `∂u/∂t = u × ω - ∇p + ν ∇²u + G e_y + f`, with `∇·u = 0`, the vorticity `ω = ∇ × u`, and `u = 0` at
-    both walls. G is a constant driving force along y, which is minus the mean pressure gradient. If the distance of the
-    walls is `2h`, the centreline velocity of Poiseuille flow is `G h² / (2ν)`. Viscosity is implicit, so use `IMEXRK`
-    or `SBDF`. The divergence of computed velocities is zero up to rounding.
+    both walls. G is a constant driving force along y, which is minus the mean pressure gradient. If the distance
+    between the walls is `2h`, the centreline velocity of Poiseuille flow is `G h² / (2ν)`. The viscous term must be
+    treated implicitly, so use `IMEXRK` or `SBDF`. The divergence of computed velocities is zero up to rounding.
 
     !!! example
 
@@ -41,8 +41,8 @@ class Channel(AbstractWallFlow):
 
     - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
         last axis, and `Fourier()` along an axis between them.
-    - `viscosity`: ν, a number of more than zero. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the box. Its length along x is the distance of the walls.
+    - `viscosity`: ν, a positive number. It may be traced, so that JAX can differentiate with respect to it.
+    - `box`: the lengths of the grid. The length along x is the distance between the walls.
     - `drive`: G, a number.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
         term of f, an array like the state.

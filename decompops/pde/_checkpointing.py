@@ -66,8 +66,9 @@ class Plan(NamedTuple):
             return lax.broadcast(x, (self.places,))
 
         def on_host(x: Array, layout: Layout) -> Array:
-            # XLA would allocate a broadcast array on the device first; it allocates an empty array on the host at once.
-            # Outside a `shard_map`, XLA would allocate whole states on each device instead of one block of each state.
+            # XLA would allocate a broadcast array on the device first. It allocates an empty array directly on the
+            # host. Outside a `shard_map`, XLA would allocate whole states on each device instead of one block of each
+            # state.
             spec = layout.sharding_of(x.shape).spec
             empty = map_blocks(
                 lambda block: lax.empty((self.places, *block.shape), block.dtype),

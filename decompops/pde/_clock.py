@@ -42,7 +42,8 @@ class Clock:
     def of(start: float, end: float, interval: float | None, dt: float | None) -> "Clock":
         """Return the clock of a run. Its `dt` divides the interval exactly, up to the rounding of one division.
 
-        Raises `ValueError` unless steps divide intervals and intervals divide the run, with a tolerance for rounding.
+        Raises `ValueError` unless an interval is a whole number of steps and the run is a whole number of intervals.
+        Both may have rounding errors.
         """
         if not (math.isfinite(start) and math.isfinite(end) and end >= start):
             raise ValueError(f"`t_end` must be a finite time not before `t`, {start!r}; got {end!r}.")
@@ -81,7 +82,7 @@ class Clock:
         return self.begin(position.intervals) + position.since
 
     def steps_left(self, position: Position) -> int:
-        """Return the number of steps of equal length until the end of the interval. Steps must divide this time."""
+        """Return the number of steps of equal length until the end of the interval, which must be a whole number."""
         return round((self.interval - position.since) / (self.dt or self.interval)) - position.done
 
 

@@ -29,8 +29,8 @@ from ._products import AbstractProducts
 
 
 Time = Number
-# The walls that an equation may have. With "even", the basis between walls is cosines, which products of fields have as
-# well. With "any", it may also be sines.
+# The walls that an equation may have. With "even", fields between walls are sums of cosines, and so are the products of
+# these fields. With "any", fields may also be sums of sines.
 Walls = Literal["none", "even", "any"]
 
 
@@ -64,7 +64,7 @@ class AbstractSplitEquation(eqx.Module):
 
     @abc.abstractmethod
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
-        """Return the solution v of `v - h L v = u`, for a time `h` of at least zero."""
+        """Return the solution v of `v - h L v = u`, for a nonnegative time `h`."""
 
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
@@ -74,20 +74,20 @@ class AbstractSplitEquation(eqx.Module):
 class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
-    `equation(t, u, args)` returns `∂u/∂t`, so an equation is a vector field for diffrax. Exponential integrators use
-    `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
+    `equation(t, u, args)` returns `∂u/∂t`, so an equation can be passed to `diffrax.ODETerm`. Exponential integrators
+    use `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
     walls, whose components may have different bases.
 
-    A subclass declares the fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
+    A subclass declares the dataclass fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
 
-    - `components`: "scalar", "vector" or a number of fields. By default, a state may have any components, and the
-        equation applies to each component separately.
+    - `components`: "scalar", "vector" or a number of fields. By default, a state may have any number of components, and
+        the equation applies to each component separately.
     - `walls`: "even" if axes may have cosines, "any" if they may also have sines. By default, all axes are periodic.
-    - a field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields. Such an
-        equation multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
+    - a dataclass field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields.
+        Such an equation multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
 
     If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
 
@@ -112,7 +112,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     @property
     def slopes(self) -> SlopeAxes:
-        """For each component of a state, the axes along which the component is a first derivative.
+        """For each component of a state, the axes along which the component has the basis of a first derivative.
 
         Only axes between walls matter: there, the first derivative of a cosine is a sine.
         """
@@ -156,7 +156,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
         - `t`: the time.
         - `u`: a state: a spectrum of shape `(*batch, *modes)` or `(*batch, components, *modes)`, as `state` returns it.
-        - `args`: what `nonlinear` gets as `args`.
+        - `args`: any PyTree, passed to `nonlinear`.
 
         **Returns:** an array of the shape and dtype of `u`.
 
@@ -218,7 +218,7 @@ class RealSpace(eqx.Module):
         return self.in_structure
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
-        """Return the field ∂u/∂t for a field `u`; otherwise like `AbstractEquation.__call__`."""
+        """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
         self.in_structure.check(u, "u")
         return self.equation.fields(self.equation(t, self.equation.state(u), args))
 

@@ -34,7 +34,7 @@ class IMEXRK(AbstractIntegrator):
     **Arguments:**
 
     - `equation`: an `AbstractSplitEquation`, such as `NavierStokes` or `Channel`.
-    - `dt`: the time step, a number of at least zero.
+    - `dt`: the time step, a nonnegative number.
 
     **Raises:** `TypeError` for an `equation` that is not an `AbstractSplitEquation`, and for a `dt` that is not a
     number; `ValueError` for a negative `dt`.
@@ -72,7 +72,8 @@ def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Arr
     never applied, and the slope contains the pressure gradient of a Stokes solve. The weights of the method are the
     weights of its last stage, so the last stage is the new state.
 
-    The stages are a loop, because a program with four resolvents would take four times as long to compile.
+    A loop computes the stages, because a program with four copies of the resolvent would take four times as long to
+    compile.
     """
     stages, dtype = len(NODES), h.dtype
     # Row i has the weights of the slopes of stage i in the later stages. Weights beyond the last stage are zero.

@@ -44,8 +44,9 @@ State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
 class AbstractIntegrator(eqx.Module):
     """An integrator with a fixed time step `dt`.
 
-    A subclass declares the fields `equation` and `dt`, and implements `start` and `step`. `step` takes and returns the
-    state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the first step.
+    A subclass declares the dataclass fields `equation` and `dt`, and implements `start` and `step`. `step` takes and
+    returns the state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the
+    first step.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -76,7 +77,7 @@ class AbstractIntegrator(eqx.Module):
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
 
-        An integrator may override this method, to compute only once what all steps need.
+        An integrator may override this method to compute the common quantities of all steps only once.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -94,7 +95,7 @@ class AbstractIntegrator(eqx.Module):
         keep: int | str | None = None,
         keep_on_host: int | str | None = None,
     ) -> tuple[State, Any]:
-        """Take many steps in one compiled program. Rollouts can be differentiated; see `simulate` for long runs.
+        """Take many steps in one compiled program, which JAX can differentiate. For long runs, see `simulate`.
 
         A reverse-mode derivative stores about `2 * sqrt(steps)` states and recomputes the others. With `keep`, the
         derivative takes at most the given memory, and recomputes as few states as this memory allows.
@@ -107,18 +108,18 @@ class AbstractIntegrator(eqx.Module):
         - `args`: any PyTree, passed to the equation.
         - `every`: the number of steps between two calls of `observe` and `progress`. It must divide `steps`. The
             default is the largest divisor of `steps` that is at most `sqrt(steps)`.
-        - `observe`: a function `(t, u)` of a time and a state, whose results are returned. The program is compiled
-            again if `observe` is a new function object.
+        - `observe`: a function `(t, u)` of the time t and the state u, whose results are returned. The program is
+            compiled again if `observe` is a new function object.
         - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
             number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
-            derivative recomputes blocks of steps. The length of a block divides `every` or, without `observe` and
-            `progress`, `steps`. With `keep`, forward mode works only on a reverse-mode derivative: `jax.jvp` of
-            `jax.grad`.
+            derivative recomputes blocks of steps. The length of a block is a divisor of `every`, or of `steps` if
+            neither `observe` nor `progress` is given. With `keep`, `jax.jvp` does not work on a rollout itself, only on
+            its `jax.grad`.
         - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
             states or of bytes, as for `keep`. The derivative then stores states on the host. Each GPU needs only the
-            memory of one step and of two states; with `keep`, the derivative may take more. The default `None` stores
-            all states on the devices.
+            memory of one step and of two states; with `keep`, the derivative may take more of the GPU memory. The
+            default `None` stores all states on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned
@@ -239,7 +240,7 @@ def scan_in_chunks(
 def _in_chunks(
     step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
 ) -> tuple[Any, Any]:
-    """Return the last state, and the results after each `every` steps.
+    """Return the last state, and one result for each `every` steps.
 
     JAX can differentiate this function in forward and in reverse mode.
     """

@@ -65,7 +65,7 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     """Return the plan with the fewest moves whose compiled derivative takes at most the given memory.
 
     A move advances a state by one block (see `Schedule`). The derivative of a few blocks is compiled to measure its
-    memory. Each further place takes the memory of one state. `layout` is the layout of the states.
+    memory. Each further place for a stored state takes the memory of one state. `layout` is the layout of the states.
 
     Raises `ValueError` if `memory.keep` is too small for the derivative of one step, or if `memory.keep_on_host` is too
     small for two states.
@@ -79,7 +79,7 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     budget -= place if chain.every < chain.steps else 0
 
     def plan(block: int, scratch: float | int) -> Plan:
-        """Return the plan with as many places as fit. With two places, it takes `scratch` bytes on each device."""
+        """Return the plan with as many places as fit. A plan with two places takes `scratch` bytes on each device."""
         spare = budget - scratch
         places = (host // place if spare >= 0 else 0) if on_host else 2 + spare // place
         return Plan(block, int(min(places, chain.steps // block + 1)), on_host)
@@ -121,7 +121,7 @@ def _arrays(state: Any) -> list[Any]:
 
 
 def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
-    """Return the scratch memory on each device of a derivative of a few blocks that follows `plan`.
+    """Return the scratch memory that the derivative of a few blocks takes on each device with `plan`.
 
     The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
     iteration.
@@ -147,7 +147,7 @@ def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, pl
 
 
 def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
-    """Return the memory that the derivative of a block needs for each further step in the block, in states."""
+    """Return the memory, in states, that the derivative of a block needs for each further step in the block."""
     varied, fixed = eqx.partition(chain, perturbed)
     numbers, rest = eqx.partition(first, eqx.is_inexact_array)
 

@@ -25,14 +25,15 @@ class NavierStokes(AbstractEquation):
     removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of `u u`, so five
     of the six components of `u u` are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of the right-hand
     side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
-    divergence-free; `decompops.spectral.LerayProjection` makes it so. All later states are then divergence-free.
+    divergence-free; `decompops.spectral.LerayProjection` removes the divergence of a velocity. All later states are
+    then divergence-free.
 
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
-    - `drag`: γ, a rate of at least zero.
+    - `drag`: γ, a nonnegative rate.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions, whose results are added. Each
         function returns a spectrum, an array like u; the sum is the spectrum of f. The results are cast to the
         precision of the state. Examples are `KolmogorovForcing` and `Smagorinsky`.
@@ -71,8 +72,8 @@ class NavierStokes(AbstractEquation):
         last = velocity[-1] ** 2
 
         def flux(i: int, j: int) -> Array | None:
-            # The last entry of the diagonal is subtracted from the whole diagonal. The difference is a gradient, which
-            # the pressure absorbs.
+            # The last entry of the diagonal is subtracted from the whole diagonal. This changes the force by a
+            # gradient, which the pressure absorbs.
             if i != j:
                 return -velocity[i] * velocity[j]
             return last - velocity[i] ** 2 if i < ndim - 1 else None

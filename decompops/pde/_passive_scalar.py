@@ -35,7 +35,7 @@ class PassiveScalar(AbstractEquation):
     **Arguments:**
 
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
-    - `diffusivity`: κ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `diffusivity`: κ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `mean_gradient`: G, a tuple of one number for each axis. The scalar with its mean gradient is `G·x + c`. The
         default is zero.
 

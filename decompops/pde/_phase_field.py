@@ -26,7 +26,7 @@ class AllenCahn(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `diffusivity`: D, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
@@ -65,8 +65,8 @@ class CahnHilliard(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `diffusivity`: D, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
-    - `gamma`: γ, a number of at least zero, in units of length squared.
+    - `diffusivity`: D, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
+    - `gamma`: γ, a nonnegative number, in units of length squared.
     - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the

@@ -18,8 +18,8 @@ from ..spectral._modes import AbstractSpectral, SlopeAxes, slope_axes, transform
 class AbstractProducts(AbstractSpectral):
     """An equation, or a term of an equation, that multiplies fields.
 
-    A subclass declares a field `dealiasing`, the rule that keeps products free of aliasing. It multiplies fields that
-    `to_grid` returns, and passes the products to `from_grid`.
+    A subclass declares a dataclass field `dealiasing`, the rule that keeps products free of aliasing. The subclass
+    multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
     """
 
     def __check_init__(self):
@@ -36,8 +36,8 @@ class AbstractProducts(AbstractSpectral):
     def to_grid(self, u: Inexact[Array, "*spectrum"], slopes: SlopeAxes = ((),)) -> Shaped[Array, "*field"]:
         """Return the fields of the spectra `u` on the grid of products.
 
-        `slopes` gives, for each component, the axes along which it is a first derivative: `slope_axes("vector", 3)` for
-        a vector. This matters only between walls.
+        `slopes` gives, for each component, the axes along which the component has the basis of a first derivative:
+        `slope_axes("vector", 3)` for a vector. This matters only between walls.
         """
         return transform_components(self.products, self.masked(u), slopes, Form(inverted=True))
 

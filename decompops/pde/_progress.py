@@ -16,11 +16,11 @@ Report = Callable[[float, int], None]
 
 @contextmanager
 def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Report]:
-    """Provide a function of the time and the number of steps that shows the progress and the remaining time.
+    """Provide a function `(t, steps)` that shows the progress and the remaining time.
 
-    It shows a bar on a terminal if rich is installed. Otherwise it prints a line after five seconds, then every half a
-    minute, and at the end. Only the first process shows the progress. A run that continues from a checkpoint has a time
-    `t` later than `start`.
+    The function shows a bar on a terminal if the package rich is installed. Otherwise it prints a line after five
+    seconds, then every half a minute, and at the end. Only the first process shows the progress. A run that continues
+    from a checkpoint has a time `t` later than `start`.
     """
     show = show and jax.process_index() == 0
     if show and t > start:
@@ -38,14 +38,17 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
     console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
-        # rich accepts floats, too.
+        # rich accepts floats as well as integers.
         facts: Any = {"total": t_end - start, "completed": t - start, "t": t, "end": t_end}
         task, rate = bar.add_task("compiling", **facts), _rate()
         yield lambda now, steps: bar.update(task, completed=now - start, description=rate(steps), t=now)
 
 
 def _lines(t_end: float) -> Report:
-    """Return a function that prints lines. The time of the first program also includes compilation."""
+    """Return a function that prints lines.
+
+    The first program does not count in the estimate of the remaining time, because its time also includes compilation.
+    """
     due, rate = time.monotonic() + SECONDS_TO_FIRST_LINE, _rate()
     first: tuple[float, float] | None = None
 
@@ -65,7 +68,7 @@ def _lines(t_end: float) -> Report:
 
 
 def _rate() -> Callable[[int], str]:
-    """Return a function of the number of steps that returns this number and the time of a step as text.
+    """Return a function that takes the number of steps and returns, as text, this number and the time of a step.
 
     The time of a step does not include the first program, because its time also includes compilation.
     """

@@ -28,11 +28,12 @@ class RayleighBenard(AbstractWallFlow):
     """Rayleigh–Bénard convection between two no-slip walls normal to x. Gravity acts in the direction of -x.
 
     The equations are `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`. At the walls,
-    `u = 0`, and the temperatures are given. The unit of length is the height, the unit of temperature is the
-    temperature difference that defines the Rayleigh number Ra, and the unit of time is the free-fall time over the
-    height. Then `ν = √(Pr / Ra)` and `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity
-    components and, as the last component, the spectrum of T. Diffusion is implicit, so use `IMEXRK` or `SBDF`. The
-    divergence of computed velocities is zero up to rounding.
+    the velocity is zero and the temperatures are given. The unit of length is the height H, and the unit of temperature
+    is the temperature difference ΔT that defines the Rayleigh number Ra. The unit of time is the free-fall time
+    `√(H / (g α ΔT))`, with the gravity g and the thermal expansion coefficient α. Then `ν = √(Pr / Ra)` and
+    `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity components and, as the last
+    component, the spectrum of T. Diffusion must be treated implicitly, so use `IMEXRK` or `SBDF`. The divergence of
+    computed velocities is zero up to rounding.
 
     !!! example
 
@@ -49,9 +50,9 @@ class RayleighBenard(AbstractWallFlow):
 
     - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
         last axis, and `Fourier()` along an axis between them.
-    - `rayleigh`, `prandtl`: Ra and Pr, numbers of more than zero. They may be traced, so that JAX can differentiate
-        with respect to them.
-    - `box`: the box. Its length along x is the height, 1.
+    - `rayleigh`, `prandtl`: Ra and Pr, positive numbers. They may be traced, so that JAX can differentiate with respect
+        to them.
+    - `box`: the lengths of the grid. The length along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a

@@ -70,7 +70,7 @@ def restored(
 
 
 def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any], observed: Observed) -> dict[str, Any]:
-    """Return the newest checkpoint that all processes can read, and warn of each newer one, which is damaged."""
+    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints, which are damaged."""
     mesh: Any = structure.layout.mesh
     error = None
     for number in reversed(checkpoints.steps):
@@ -110,9 +110,9 @@ def _read(
 
 
 def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Path) -> Position:
-    """Return the position of the saved run for steps of the length `clock.dt` after this position.
+    """Return the position of the saved run, rewritten so that steps of the length `clock.dt` can follow.
 
-    Raises `ValueError` for a multi-step method, and if steps of this length do not divide the rest of the interval.
+    Raises `ValueError` for a multi-step method, and unless the rest of the interval is a whole number of these steps.
     """
     if isinstance(position.carried, History):
         raise ValueError(

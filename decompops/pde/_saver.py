@@ -20,7 +20,7 @@ SECONDS_PER_PROGRAM = 1.0
 
 
 class Pace:
-    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`: the same on all processes."""
+    """The number of steps of a program that runs for about `SECONDS_PER_PROGRAM`. All processes use the same number."""
 
     def __init__(self):
         self.steps, self._last = 4, None
@@ -92,7 +92,7 @@ class Saver:
 
     @property
     def restart(self) -> str:
-        """A sentence that says where the next start of this run continues. It is empty if the run is not saved."""
+        """A sentence that says where this run continues when it is started again; empty if the run is not saved."""
         if self._checkpoints is None:
             return ""
         folder = self._checkpoints.folder

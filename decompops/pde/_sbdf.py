@@ -39,7 +39,7 @@ class SBDF(AbstractIntegrator):
     **Arguments:**
 
     - `equation`: an `AbstractSplitEquation`, such as `NavierStokes`.
-    - `dt`: the time step, a number of at least zero.
+    - `dt`: the time step, a nonnegative number.
     - `order`: 2 or 3.
 
     **Raises:** `ValueError` for any other `order` and for a negative `dt`; `TypeError` for an `equation` that is not an
@@ -104,7 +104,7 @@ class SBDF(AbstractIntegrator):
         # the sums of these terms, because they take less memory than all earlier states and slopes.
         now, *later = (a * state + b * push for a, b in zip(states, slopes))
 
-        @jax.checkpoint  # Otherwise a derivative would store all stages of this branch, although it is rarely taken.
+        @jax.checkpoint  # Otherwise a derivative would store all stages of this rarely taken branch.
         def one_step() -> Array:
             return runge_kutta_step(self.equation, t, h, state, args)
 

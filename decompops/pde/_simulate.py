@@ -150,8 +150,8 @@ def simulate(
     - `interval`: the time from one observation to the next. It must divide `t_end - t`. Without `control`, it must be a
         whole number of steps, up to a relative error of 1e-6. The default is the interval of the run in `checkpoint`,
         or `t_end - t` for a new run.
-    - `observe`: a function `(t, u)` of a time and a state. `simulate` compiles this function, and calls it at the
-        beginning and after each interval.
+    - `observe`: a function `(t, u)` of the time t and the state u. `simulate` compiles this function, and calls it at
+        the beginning and after each interval.
     - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
     - `write`: the `Snapshots` to write at the beginning and after every `write.every` intervals.
     - `checkpoint`: a folder for the checkpoints of this run. Checkpoints need orbax: `pip install orbax-checkpoint`.

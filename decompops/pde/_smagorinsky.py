@@ -34,9 +34,9 @@ class Smagorinsky(AbstractProducts):
     **Arguments:**
 
     - `fft`, `box`, `dealiasing`: the same as the arguments of the equation.
-    - `constant`: C, a number of at least zero, usually between 0.1 and 0.2. It may be traced, so that JAX can
-        differentiate with respect to it.
-    - `width`: Δ, a number of at least zero. The default is the geometric mean of the grid spacings of `fft` along the
+    - `constant`: C, a nonnegative number, usually between 0.1 and 0.2. It may be traced, so that JAX can differentiate
+        with respect to it.
+    - `width`: Δ, a nonnegative number. The default is the geometric mean of the grid spacings of `fft` along the
         transformed axes.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.

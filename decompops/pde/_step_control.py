@@ -35,8 +35,8 @@ class AbstractStepControl(eqx.Module):
 class CFL(AbstractStepControl):
     """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, it varies from point
-    to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
+    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, `Δx_i` varies from
+    point to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
 
     **Arguments:**
 
@@ -94,14 +94,14 @@ class ErrorControl(AbstractStepControl):
     """Steps whose estimated error stays within a tolerance, by step doubling (Hairer, Nørsett & Wanner, 1993, II.4).
 
     Each step is computed twice: as one step, and as two steps of half the length. The difference of the results,
-    divided by `2**order - 1`, is the estimated error of the second result. If the error is at most
-    `atol + rtol * |u|`, where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is
-    rejected, and a shorter one is tried.
+    divided by `2**order - 1`, is the estimated error of the second result. If the error is at most `atol + rtol * |u|`,
+    where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is rejected, and a
+    shorter step is tried.
 
     **Arguments:**
 
-    - `rtol`: the relative tolerance of a step, a number of at least zero.
-    - `atol`: the absolute tolerance of a step in the 2-norm of the state, a number of at least zero.
+    - `rtol`: the relative tolerance of a step, a nonnegative number.
+    - `atol`: the absolute tolerance of a step in the 2-norm of the state, a nonnegative number.
     - `largest`: the length of the longest step.
 
     **Raises:** `ValueError` for negative tolerances, and if both tolerances are zero.
@@ -134,7 +134,7 @@ class ErrorControl(AbstractStepControl):
 
 
 def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
-    """Return the same integrator with another time step."""
+    """Return the same integrator with the time step `dt`."""
     return eqx.tree_at(lambda solver: solver.dt, solver, dt)
 
 

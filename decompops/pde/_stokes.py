@@ -1,9 +1,10 @@
 """Implicit steps of flows and of heat between two walls, separately for each Fourier mode along the walls.
 
-The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the components of the
-velocity and of the vorticity normal to the walls. Both together determine the velocity along the walls, and make the
-divergence of the velocity zero up to rounding. The normal velocity has two conditions at each wall. Solutions of the
-homogeneous equations are added to satisfy all four conditions (the influence matrix of Kleiser and Schumann, 1980).
+The pressure is eliminated as in Kim, Moin and Moser (J. Fluid Mech. 177, 1987). The unknowns are the normal velocity
+and the normal vorticity: the components of velocity and vorticity perpendicular to the walls. Together they determine
+the velocity along the walls, and make the divergence of the velocity zero up to rounding. The normal velocity has two
+conditions at each wall. Solutions of the homogeneous equations are added to satisfy all four conditions (the influence
+matrix of Kleiser and Schumann, 1980).
 """
 
 from typing import NamedTuple
@@ -20,7 +21,8 @@ class WallModes(NamedTuple):
     """The modes of a spectrum between two walls.
 
     - `lines`: the Chebyshev coefficients of each mode along the first axis.
-    - `k`: the wavenumbers along the other axes, which broadcast against Chebyshev coefficients and pairs of them.
+    - `k`: the wavenumbers along the other axes, which broadcast against Chebyshev coefficients and against the arrays
+        that `lines.pairs` returns.
     - `slope`: `dξ/dx`, where ξ from -1 to 1 is the argument of the Chebyshev polynomials.
     """
 

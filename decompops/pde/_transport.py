@@ -51,7 +51,7 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
         return _vector.cast(diffusivity, u) * _vector.squared(k)
     if not isinstance(diffusivity[0], tuple):
         return _vector.total(_vector.cast(number, u) * component**2 for number, component in zip(diffusivity, k))
-    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes.
+    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes and drops Nyquist modes.
     return _vector.total(
         _vector.cast(entry, u) * (k[i] ** 2 if i == j else odd[i] * odd[j])
         for i, row in enumerate(diffusivity)
@@ -67,7 +67,7 @@ class Diffusion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ: a number of at least zero, or one such number for each axis, or a matrix as nested tuples. The
+    - `diffusivity`: κ: a nonnegative number, or one such number for each axis, or a matrix as nested tuples. The
         symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity may be traced,
         so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
@@ -165,8 +165,7 @@ class HyperDiffusion(AbstractLinearEquation):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `hyper_diffusivity`: μ, a number of at least zero. It may be traced, so that JAX can differentiate with respect to
-        it.
+    - `hyper_diffusivity`: μ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 

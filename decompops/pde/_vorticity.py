@@ -29,9 +29,9 @@ class VorticityNavierStokes(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape` of two axes.
-    - `viscosity`: ν, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
-    - `drag`: γ, a rate of at least zero.
+    - `drag`: γ, a nonnegative rate.
     - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force; or a tuple of such
         functions, whose results are added. An example is `KolmogorovForcing(fft, of="vorticity")`.
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the

@@ -75,7 +75,7 @@ class AbstractWallFlow(AbstractSplitEquation):
     def transform(self) -> AbstractTransform:
         """The transform between fields and states: `fft` with only the modes that `dealiasing` keeps.
 
-        The axes of its spectra are stored in natural order.
+        The axes of its spectra are stored in the order of the grid axes.
         """
         return _state_transform(self.fft, self.dealiasing)
 

@@ -20,12 +20,12 @@ class Wave(AbstractEquation):
     The state has two components, the height h and its rate v: `equation.transform(jnp.stack([h, v]))`. In each mode,
     the linear part of the equation multiplies the waves `v ± i c |k| h` by `±i c |k|`. Integrators use these waves as
     coordinates, so `ETDRK` is exact for steps of any length. In the mean mode, k = 0, both waves would equal v. The
-    coordinates of this mode are `v ± i h` instead, and v is the nonlinear term of the equation for h.
+    coordinates of this mode are `v ± i h` instead, and integrators treat v as the nonlinear term of the equation for h.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `speed`: c, a number of at least zero. It may be traced, so that JAX can differentiate with respect to it.
+    - `speed`: c, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.

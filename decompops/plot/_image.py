@@ -107,7 +107,7 @@ def _plane_axes(grid: Grid, normal: int | None, vertical: Any) -> tuple[int, int
 
 
 def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
-    """Return the values of the first and the last colour, and whether zero lies in the middle."""
+    """Return the values of the first and the last colour, and whether zero has the middle colour."""
     shown = planes[np.isfinite(planes) & (planes > 0 if style.log else True)]
     if not shown.size:
         raise ValueError(f"`field` must have a {'positive' if style.log else 'finite'} value to draw; got none.")

@@ -1,4 +1,4 @@
-"""Checks a field to draw, and reduces it to a plane on the devices before the plane is gathered."""
+"""Checks a field that will be drawn, and reduces it on the devices to the plane that is then gathered."""
 
 import functools
 from typing import Any, Literal

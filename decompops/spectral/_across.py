@@ -37,7 +37,7 @@ class AbstractAcross(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, wall: int, dtype: np.dtype) -> Array:
-        """Return one factor for each point along the first axis, to multiply the values at `wall`, which is 0 or 1.
+        """Return one factor for each point along the first axis, which multiplies the values at the wall 0 or 1.
 
         The *field of wall values* is the sum of `profile * values` over both walls.
         """
@@ -46,7 +46,7 @@ class AbstractAcross(abc.ABC):
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
         """Return the spectrum of u.
 
-        - `added`: a real array of at least zero that broadcasts against `f`.
+        - `added`: a nonnegative real array that broadcasts against `f`.
         - `f`: the spectrum of the right-hand side.
         - `values`: the spectrum of the field of wall values. `None` if all values are zero, or if `adds_values` is
             true.

@@ -27,7 +27,8 @@ class CellsAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         row, line = -wall, np.zeros(len(self.widths))
-        # A wall is half a cell from the centre of its cell. The slope out of the channel is `-∂u/∂x` at the first wall.
+        # A wall is half a cell from the centre of the cell next to it. The slope out of the channel is `-∂u/∂x` at the
+        # first wall.
         if self.walls[wall] == "dirichlet":
             line[row] = 2 / self.widths[row] ** 2
             return jnp.asarray(line, dtype) / jnp.asarray(self.length, dtype) ** 2
@@ -62,7 +63,7 @@ class CellsAcross(AbstractAcross):
         sums = np.zeros(len(widths))
         for row, wall in zip((0, -1), self.walls):
             if wall == "dirichlet":
-                sums[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre of its cell.
+                sums[row] += 2 / widths[row] ** 2  # The wall is half a cell from the centre of the cell next to it.
         scale = 1 / jnp.asarray(self.length, dtype) ** 2
         return jnp.asarray(lower, dtype) * scale, jnp.asarray(sums, dtype) * scale, jnp.asarray(upper, dtype) * scale
 

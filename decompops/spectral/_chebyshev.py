@@ -37,7 +37,7 @@ class Lines:
 
     @property
     def axis(self) -> int:
-        """The axis of an array of pairs that counts the pairs."""
+        """In an array of pairs, the axis that counts the pairs."""
         return -self.ndim - 1
 
     def pairs(self, u: Array) -> Array:
@@ -81,7 +81,7 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The factors from T_{k-2}, T_k and T_{k+2} to T_k, for k ≥ 2, in two integrations with respect to ξ."""
+        """The factors of coefficients k-2, k and k+2 of a series in coefficient k of its double integral, k ≥ 2."""
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))
@@ -102,7 +102,7 @@ class Lines:
         Small coefficients of u have small absolute errors. The slopes at the walls need this accuracy, because they
         multiply the coefficient of T_k by k².
 
-        - `shift`, `diffusivity`: real arrays that broadcast against pairs; at least zero, and never both zero.
+        - `shift`, `diffusivity`: real arrays that broadcast against pairs; nonnegative, and never both zero.
         - `integrated`: `double_integral(f)`; `None` for f = 0.
         - `walls`: the even and the odd part of u at ξ = 1, as `wall_sums` returns them; `None` if u is zero at the
             walls.
@@ -113,7 +113,7 @@ class Lines:
     def _solved(
         self, parity: int, shift: Array, diffusivity: Array, integrated: Array | None, walls: Array | None
     ) -> Array:
-        """Return the even (`parity` 0) or the odd (1) coefficients of the solution, as `parts` does."""
+        """Return the even (`parity` 0) or odd (1) coefficients of the solution, in the form that `parts` returns."""
         functions = eigenfunctions(self.modes, parity)
         padding = len(self._numbers) - len(functions.series)
         along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), shift.dtype)

@@ -29,7 +29,7 @@ class AbstractDealiasing(abc.ABC):
 
     @abc.abstractmethod
     def of_products(self, fft: AbstractTransform) -> AbstractTransform:
-        """Return the transform between the grid on which fields are multiplied and states."""
+        """Return the transform between states and fields on the grid on which fields are multiplied."""
 
     @abc.abstractmethod
     def masked(

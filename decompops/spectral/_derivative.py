@@ -47,8 +47,8 @@ class Derivative(AbstractSpectralOperator):
 
     **Returns** (when called): the derivative, of the shape and dtype of the field.
 
-    **Raises:** `ValueError` for `orders` that are not integers of at least zero, one for each axis, and for a positive
-    order along an axis that `fft` does not transform.
+    **Raises:** `ValueError` for `orders` that are not nonnegative integers, one for each axis, and for a positive order
+    along an axis that `fft` does not transform.
     """
 
     fft: AbstractTransform

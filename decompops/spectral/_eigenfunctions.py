@@ -65,8 +65,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
     eigenvalues = -1 / inverse
     # There is one polynomial, `unseen`, whose double integral has only zeros among the coefficients that are kept. So
-    # the integrated equation does not change if a multiple of `unseen` is subtracted from a field. The right multiple
-    # makes the field zero at the walls, and so a sum of eigenfunctions.
+    # the integrated equation does not change if a multiple of `unseen` is subtracted from a field. After the right
+    # multiple is subtracted, the field is zero at the walls, and therefore a sum of eigenfunctions.
     unseen = np.where(k == 0, 0.5, 1 - (k / (k[-1] + 2)) ** 2)
     rest = np.eye(len(k)) - unseen[:, None] / np.sum(unseen)
     split = np.linalg.inv(vectors)
@@ -81,7 +81,7 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
 
 
 class AtPoints(NamedTuple):
-    """The even or the odd eigenfunctions for fields at points.
+    """The even or the odd eigenfunctions, for fields that are given by their values at points.
 
     The first half of the points determines an even or odd field, so all points here are in the first half.
 
@@ -100,7 +100,7 @@ class AtPoints(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def at_points(basis: Chebyshev, n: int, modes: int, parity: int) -> AtPoints:
-    """Return the eigenfunctions of the first `modes` polynomials at the `n` points of `basis`."""
+    """Return the eigenfunctions, approximated by the first `modes` polynomials, at the `n` points of `basis`."""
     k, functions = np.arange(parity, modes, 2), eigenfunctions(modes, parity)
     from_points = basis.forward.matrix(n)[k] * (2 * basis.inverse_scale(n))
     half = basis.points(n)[: (n + 1) // 2]
@@ -155,12 +155,13 @@ class ChebyshevAcross(AbstractAcross):
         if values is None and set(self.walls) == {"dirichlet"}:
             even, odd = (each.field(part) for each, part in zip(parities, parts))
             return unfolded(even, odd, self.n, axis)
-        # At each wall, the value or the outward slope, as the condition needs: for both parts, and for both lines.
+        # Compute what the condition at each wall needs, the value or the outward slope, for both parts and for both
+        # lines.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
-        # All of these are computed at ξ = 1. An even function has the same value and the same outward slope at both
-        # walls. For an odd function, both change sign. No value or slope of a line is negative, so no terms cancel in
-        # the determinant below.
+        # All these values and slopes are computed at ξ = 1. An even function has the same value and the same outward
+        # slope at both walls. For an odd function, both change sign. No value or slope of a line is negative, so no
+        # terms cancel in the determinant below.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)

@@ -21,8 +21,8 @@ class IsotropicFilter(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `function`: takes an array of wavenumbers |k|, in radians per unit of length, and returns an array of factors. It
-        may hold parameters (an `equinox.Module`).
+    - `function`: takes an array of wavenumbers |k|, in radians per unit of length, and returns an array of factors. The
+        function may be an `equinox.Module` with parameters.
     - `box`: the periodic box.
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
@@ -49,8 +49,8 @@ class GaussianFilter(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `width`: a number of at least zero, in the unit of length of `box`. It may be traced, so that JAX can
-        differentiate with respect to it.
+    - `width`: a nonnegative number, in the unit of length of `box`. It may be traced, so that JAX can differentiate
+        with respect to it.
     - `box`: the periodic box.
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
@@ -81,7 +81,7 @@ class Dealias(AbstractSpectralOperator):
     - `box`: the periodic box.
     - `dealiasing`: the rule that says which modes to keep, such as `Truncate(2/3)`.
 
-    **Returns** (when called): the field without the other modes, of the same shape and dtype.
+    **Returns** (when called): a field with only the kept modes, of the same shape and dtype.
     """
 
     fft: AbstractTransform

@@ -38,8 +38,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
     - lineax does not support Explicit meshes. On such a mesh, build the operator and solve in a function of `b`, and
         call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse
-        there. So `b` must be zero in the padding; `dec.shard(array)` returns such a field. Crop the solution before you
-        compute a loss from it, if you differentiate this loss.
+        there. So `b` must be zero in the padding; `dec.shard(array)` returns such a field. If you differentiate a loss
+        of the solution, crop the solution before you compute the loss.
 
     **Arguments:**
 

@@ -35,7 +35,8 @@ Components = Name | int
 class AbstractSpectral(eqx.Module):
     """The base class of modules that compute with spectra. It stores a transform `fft` and a `box` unchanged.
 
-    A subclass declares `fft` and `box` as fields. A subclass that multiplies fields also has a rule `dealiasing`.
+    A subclass declares `fft` and `box` as dataclass fields. A subclass that multiplies fields also has a rule
+    `dealiasing`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
@@ -53,10 +54,10 @@ class AbstractSpectral(eqx.Module):
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform that is used inside: `fft` with only the modes of `dealiasing`, and its own storage order.
+        """The transform that is used inside: `fft` with only the modes that `dealiasing` keeps.
 
         On several devices, spectra are stored with the first axis last, which saves a transpose. Spectra of Chebyshev
-        series are stored in natural order.
+        series are stored in the order of the grid axes.
         """
         return inner_transform(self.fft, self.dealiasing)
 
@@ -89,12 +90,13 @@ def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
     return fft.replace(axis_contiguous=contiguous)
 
 
-# The axes along which components are first derivatives: one tuple for each component, or one for all components.
+# The axes along which components have the basis of a first derivative: one tuple for each component, or one for all
+# components.
 SlopeAxes = tuple[tuple[int, ...], ...]
 
 
 def slope_axes(components: Components, ndim: int) -> SlopeAxes:
-    """Return the axes along which each component of a field is a slope, for a field with these `components`."""
+    """Return the axes along which each component is a slope (see `_vector`), for a field with these `components`."""
     match components:
         case "vector":
             return tuple((axis,) for axis in range(ndim))
@@ -199,7 +201,8 @@ def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate
         keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both change only the axes that `fft`
         transforms. `None` returns `fft`.
 
-    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has its grid and modes.
+    **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has the grid and the
+    modes of `fft`.
 
     **Raises:** `TypeError` for a `rule` that is neither a dealiasing rule nor `None`. `ValueError` for an `fft` without
     `shape`. `ValueError` also if `fft` was built without `pad=True`, and the mesh does not divide the finer grid.

@@ -44,9 +44,9 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     in three dimensions, `(*batch, 2, nx, ny)` in two. One batched call transforms all components. The wavenumber along
     an axis that `fft` does not transform is zero.
 
-    A subclass declares the fields `fft` and `box` and implements `multiply`. It may set `components`, which says
-    whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
-    may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; `transform` is the transform that is used
+    A subclass declares the dataclass fields `fft` and `box` and implements `multiply`. It may set `components`, which
+    says whether fields and results are scalars or vectors; by default, each component of a field is treated separately.
+    It may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; `transform` is the transform that is used
     inside.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
@@ -96,7 +96,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
-        """For each component of fields, and then of results, the axes along which the component is a slope."""
+        """The `SlopeAxes` of fields, and the `SlopeAxes` of results: the axes along which each component is a slope."""
         source, target = (slope_axes(components, self.decomposition.ndim) for components in self.components)
         return source, target
 
@@ -165,10 +165,10 @@ class SpectralOperator(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`.
-    - `symbol`: a function of the angular wavenumbers, in radians per unit of length. It gets one real array for each
-        axis; the arrays broadcast against the spectrum. It returns real or complex factors. Compute the factors from
-        these arrays alone, because the spectrum may be stored in any order. `symbol` may hold parameters (an
-        `equinox.Module`). With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
+    - `symbol`: a function of the angular wavenumbers, in radians per unit of length. The function gets one real array
+        for each axis; the arrays broadcast against the spectrum. The function returns real or complex factors. Compute
+        the factors from these arrays alone, because the spectrum may be stored in any order. `symbol` may be an
+        `equinox.Module` with parameters. With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
     - `box`: the periodic box.
     - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` for symbols that are not
         even along each axis, because a Nyquist mode stands for both signs of its wavenumber.

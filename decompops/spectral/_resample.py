@@ -77,6 +77,7 @@ class Resample(AbstractPlanned):
             source = dec.blocks(-1, grid)
             return transform_plan("Resample", source, spectrum, bases, kept, nyquist=True)
 
-        # The amplitudes on both grids are equal. They are the spectrum divided by the number of points.
+        # The amplitude of a mode is its value in the spectrum divided by the number of points. Amplitudes on both grids
+        # are equal.
         forward, inverse = transform(shape), transform(self.target).inverse()
         return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(of_transformed(self.fft, shape)))

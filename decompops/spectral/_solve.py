@@ -132,7 +132,7 @@ class LerayProjection(AbstractSpectralOperator):
     """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
 
     The mean is divergence-free, so the projection keeps it. A Nyquist wavenumber counts as zero. So if a mode is a
-    Nyquist mode along an axis, the projection does not change its component along this axis.
+    Nyquist mode along an axis, the projection does not change the component of this mode along this axis.
 
     **Arguments:**
 

@@ -57,7 +57,7 @@ class GaussianRandomField(eqx.Module):
         - `fft`: the transform, built with `real=True` and a `shape`.
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
             dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
-            times the squared unit of the field. `power` may hold parameters (an `equinox.Module`). The mode k = 0 is
+            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 is
             zero. If `fft` does not transform an axis, each point along this axis gets an independent field on the other
             axes.
         - `box`: the periodic box.
@@ -234,9 +234,9 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
-    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: in the plane kz = 0, where z
-    is the axis with half of the modes, and in the plane of its Nyquist mode, the modes k and -k must be complex
-    conjugates.
+    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: if z is the axis with half of
+    the modes, the modes k and -k must be complex conjugates in the plane kz = 0 and in the plane of the Nyquist mode of
+    z.
 
     **Arguments:**
 

@@ -41,7 +41,7 @@ def tridiagonal_solve(
     """Solve `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1] = b[i]` along one axis of `b`.
 
     The algorithm does not pivot, so the systems must be diagonally dominant, or symmetric and definite. The function
-    takes global arrays, and blocks inside a `jax.shard_map`. It communicates nothing if each device has the whole
+    takes global arrays or, inside a `jax.shard_map`, blocks. It communicates nothing if each device has the whole
     `axis` and the coefficients are replicated or sharded like `b`. Derivatives of any order, with respect to `b` and
     the coefficients, solve systems of the same kind.
 

@@ -32,7 +32,8 @@ def components(vector: Array, ndim: int) -> Parts:
     """Return the components of a vector field, or of its spectrum, on a grid of `ndim` axes."""
     axis = -ndim - 1
     vector = whole_along(vector, axis)  # JAX does not slice an axis that Explicit mesh axes shard.
-    # The transpose of one split is one concatenation; the transpose of several slices is a sum of padded arrays.
+    # In a reverse-mode derivative, one split becomes one concatenation, but several slices become a sum of padded
+    # arrays.
     parts = lax.split(vector, (1,) * vector.shape[axis], axis % vector.ndim)
     return tuple(lax.squeeze(part, (axis % vector.ndim,)) for part in parts)
 
@@ -169,7 +170,7 @@ class Nabla(NamedTuple):
         return stack(parts, self.ndim) if self.ndim == 3 else parts[0]
 
     def curl_of_axial(self, axial: Array) -> Array:
-        """Return the spectrum of the curl of an axial vector. In two dimensions, it is the vector `(∂s/∂y, -∂s/∂x)`."""
+        """Return the spectrum of the curl of an axial vector, or of a scalar s in two dimensions: `(∂s/∂y, -∂s/∂x)`."""
         parts = components(axial, self.ndim) if self.ndim == 3 else (axial,)
         return stack(cross(range(self.ndim), parts, self.fall), self.ndim)
 

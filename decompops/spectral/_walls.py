@@ -95,7 +95,7 @@ class AbstractWallSolver(AbstractDerivable):
     @property
     @abc.abstractmethod
     def constant(self) -> Number:
-        """The constant in the equation `sign * (constant - ∇²) u = f`, a number of at least zero."""
+        """The constant in the equation `sign * (constant - ∇²) u = f`, a nonnegative number."""
 
     def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
         """Return the solution u with nonzero values or slopes at the walls.
@@ -259,7 +259,7 @@ class WallHelmholtz(AbstractWallSolver):
     **Arguments:**
 
     - `transform`, `walls`, `box`: the same as in `WallPoisson`.
-    - `shift`: a real number of at least zero, in inverse units of length squared. It may be traced, so that JAX can
+    - `shift`: a nonnegative real number, in inverse units of length squared. It may be traced, so that JAX can
         differentiate with respect to it.
 
     **Returns** (when called): u, of the shape and dtype of f.
@@ -289,7 +289,7 @@ class WallHelmholtz(AbstractWallSolver):
 def _along_walls(transform: Transform) -> Transform:
     """Return the transform of the axes along the walls only.
 
-    Its spectra are stored in natural order, so that planes along the walls are contiguous.
+    Its spectra are stored in the order of the grid axes, so that planes along the walls are contiguous.
     """
     bases = Points(), *transform.bases[1:]
     modes = transform.modes and (cast(tuple, transform.decomposition.shape)[0], *transform.modes[1:])
