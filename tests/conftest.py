@@ -51,6 +51,7 @@ def plain():
     return unchecked
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups
 def pytest_collection_modifyitems(config, items):
     """Let one worker run all tests of a file, so that they share its fixtures and its compiled programs."""
     for item in items:
