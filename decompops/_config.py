@@ -25,8 +25,8 @@ class Config:
 
     - `backend`: a backend such as `dops.XLA()`, or the name of a registered backend: "xla", "native", "mpi",
       "cudecomp", ...
-    - `transpose_backend`, `halo_backend`: how `CuDecomp()` communicates in transposes and in halo exchanges: cuDecomp's
-      name of the method, in lower case ("nccl", "nvshmem_pl", ...).
+    - `transpose_backend`, `halo_backend`: the methods by which `CuDecomp()` communicates in transposes and in halo
+      exchanges. Each is cuDecomp's name of a method, in lower case ("nccl", "nvshmem_pl", ...).
 
     An option that is not set is read from the environment variables `DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`
     and `DECOMPOPS_HALO_BACKEND`. If these variables are not set either, `backend` is `None`: operators on CPU devices

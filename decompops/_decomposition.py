@@ -63,7 +63,7 @@ class Decomposition(eqx.Module):
     axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
     pad: bool = eqx.field(static=True)
     backend: AbstractBackend = eqx.field(static=True)
-    _backend_is_open: bool = eqx.field(static=True)  # The default backend is chosen when the mesh is known.
+    _backend_is_open: bool = eqx.field(static=True)  # Whether to choose the backend once the mesh is known.
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Decomposition(eqx.Module):
         return not self.mesh.empty
 
     def with_mesh(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
-        """Return this decomposition, which was built without a mesh, with `mesh`."""
+        """Return a copy, with `mesh`, of this decomposition, which must have been built without a mesh."""
         axes, backend = self.axes or None, None if self._backend_is_open else self.backend
         return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=backend)
 
@@ -175,9 +175,9 @@ class Decomposition(eqx.Module):
                 )
 
     def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
-        """Return a sentence that lists the meshes with the same number of devices that divide `shape`.
+        """Return a sentence for errors, which lists meshes of the same number of devices.
 
-        Such a mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
+        Each listed mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
         """
         devices, whole = math.prod(self.sizes), {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
         axes = max(len(self.axes), min(2, self.ndim - 1))
@@ -267,8 +267,8 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or one whose padding has already been cut off.
-        - `pencil`: the name or number of the grid axis that is whole on every device. `None` finds the pencil from the
-            shape of a field that is not axis-contiguous.
+        - `pencil`: the name or number of the grid axis that is whole on every device. With `None`, the
+            pencil is found from the shape of the field, which then must not be axis-contiguous.
         - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with
             `axis_contiguous=True` store it. The result is stored in the same order.
 

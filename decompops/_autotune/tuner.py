@@ -8,7 +8,7 @@ from .trial import Task
 
 
 class AbstractTuner(abc.ABC):
-    """A search for the candidates of one backend for `dops.autotune`, if the backend can measure by itself.
+    """A search for candidates of one backend, which `dops.autotune` then times, for a backend that measures by itself.
 
     A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
     """

@@ -130,7 +130,7 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
 
     # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
     # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
-    # one and the same axis, so that it needs no copies but those of XLA itself.
+    # the same axis, so that the only further copies are those inside XLA's all-to-all.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []

@@ -163,7 +163,10 @@ def _runs(places: np.ndarray) -> list[np.ndarray]:
 
 
 def _cells(pool: list[Array], run: np.ndarray, axis: int) -> list[Array]:
-    """Return the cells of one run as slices of the pool's arrays. The caller concatenates them once, in the result."""
+    """Return the cells of one run as slices of the arrays in `pool`, which hold the layers that a device has received.
+
+    The caller concatenates the slices once, in the result.
+    """
     if run[0] < 0:
         return [jnp.zeros_like(pool[0], shape=(*pool[0].shape[:axis], len(run), *pool[0].shape[axis + 1 :]))]
     parts, start = [], 0

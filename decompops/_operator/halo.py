@@ -25,8 +25,8 @@ class HaloExchange(AbstractPlanned):
 
     The result is one array, sharded like the field, in which the extended blocks lie side by side. Its global length
     along an axis is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the layers,
-    and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from. This is the true
-    adjoint, which gradients use.
+    and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from: it is the exact
+    transpose, which gradients use.
 
     A halo may be wider than a block. Halo cells beyond a non-periodic edge of the grid are zero.
 

@@ -188,8 +188,8 @@ class Transform(AbstractTransform):
     """A transform with one basis for each grid axis: Fourier modes, cosines, sines, polynomials, or none.
 
     Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three axes, these
-    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. docs/extending.md explains how to
-    write a basis.
+    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. A basis of your own is a
+    subclass of `decompops.extend.AbstractBasis`; docs/extending.md has an example.
 
     !!! example
 
