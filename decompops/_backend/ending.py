@@ -81,8 +81,8 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
                 kernels.call("leave")
             return
         # A forked child has the MPI and JAX of its parent, but not the threads of MPI and JAX. The exit functions
-        # of MPI and JAX would wait for these threads, or end the parent's job. Python does not tell this function the exit status of
-        # the child, so `end` has stored one.
+        # of MPI and JAX would wait for these threads, or end the parent's job. Python does not tell this function the
+        # exit status of the child, so `end` has stored one.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(child_status)

@@ -14,7 +14,7 @@ namespace decompops {
 
 using Index = std::int64_t;
 
-// An error with a message for the user. The functions that XLA calls catch it.
+// An error with a message for the user. The functions that XLA or Python calls catch this error.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -80,7 +80,8 @@ void Compiler::transform(const Stage& stage) {
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
   // Lines are scaled when they leave a tile. Contiguous lines may need no tile. They come last in an inverse
-  // real transform, and first in other transforms. So the lines at the other end are scaled.
+  // real transform, and first in other transforms. So an inverse real transform scales its first lines, and other
+  // transforms scale their last lines.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }

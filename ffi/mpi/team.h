@@ -71,9 +71,9 @@ class Team {
   Index announcements() const { return announcements_; }
   // The bytes of this rank's memory that others share.
   Index shared_bytes() const { return shared_bytes_; }
-  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must be free to continue to
-  // work for which other ranks may be waiting, such as a collective of XLA. A quick call whose turn has come runs in
-  // the calling thread until it has to wait. If this throws, the call will not run.
+  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must stay free for other work,
+  // such as a collective of XLA for which other ranks may be waiting. A quick call whose turn has come runs in the
+  // calling thread until it has to wait. If this throws, the call will not run.
   void submit(std::shared_ptr<Call> call);
   // Makes this call and every later call fail on all ranks, for a reason found outside of the team's thread.
   void refuse(const std::string& reason);

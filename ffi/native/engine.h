@@ -23,7 +23,8 @@
 
 namespace decompops::native {
 
-// One device in one execution of an operator. `done` gets the error's text, empty for none; it must not throw.
+// One device in one execution of an operator. `done` gets the text of the error, which is empty if there is none.
+// `done` must not throw.
 struct Arrival {
   int place;
   int device;

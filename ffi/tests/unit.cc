@@ -22,7 +22,8 @@ using namespace decompops::mpi;
 
 namespace {
 
-// Strides of a box of `counts` cells stored in a random order of its axes, with random gaps; and the cells it spans.
+// Returns strides of a box of `counts` cells, whose axes are stored in a random order and with random gaps. Sets `span`
+// to the number of cells from the start of the box to its end, gaps included.
 Strides random_strides(const Strides& counts, Index& span) {
   std::vector<int> order(counts.size());
   std::iota(order.begin(), order.end(), 0);
@@ -77,7 +78,7 @@ void test_copies() {
   }
 }
 
-// Numbers are small integers and the factor a power of two: nothing is rounded.
+// Numbers are small integers and the factor is a power of two, so that nothing is rounded.
 template <class Real>
 void test_scaled_copies() {
   for (int trial = 0; trial < 200; ++trial) {
