@@ -156,9 +156,9 @@ def pencil_blocks(
 ) -> Blocks:
     """Return the blocks of the pencil in which grid axis `whole` is not sharded.
 
-    The mesh axes `names`, which have `sizes` devices, shard the other grid axes in this order. On a grid of three axes
-    and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are
-    cuDecomp's pencils in C order.
+    The mesh axes `names`, of `sizes` devices, shard the other grid axes: the first mesh axis shards the first of them,
+    and so on. On a grid of three axes and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`,
+    x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))

@@ -33,11 +33,11 @@ from ._types import GridAxes, Lengths, MeshAxes
 class Decomposition(eqx.Module):
     """How a grid is sharded over a device mesh, and which backend moves its fields.
 
-    A grid has three axes, or as many as `shape` or `ndim` says. A *pencil* is named after the grid axis that is whole
-    on every device; the mesh axes `axes` shard the other grid axes in order. With `axes = (a, b)` and three grid axes,
-    a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an *x-pencil* `P(None, a, b)`. Fields in real
-    space lie in the pencils of the last axis. One mesh axis and three grid axes make *slabs*. All other axes of the
-    mesh are batch axes.
+    A grid has three axes, or as many as `shape` or `ndim` says. In a *pencil*, one grid axis is whole on every device,
+    and the mesh axes `axes` shard the other grid axes in order. A pencil is named after its whole axis. With
+    `axes = (a, b)` and three grid axes, a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an
+    *x-pencil* `P(None, a, b)`. Fields in real space lie in the pencils of the last axis. With one mesh axis and three
+    grid axes, the blocks are *slabs*. The axes of the mesh that are not in `axes` are batch axes.
 
     If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
     instead zero-padded at the end of that axis, to the next length that the mesh divides. `shape` is then required,
@@ -84,15 +84,16 @@ class Decomposition(eqx.Module):
             fields of any shape that the mesh divides.
         - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
         - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
-            must be fewer entries than grid axes. An entry may also be `None` or several mesh axes, `(("x", "y"),)`,
-            which shard one grid axis together. By default, as many of the last mesh axes as possible shard the grid.
+            must be fewer entries than grid axes. An entry may also be `None` for a whole grid axis, or a tuple of mesh
+            axes that shard one grid axis together: `(("x", "y"),)`. By default, as many of the last mesh axes as
+            possible shard the grid.
         - `pad`: whether fields in real space are zero-padded where the mesh does not divide the grid. By default False,
             or as in the decomposition that is passed as `mesh`.
         - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
 
         **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
-        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide without
-        `pad=True`; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
+        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide if `pad`
+        is False; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
         for a backend that is not available.
         """
         if isinstance(mesh, Decomposition):

@@ -43,8 +43,8 @@ class CuDecompTuner(AbstractTuner):
 
     **Arguments:**
 
-    - `halo`, `periodic`: the halo exchange to choose for; the arguments of `HaloExchange`. Without a halo along x or y,
-        the communication of halo exchanges is not tuned.
+    - `halo`, `periodic`: the arguments of the `HaloExchange` that is timed. Without a halo along x or y, the
+        communication of halo exchanges is not tuned.
     - `grid_mode`: whether the time of transposes or the time of halo exchanges decides on the process grid.
     - `libraries`: the libraries that may communicate. `None` for all, except "mpi" if MPI is not CUDA-aware. Libraries
         that cuDecomp was built without are skipped.

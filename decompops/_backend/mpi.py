@@ -77,7 +77,7 @@ class MPI(AbstractBackend):
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: the name of the communicator in `MPI(communicator=key)`.
-        - `timeout`: seconds after which a rank that waits in an operator prints its position and the ranks that it
+        - `timeout`: seconds after which a rank that waits in an operator prints this operator and the ranks that it
             waits for. The rank prints again each time the waiting time has doubled. If the ranks that it waits for are
             in a different operator, all ranks raise an error.
         - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for no limit.

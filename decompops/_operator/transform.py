@@ -228,8 +228,8 @@ class Transform(AbstractTransform):
         - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
             `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
             for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
-            then needs `shape`. The axis with this basis is transformed first. This needs one more exchange if the axis
-            is not the last one.
+            then needs `shape`. The axis with this basis is transformed first. If it is not the last axis of the grid,
+            the transform needs one more exchange.
         - `norm`: which direction is scaled. A forward and an inverse transform without scaling, one after the other,
             multiply a field by a number N; for Fourier bases N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
