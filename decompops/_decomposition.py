@@ -198,7 +198,7 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
-        - `axis_contiguous`: whether fields are stored with that axis last, after the other axes in cyclic order.
+        - `axis_contiguous`: whether fields are stored with the whole axis last, after the other axes in cyclic order.
         - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
 
         **Raises:** `ValueError` for a decomposition without `shape`, and if a field would have to be padded, but `pad`

@@ -146,7 +146,8 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
     """Return the places if they are the same on all devices, with -1 for a zero cell; `None` if they differ.
 
-    A device at the edge of a bounded field may share the places: it is sent nothing, so its halo cells are zero.
+    A device at the edge of a field that is not periodic may use the places of other devices: it is sent nothing, so
+    its halo cells are zero.
     """
     device = np.argmax(valid, axis=0)
     shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)

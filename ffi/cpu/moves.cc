@@ -90,7 +90,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   return handed;
 }
 
-// A piece for the cells of `region`, behind the messages that `buffer` already holds.
+// A piece for the cells of `region`, after the messages that `buffer` already holds.
 Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   const Piece piece = spaced(buffer, used_[buffer], region, element);
   used_[buffer] += whole_cache_lines(span(piece, element));

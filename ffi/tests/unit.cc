@@ -136,7 +136,8 @@ void test_sums_of_halves() {
       expect(std::isnan(exact) ? std::isnan(found) : found == std::copysign(INFINITY, exact), what);
       continue;
     }
-    // The neighbours of the result are no nearer to the exact sum. If the result is odd, they are farther away.
+    // No neighbour of the result is nearer to the exact sum than the result. If the last bit of the result is 1, both
+    // neighbours are farther away, because ties round to even.
     const unsigned bits = sum(a, b);
     for (unsigned other : {bits - 1, bits + 1}) {
       if ((bits & 0x7fffu) == 0 || std::isinf(half(other & 0xffffu))) continue;
