@@ -176,7 +176,7 @@ class Decomposition(eqx.Module):
                 )
 
     def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
-        """Return a sentence for errors, which lists meshes of the same number of devices.
+        """Return a sentence for errors, which lists meshes of as many devices as now shard the grid.
 
         Each listed mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
         """

@@ -87,7 +87,7 @@ def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
 
 
 def mesh_like(typed: Mesh | AbstractMesh, devices: np.ndarray, names: Iterable[str]) -> Mesh:
-    """Return a mesh of `devices` with axes `names`, whose types are those in the mesh `typed`."""
+    """Return a mesh of `devices` with axes `names`. Each axis has the type that it has in the mesh `typed`."""
     kinds, names = dict(zip(typed.axis_names, typed.axis_types)), tuple(names)
     return Mesh(devices, names, axis_types=tuple(kinds[name] for name in names))
 

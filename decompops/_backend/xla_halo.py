@@ -129,8 +129,9 @@ def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         image, cell = np.divmod(cell, length)
     else:
         valid = (cell >= 0) & (cell < length)
-    # A periodic image lies one or more whole turns around the ring of devices away. The left and the right neighbour
-    # therefore have different distances even if they are the same device, and each sends only its own layers.
+    # The distance to a periodic image includes one or more whole turns around the ring of devices. The left and the
+    # right neighbour therefore have different distances even if they are the same device, and each sends only its own
+    # layers.
     distance = device - (cell // cells + image * parts)
     return distance, cell % cells, valid
 

@@ -7,7 +7,8 @@
 namespace decompops {
 namespace {
 
-// The largest plane of intermediate results, in bytes, that stays in cache: a part of the second level of the cache.
+// The largest plane of intermediate results, in bytes. Such a plane stays in cache, because it takes only a part of the
+// second level of the cache.
 constexpr Index kPlaneBytes = Index{1} << 20;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The XLA-FFI handlers. handlers.cc binds their first argument, the CUDA stream. All handlers take any number of leading
-// batch axes.
+// The XLA-FFI handlers. handlers.cc binds their first argument, the CUDA stream. All handlers take any number of
+// leading batch axes.
 
 #pragma once
 

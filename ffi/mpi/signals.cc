@@ -20,7 +20,7 @@ struct Watched {
 
 constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
 
-// The state of the signal handler, which may only use such variables and the system call `write`.
+// The state of the signal handler, which may use only variables like these and the system call `write`.
 Watched watched[] = {
     {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
     {SIGABRT, "SIGABRT", "the lines before this one say why", {}},

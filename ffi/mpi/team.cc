@@ -176,7 +176,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double long
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
   if (found == waiting_.end()) {
-    // A thread that waits here compiles nothing, but another thread may.
+    // A thread whose call waits here compiles nothing meanwhile. Another thread may still compile the announced call.
     const Identity& wanted = next_->identity;
     const auto same = std::find_if(waiting_.begin(), waiting_.end(),
                                    [&](const auto& call) { return call->identity.thread == wanted.thread; });

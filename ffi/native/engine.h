@@ -50,8 +50,8 @@ class Engine {
   static Engine& get();
 
   // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
-  // `done`. A separate thread for each of the other devices calls their `done`, because XLA continues with a device's
-  // program in the thread that calls `done`. Throws in a forked process.
+  // `done`. For each other device, a thread of its own calls `done`, because XLA continues with a device's program in
+  // the thread that calls `done`. Throws in a forked process.
   void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.

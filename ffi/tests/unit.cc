@@ -1,4 +1,4 @@
-// Checks of the parts that move and transform cells, each against the most obvious way to do the same.
+// Tests of the parts that move and transform cells. Each test compares with the simplest code for the same task.
 
 #include <dlfcn.h>
 
@@ -187,7 +187,8 @@ Cell weight(const Transform& transform, Index n, Index k, Index length) {
   return std::polar(twice && transform.kind != Kind::c2c ? 2.0 : 1.0, angle);
 }
 
-// A field of 1 to 5 axes in two pieces cut along the lines, as they arrive from two ranks.
+// A field of 1 to 5 axes has two pieces. Its lines begin in one piece and end in the other, as if two ranks had sent
+// the pieces.
 void test_lines() {
   using Kind = Transform::Kind;
   for (int trial = 0; trial < 120; ++trial) {
