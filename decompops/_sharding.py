@@ -194,7 +194,7 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, array_spec(mesh, entries))
     if not isinstance(mesh, Mesh):  # An abstract mesh has no devices.
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # On another mesh, or on Explicit axes of one device, arrays with equivalent shardings may have different types.
+    # Arrays with equivalent shardings may have different types on different meshes, or on Explicit axes of one device.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)

@@ -21,7 +21,7 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """Return the key of a task and its choice in the file, or `None` instead of a choice that the file does not have.
+    """Return the key of a task, and its choice in the file. The choice is `None` if the file does not have the key.
 
     If one process cannot use the file, all processes raise an error.
     """

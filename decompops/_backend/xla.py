@@ -102,7 +102,8 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
     # `shard_map`. Its values do not matter.
     primal = block[..., *map(slice, forward.before.block_shape)]
     # In a `shard_map` without `check_vma`, the types of arguments name the axes over which they vary, but the types of
-    # computed arrays do not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a computed array.
+    # computed arrays do not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a
+    # computed array.
     (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 

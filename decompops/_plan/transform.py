@@ -58,7 +58,7 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """Return the plan of a transform on a given route. Most arguments are the same as in `transform_plan`.
+    """Return the plan of a transform on a given route. Arguments without a description are those of `transform_plan`.
 
     - `legs`: the route.
     - `points`: the lengths that are transformed; by default the lengths of `source`. An axis that has another length in

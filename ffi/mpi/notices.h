@@ -14,7 +14,7 @@
 
 namespace decompops::mpi {
 
-// A notice from another rank.
+// A failure that a notice from another rank reports.
 class Notice : public Failure {
   using Failure::Failure;
 };

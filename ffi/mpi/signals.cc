@@ -41,7 +41,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
     if (ends || current != nullptr) say_end(one.name, one.advice);
     sigaction(signal, &one.previous, nullptr);
   }
-  // A fault happens again when this returns, and the previous handler then sees its address.
+  // A fault happens again when this returns, and the previous handler then sees the address of the fault.
   if (info->si_code <= 0) raise(signal);
 }
 

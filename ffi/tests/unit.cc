@@ -207,7 +207,7 @@ void test_lines() {
     const Index element = reals_in * static_cast<Index>(sizeof(double));
     const Piece piece = spaced(kInput, 0, first, element),
                 other = spaced(kInput, span(piece, element), second, element);
-    // Aligned as XLA's are, so that FFTW may use lines where they lie.
+    // Aligned as XLA's buffers are, so that FFTW may use lines where they lie.
     std::vector<double> inputs((span(piece, element) + span(other, element)) / sizeof(double) + 8);
     std::vector<double> outputs(after.volume() * reals_out + 8);
     auto aligned = [](std::vector<double>& reals) {
