@@ -158,7 +158,7 @@ def pencil_blocks(
 
     The mesh axes `names`, of `sizes` devices, shard the other grid axes: the first mesh axis shards the first of them,
     and so on. On a grid of three axes and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`,
-    x-pencils `P(None, a, b)`. These are cuDecomp's pencils in C order.
+    x-pencils `P(None, a, b)`. cuDecomp's pencils in C order are the same.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))

@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices. Its keys name the devices, the candidates and the programs."""
+"""The cache of `dops.autotune`: a JSON file of choices, whose keys name devices, candidates and programs."""
 
 import hashlib
 import json

@@ -29,7 +29,7 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 class CuDecompTuner(AbstractTuner):
     """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
 
-    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates without transforms, and
+    With CUDA-aware MPI, cuDecomp makes the choice itself: it times transposes or halo updates without transforms, and
     the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose.
     The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a
     `Trial`.

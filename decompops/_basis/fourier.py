@@ -21,7 +21,7 @@ class Fourier(AbstractBasis):
     **Arguments:**
 
     - `half`: store a half spectrum, for real fields: only one of the modes k and -k, whose coefficients are complex
-        conjugates. Only one axis of a grid may have a half spectrum. It is transformed before all other Fourier axes.
+        conjugates. Only one axis of a grid may have a half spectrum. This axis is transformed before the others.
     """
 
     half: bool = False

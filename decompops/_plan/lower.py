@@ -78,8 +78,8 @@ def schedule(
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
-    - `takes`: a function of stages. It returns how many of them, counted from the first, one kernel of the backend
-        runs, or 0 if XLA must run the first stage.
+    - `takes`: a function that gets stages and returns how many of them, counted from the first, one kernel of the
+        backend runs, or 0 if XLA must run the first stage.
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.

@@ -71,7 +71,7 @@ struct Plan {
   std::vector<std::int64_t> numbers;  // the encoded plan, as Python has sent it
 };
 
-// The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
+// The version of the format that `decode` reads. This number changes with `FORMAT` in decompops/_backend/encode.py.
 constexpr std::int64_t kFormat = 6;
 
 // Decodes a plan that `decompops/_backend/encode.py` encodes: the format, the number of grid axes, the layout of the

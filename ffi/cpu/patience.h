@@ -22,7 +22,7 @@ struct Limits {
 };
 Limits& limits();
 
-// One wait. It is reported after `timeout` seconds, and each time its duration has doubled since the last report.
+// One wait, which is reported after `timeout` seconds, and each time its duration has doubled since the last report.
 class Patience {
  public:
   double seconds() const { return seconds_since(start_); }

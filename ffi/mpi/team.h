@@ -94,7 +94,7 @@ class Team {
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
   void count(Index messages, Index bytes);
-  // Call this often while exchanges are under way. It lets MPI continue with them, and throws if another rank has
+  // Lets MPI continue with exchanges that are under way, and must then be called often. Throws if another rank has
   // failed.
   void progress();
   // Ends the threads. No call runs afterwards.
