@@ -104,7 +104,7 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
         choice = _read(path).get(key)
         if choice is None:
             folder = Path(path).absolute().parent
-            if not os.access(folder, os.W_OK):  # an error now saves the time of all trials
+            if not os.access(folder, os.W_OK):  # an error before the trials saves their time
                 raise ValueError(f"{folder} is no folder that can be written to")
             return _UNKNOWN
         if type(choice) is not int or not 0 <= choice < candidates:

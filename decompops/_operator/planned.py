@@ -100,7 +100,7 @@ class AbstractPlanned(AbstractDerivable):
         source = plan.source
         accepted = {source.block_shape} if blocks else {source.shape}
         if not blocks and not source.has_halo:
-            accepted.add(source.true_shape)  # `apply` pads it.
+            accepted.add(source.true_shape)  # `apply` pads such an array.
         if last not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
             hint = (

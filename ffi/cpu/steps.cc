@@ -37,7 +37,7 @@ Addresses addresses_of(const Program& program, const void* input, void* result, 
     const auto buffer = static_cast<Buffer>(i);
     addresses[i] = workspace.get(buffer, program.bytes[i] * (buffer == kPlane ? threads : 1));
   }
-  addresses[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
+  addresses[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // the input is only read
   addresses[kResult] = static_cast<std::byte*>(result);
   return addresses;
 }

@@ -49,7 +49,7 @@ class Sharer {
 
  private:
   struct Peer {
-    int number;  // among the neighbours
+    int number;  // the index among the neighbours
     Sections sections;
   };
 

@@ -65,7 +65,7 @@ void say_end(const char* by, const char* advice) {
   }
   line[size++] = '\n';
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line, size);
-  said = true;  // only now: if another thread ends the process meanwhile, two lines are better than none
+  said = true;  // set last: if two threads end the process at the same time, two lines are better than none
 }
 
 void say_no_more() { said = true; }

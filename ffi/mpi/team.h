@@ -174,7 +174,7 @@ class Team {
   std::deque<Sent> sent_;
   std::deque<Transfer> under_way_;
   std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
-  std::uint64_t finished_ = 0;                             // phases
+  std::uint64_t finished_ = 0;                             // the phases that this rank has finished
   Clock::time_point looked_;                               // when `progress` last looked
   std::string here_, before_;  // the labels of the current or next call, and of the call before it
   bool failed_ = false;
