@@ -30,8 +30,8 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own: docs/cluster.md
-        lists the options of `mpiexec`.
+    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own. For 8 threads, for
+        example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or `srun --cpus-per-task=8` (Slurm).
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends

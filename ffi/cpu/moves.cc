@@ -105,8 +105,8 @@ void Compiler::communicate(const Exchange& exchange) {
   program_.steps.push_back(Finish{});
 }
 
-// Messages go from the place where cells are to the place where they are needed. A side packs or unpacks cells only if
-// its storage order would scatter the rows of the message.
+// Messages go from the place where cells are to the place where they are needed. The sender packs cells, and the
+// receiver unpacks them, only if the storage order there would scatter the rows of the message.
 void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;

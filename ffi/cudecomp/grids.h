@@ -46,7 +46,7 @@ struct Choice {
 
 // Halos of `width` layers on both sides of X-pencils. If `grid.along` is 0, the halos lie along Y, and ranks exchange
 // them along the first axis of the process grid. If `grid.along` is 1, the halos lie along Z, and ranks exchange them
-// along the second.
+// along the second axis.
 struct Halo {
   std::int32_t axis, extents[3] = {0, 0, 0};
   Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) {
