@@ -201,8 +201,8 @@ class Decomposition(eqx.Module):
         - `axis_contiguous`: whether fields are stored with the whole axis last, after the other axes in cyclic order.
         - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
 
-        **Raises:** `ValueError` for a decomposition without `shape`, and if a field would have to be padded, but `pad`
-        is False.
+        **Raises:** `ValueError` for a decomposition without `shape`, and for fields that need padding if `pad` is
+        False.
         """
         stored = self.storage_order(pencil, axis_contiguous=axis_contiguous, order=order)
         return Layout(self.mesh, self.blocks(pencil, order=stored))
@@ -246,8 +246,8 @@ class Decomposition(eqx.Module):
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
 
-        **Raises:** `ValueError` for an array of another shape, and if the field would have to be padded, but `pad` is
-        False. If the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
+        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False. If
+        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")

@@ -332,7 +332,7 @@ def result_sharding(sharding: NamedSharding, lead: int, spec: Iterable[BatchEntr
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
-    """Return the part of a spec that names Explicit mesh axes, which is the part that the type of an array contains."""
+    """Return the spec of `entries` with only Explicit mesh axes, as the type of an array contains it."""
     return _restricted(array_spec(mesh, entries), _axes_of_kind(mesh, AxisType.Explicit))
 
 
