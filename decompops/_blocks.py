@@ -186,7 +186,7 @@ def batch_spec(
 
     Entries in `fixed` are kept. A leading axis is free if it has no entry, or the entry `PartitionSpec.UNCONSTRAINED`.
     Each batch axis of the mesh that no entry names shards a free leading axis whose length it divides, preferably one
-    that no mesh axis shards yet. If it divides no free leading axis, the field is replicated along it.
+    that no mesh axis shards yet. The field is replicated along other batch axes of the mesh.
     """
     given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
     free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]

@@ -129,7 +129,10 @@ class CuDecompTuner(AbstractTuner):
         return task.decompose(sizes, CuDecomp(**chosen, communicator=self.communicator))
 
     def _by_cudecomp(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """Return a process grid and the way to communicate, which cuDecomp chooses. A single grid is kept."""
+        """Return a process grid and the way to communicate, which cuDecomp chooses.
+
+        If `sizes` has only one grid, cuDecomp keeps this grid.
+        """
         known = launch.known[self.communicator]
         ranks = tuple(known.ranks[device.process_index] for device in task.devices)
         if kind == "transpose":
