@@ -94,8 +94,7 @@ class Team {
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
   void count(Index messages, Index bytes);
-  // Lets MPI continue with exchanges that are under way, and must then be called often. Throws if another rank has
-  // failed.
+  // Lets MPI continue with exchanges. Call this often while exchanges are under way. Throws if another rank has failed.
   void progress();
   // Ends the threads. No call runs afterwards.
   void stop();
