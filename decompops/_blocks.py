@@ -1,4 +1,5 @@
-"""How a grid is cut into blocks: which grid axis is whole on every device, and in which order a block is stored.
+"""How a grid is cut into blocks: which grid axis is whole on every device, and in which order the axes of a
+block are stored.
 
 Grid axes are numbered from 0: x, y, z on a grid of three axes. A `Blocks` is plain, hashable data, without arrays or
 devices.
@@ -18,7 +19,7 @@ from jax.sharding import PartitionSpec
 Pencil = str | int
 # The mesh axis that shards a grid axis, or several mesh axes that shard it together. The first of these varies slowest.
 MeshAxis = str | tuple[str, ...]
-# One entry of a partition spec; `PartitionSpec.UNCONSTRAINED` leaves the choice open.
+# The entry of a partition spec for one batch axis. `PartitionSpec.UNCONSTRAINED` lets the library or XLA choose it.
 BatchEntry = Any
 
 
@@ -142,7 +143,7 @@ class Blocks:
         return tuple(filter(self.is_padded, range(self.ndim)))
 
     def lengths_of(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the lengths of a field that has no padding, is cut like these blocks, and is an array of `shape`."""
+        """Return the lengths of the grid, if an array of `shape` is cut like these blocks and has no padding."""
         return tuple(shape[self.position(axis)] - self.parts[axis] * sum(self.halo[axis]) for axis in range(self.ndim))
 
 
@@ -155,9 +156,9 @@ def pencil_blocks(
 ) -> Blocks:
     """Return the blocks of the pencil in which grid axis `whole` is not sharded.
 
-    The mesh axes `names`, which have `sizes` devices, shard the other grid axes in this order. On a grid of three axes
-    and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`, x-pencils `P(None, a, b)`. These are
-    cuDecomp's pencils in C order.
+    The mesh axes `names`, of `sizes` devices, shard the other grid axes: the first mesh axis shards the first of them,
+    and so on. On a grid of three axes and mesh axes (a, b), z-pencils are `P(a, b, None)`, y-pencils `P(a, None, b)`,
+    x-pencils `P(None, a, b)`. cuDecomp's pencils in C order are the same.
     """
     others = [axis for axis in range(len(lengths)) if axis != whole]
     dividing = dict(zip(others, zip(names, sizes)))
@@ -183,9 +184,9 @@ def batch_spec(
 ) -> tuple[BatchEntry, ...]:
     """Choose the mesh axes that shard each leading axis. `sizes` maps the batch axes of the mesh to their sizes.
 
-    Entries in `fixed` are kept, except `PartitionSpec.UNCONSTRAINED`. Each other batch axis of the mesh shards a free
-    leading axis whose length it divides, preferably one that no mesh axis shards yet. The field is replicated along a
-    batch axis of the mesh that divides no leading axis.
+    Entries in `fixed` are kept. A leading axis is free if it has no entry, or the entry `PartitionSpec.UNCONSTRAINED`.
+    Each batch axis of the mesh that no entry names shards a free leading axis whose length it divides, preferably one
+    that no mesh axis shards yet. The field is replicated along other batch axes of the mesh.
     """
     given = [*fixed, *[PartitionSpec.UNCONSTRAINED] * (len(lead) - len(fixed))]
     free = [i for i, entry in enumerate(given) if entry is PartitionSpec.UNCONSTRAINED]

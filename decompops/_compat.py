@@ -22,8 +22,9 @@ def avoid_hanging_ffts(
     """Turn off multi-threading of XLA's FFTs on CPUs, in the two versions of jaxlib where these FFTs can hang.
 
     In these versions an FFT that follows other work occupies a thread of XLA's pool while it waits for its own parts.
-    If no other thread is free, these parts never run (`jnp.fft` hangs as well). XLA reads the flag at its first
-    computation. If the user has set the flag, the function changes nothing.
+    If no other thread is free, these parts never run (`jnp.fft` hangs as well). This function sets a flag in
+    the environment variable `XLA_FLAGS`, which XLA reads at its first computation. If the user has set this flag, the
+    function changes nothing.
     """
     # jaxlib 0.11.1 and 0.11.2, openxla/xla#46347. Remove this when the package requires jaxlib 0.12.
     flags = environment.get("XLA_FLAGS", "")
@@ -36,10 +37,10 @@ def most_fft_elements(platform: str) -> float | int:
 
     The platform is "cpu", "gpu" or "tpu".
     """
-    # On GPUs, XLA omits the factor 1/n of inverse FFTs that have more elements than cuBLAS counts in 32 bits (all
-    # versions up to jaxlib 0.12.0, openxla/xla#45009). No error of forward FFTs is known. But they also count their
-    # batches in 32 bits, so the limit applies to all FFTs. Remove this when the package requires a release with
-    # openxla/xla#45227.
+    # On GPUs, XLA omits the factor 1/n of inverse FFTs with more elements than the 32-bit counter of cuBLAS can count
+    # (all versions up to jaxlib 0.12.0, openxla/xla#45009). No error of forward FFTs is known. But forward FFTs also
+    # count their batches in 32 bits, so the limit applies to all FFTs. Remove this when the package requires a release
+    # with openxla/xla#45227.
     return 2**31 - 1 if platform == "gpu" else math.inf
 
 

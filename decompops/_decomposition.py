@@ -33,11 +33,11 @@ from ._types import GridAxes, Lengths, MeshAxes
 class Decomposition(eqx.Module):
     """How a grid is sharded over a device mesh, and which backend moves its fields.
 
-    A grid has three axes, or as many as `shape` or `ndim` says. A *pencil* is named after the grid axis that is whole
-    on every device; the mesh axes `axes` shard the other grid axes in order. With `axes = (a, b)` and three grid axes,
-    a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an *x-pencil* `P(None, a, b)`. Fields in real
-    space lie in the pencils of the last axis. One mesh axis and three grid axes make *slabs*. All other axes of the
-    mesh are batch axes.
+    A grid has three axes, or as many as `shape` or `ndim` says. In a *pencil*, one grid axis is whole on every device,
+    and the mesh axes `axes` shard the other grid axes in order. A pencil is named after its whole axis. With
+    `axes = (a, b)` and three grid axes, a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an
+    *x-pencil* `P(None, a, b)`. Fields in real space lie in the pencils of the last axis. With one mesh axis and three
+    grid axes, the blocks are *slabs*. The axes of the mesh that are not in `axes` are batch axes.
 
     If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
     instead zero-padded at the end of that axis, to the next length that the mesh divides. `shape` is then required,
@@ -63,7 +63,7 @@ class Decomposition(eqx.Module):
     axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
     pad: bool = eqx.field(static=True)
     backend: AbstractBackend = eqx.field(static=True)
-    _backend_is_open: bool = eqx.field(static=True)  # The default backend is chosen when the mesh is known.
+    _backend_is_open: bool = eqx.field(static=True)  # Whether to choose the backend once the mesh is known.
 
     def __init__(
         self,
@@ -84,15 +84,16 @@ class Decomposition(eqx.Module):
             fields of any shape that the mesh divides.
         - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
         - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
-            must be fewer entries than grid axes. An entry may also be `None` or several mesh axes, `(("x", "y"),)`,
-            which shard one grid axis together. By default, as many of the last mesh axes as possible shard the grid.
+            must be fewer entries than grid axes. An entry may also be `None` for a whole grid axis, or a tuple of mesh
+            axes that shard one grid axis together: `(("x", "y"),)`. By default, as many of the last mesh axes as
+            possible shard the grid.
         - `pad`: whether fields in real space are zero-padded where the mesh does not divide the grid. By default False,
             or as in the decomposition that is passed as `mesh`.
         - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
 
         **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
-        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide without
-        `pad=True`; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
+        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide if `pad`
+        is False; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
         for a backend that is not available.
         """
         if isinstance(mesh, Decomposition):
@@ -123,7 +124,7 @@ class Decomposition(eqx.Module):
         return not self.mesh.empty
 
     def with_mesh(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
-        """Return this decomposition, which was built without a mesh, with `mesh`."""
+        """Return a copy, with `mesh`, of this decomposition, which must have been built without a mesh."""
         axes, backend = self.axes or None, None if self._backend_is_open else self.backend
         return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=backend)
 
@@ -175,9 +176,9 @@ class Decomposition(eqx.Module):
                 )
 
     def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
-        """Return a sentence that lists the meshes with the same number of devices that divide `shape`.
+        """Return a sentence for errors, which lists meshes of as many devices as now shard the grid.
 
-        Such a mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
+        Each listed mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
         """
         devices, whole = math.prod(self.sizes), {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
         axes = max(len(self.axes), min(2, self.ndim - 1))
@@ -197,11 +198,11 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
-        - `axis_contiguous`: whether fields are stored with that axis last, after the other axes in cyclic order.
+        - `axis_contiguous`: whether fields are stored with the whole axis last, after the other axes in cyclic order.
         - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
 
-        **Raises:** `ValueError` for a decomposition without `shape`, and if a field would have to be padded, but `pad`
-        is False.
+        **Raises:** `ValueError` for a decomposition without `shape`, and for fields that need padding if `pad` is
+        False.
         """
         stored = self.storage_order(pencil, axis_contiguous=axis_contiguous, order=order)
         return Layout(self.mesh, self.blocks(pencil, order=stored))
@@ -245,8 +246,8 @@ class Decomposition(eqx.Module):
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
 
-        **Raises:** `ValueError` for an array of another shape, and if the field would have to be padded, but `pad` is
-        False. If the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
+        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False. If
+        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         array = np.asarray(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")
@@ -267,8 +268,8 @@ class Decomposition(eqx.Module):
         **Arguments:**
 
         - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or one whose padding has already been cut off.
-        - `pencil`: the name or number of the grid axis that is whole on every device. `None` finds the pencil from the
-            shape of a field that is not axis-contiguous.
+        - `pencil`: the name or number of the grid axis that is whole on every device. With `None`, the
+            pencil is found from the shape of the field, which then must not be axis-contiguous.
         - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with
             `axis_contiguous=True` store it. The result is stored in the same order.
 

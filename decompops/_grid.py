@@ -71,8 +71,8 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box 
     **Arguments:**
 
     - `grid`: a transform, a `Decomposition` or a `Layout`.
-    - `shape`: the shape of an array on the grid. If `grid` was built without lengths, these are the last axes of
-        `shape`.
+    - `shape`: the shape of an array on the grid. If `grid` was built without `shape`, the lengths of the grid are the
+        last entries of this shape.
     - `space`: "field" or "spectrum".
     - `box`: the box that the grid fills.
 

@@ -48,7 +48,7 @@ class Collective:
     - `kind`: HLO's name of the collective, such as "all-to-all".
     - `bytes`: the number of bytes that each device sends to others. For a buffer of B bytes and groups of p devices it
         is B (p-1)/p in an all-to-all, an all-gather (B is the result) and a reduce-scatter (B is the operand),
-        2 B (p-1)/p in an all-reduce, and B in a permute. These are the numbers of bandwidth-optimal algorithms.
+        2 B (p-1)/p in an all-reduce, and B in a permute. A bandwidth-optimal algorithm sends this number.
     - `groups`: the groups of devices that communicate, as positions in the program's device assignment; for a permute
         the pairs (source, target).
     - `times`: how often the collective runs in one run of the program. A loop of unknown length counts once.

@@ -105,7 +105,7 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(call: Call):
-    """Return the program for eager calls. Its output sharding is given: one chosen by XLA would omit some entries."""
+    """Return the program for eager calls, with a given output sharding: XLA would choose one without some entries."""
     spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
 

@@ -1,8 +1,8 @@
 """Sums over the cells of a field. Values in the padding are ignored, also in derivatives.
 
-The functions take a field `(*batch, ...)` in its storage order and the lengths of its grid axes without padding. Each
-function is one compiled program, so that an eager call makes no copy of the field. The only communication is an
-all-reduce.
+The functions take a field `(*batch, ...)` in its storage order, and the lengths of its grid axes in the same order,
+without padding. Each function is one compiled program, so that an eager call makes no copy of the field. The only
+communication is an all-reduce.
 """
 
 import functools

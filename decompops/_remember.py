@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concatenate[_M, _P], _T]:
-    """Cache the results of `function`, which takes an operator or another module, and hashable arguments.
+    """Cache the results of `function`. Its first argument is an operator or another module, all others are hashable.
 
     The key of a module is its PyTree structure, which is found in microseconds. The modules themselves would be slow
     keys, because all modules without arrays have the same hash. Results for a module with arrays, which may be traced,

@@ -87,7 +87,7 @@ def mesh_with_devices(mesh: Mesh | AbstractMesh, x: Array) -> Mesh:
 
 
 def mesh_like(typed: Mesh | AbstractMesh, devices: np.ndarray, names: Iterable[str]) -> Mesh:
-    """Return a mesh of `devices` with axes `names`, whose types are those in the mesh `typed`."""
+    """Return a mesh of `devices` with axes `names`. Each axis has the type that it has in the mesh `typed`."""
     kinds, names = dict(zip(typed.axis_names, typed.axis_types)), tuple(names)
     return Mesh(devices, names, axis_types=tuple(kinds[name] for name in names))
 
@@ -146,7 +146,7 @@ def _ambient_devices() -> Mesh | None:
 
 
 def place(x: Array, sharding: NamedSharding) -> Array:
-    """Return `x` with a sharding, eagerly or in `jit`, on Auto or Explicit mesh axes. This is differentiable."""
+    """Return `x` with `sharding`. Works eagerly, in `jit` and under `grad`, on Auto and Explicit mesh axes."""
     mesh = mesh_in_context(sharding.mesh)
     if not isinstance(x, Tracer):
         return _put(x, mesh, entries_of(sharding, x.ndim))
@@ -194,7 +194,7 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, array_spec(mesh, entries))
     if not isinstance(mesh, Mesh):  # An abstract mesh has no devices.
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # On another mesh, or on Explicit axes of one device, arrays with equivalent shardings may have different types.
+    # Arrays with equivalent shardings may have different types on different meshes, or on Explicit axes of one device.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)
@@ -222,10 +222,10 @@ def _stays(
 
 
 def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec, name: str = "x") -> None:
-    """Raise `ValueError` for an array on other devices: moving it would cost a transfer in each call.
+    """Raise `ValueError` for an array on other devices than those of `mesh`.
 
-    The sharding and the order of the devices may differ. An array on one device of the mesh is accepted, because
-    operators shard it. The error recommends the sharding `spec`.
+    To move such an array would cost a transfer in each call. The sharding and the order of the devices may differ. An
+    array on one device of the mesh is accepted, because operators shard it. The error recommends the sharding `spec`.
     """
     if not isinstance(mesh, Mesh):
         return
@@ -296,7 +296,7 @@ def equally_varying(*arrays: Array) -> tuple[Array, ...]:
 
 
 def plain(x: Array) -> Array:
-    """Return `x` without reduced mesh axes in its type, over which it is replicated anyway.
+    """Return `x` without the reduced mesh axes in its type. `x` is replicated over these axes anyway.
 
     Raises `ValueError` for unreduced arrays, which hold the terms of a sum that is not yet computed.
     """
@@ -332,7 +332,7 @@ def result_sharding(sharding: NamedSharding, lead: int, spec: Iterable[BatchEntr
 
 
 def explicit_spec(mesh: Mesh | AbstractMesh, entries: Iterable[BatchEntry]) -> PartitionSpec:
-    """Return the part of a spec that names Explicit mesh axes, which is the part that the type of an array contains."""
+    """Return the spec of `entries` with only Explicit mesh axes, as the type of an array contains it."""
     return _restricted(array_spec(mesh, entries), _axes_of_kind(mesh, AxisType.Explicit))
 
 
@@ -364,8 +364,8 @@ def batch_of(
 ) -> tuple[BatchEntry, ...]:
     """Return the mesh axes that shard each of the first `lead` axes of a field, its batch axes.
 
-    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. If
-    another mesh axis in `names` does not shard the grid, it shards a batch axis whose length it divides.
+    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. Each
+    remaining mesh axis in `names` that does not shard the grid shards a batch axis whose length it divides.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)

@@ -33,7 +33,7 @@ class Structure:
     - `components`: the lengths of the component axes, which are directly before the grid axes: `()` for a scalar,
         `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
     - `box`: the periodic box; `None` if the box does not matter.
-    - `may_move`: whether a plain function may have moved the array to other devices.
+    - `may_move`: whether a function that is not an operator may have moved the array to other devices.
     - `passes_on`: whether the result of an operator has the kind and components of its input where `kind` and
         `components` are `None`. If False, `None` means unknown.
     """
@@ -78,7 +78,10 @@ class Structure:
         return replace(filled, kind=self.kind or given.kind, components=components)
 
     def through(self, function: Callable) -> "Structure | None":
-        """Return the structure of a plain function's result for an input of this structure; `None` if not known."""
+        """Return the structure of the result of `function` for an input of this structure; `None` if not known.
+
+        `function` is a part of a pipeline that is neither an operator nor a layer.
+        """
         blocks = self.layout.blocks
         dtype = jnp.zeros((), complex if self.kind == "complex" else float).dtype
         shape = (*(self.components or ()), *blocks.shape)

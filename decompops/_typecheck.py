@@ -8,7 +8,7 @@ VARIABLE = "DECOMPOPS_TYPECHECKER"
 
 
 def install() -> None:
-    """Check the annotations of all modules imported from now on with the type checker that the environment names.
+    """Check the annotations of all modules imported from now on, if `DECOMPOPS_TYPECHECKER` names a type checker.
 
     Raises `ImportError` for a type checker that is not installed.
     """

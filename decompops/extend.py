@@ -7,7 +7,7 @@ of each.
 - Operators made of stages: implement `AbstractPlanned.plan`, which returns a `Plan` over `Blocks`.
 - Other operators: implement `AbstractDerivable.apply` for each `Form`, or all of `AbstractOperator`. Layers and other
   functions of fields that are not operators: `AbstractTyped`. A `Structure` is the type of their input or result.
-- Transforms: `AbstractTransform`; `transform_plan` returns the stages.
+- Transforms: `AbstractTransform`; `transform_plan` returns the `Plan` of a transform.
 - Bases: `AbstractBasis` and its `AbstractLineTransform`. A `Run` is a range of coefficients that are kept or mapped; a
   `DerivativeRule` says how a derivative is computed. This package defines `Fourier` with its `DFT`; `Cosine`, `Sine`
   and `Chebyshev` with their `RealToReal`; `Points` and `Cells`.

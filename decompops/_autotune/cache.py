@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices. Its keys name the devices, the candidates and the programs."""
+"""The cache of `dops.autotune`: a JSON file of choices, whose keys name devices, candidates and programs."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """Return the key, and the choice in the file or `None`.
+    """Return the key of a task, and its choice in the file. The choice is `None` if the file does not have the key.
 
     If one process cannot use the file, all processes raise an error.
     """
@@ -104,7 +104,7 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
         choice = _read(path).get(key)
         if choice is None:
             folder = Path(path).absolute().parent
-            if not os.access(folder, os.W_OK):  # an error now saves the time of all trials
+            if not os.access(folder, os.W_OK):  # an error before the trials saves their time
                 raise ValueError(f"{folder} is no folder that can be written to")
             return _UNKNOWN
         if type(choice) is not int or not 0 <= choice < candidates:

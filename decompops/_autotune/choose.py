@@ -52,8 +52,8 @@ def autotune(
     - `devices`: the devices to use; `None` for all.
     - `dtype`: the dtype of the field.
     - `operator`: a function that takes a decomposition and returns the function to time, whose argument is a field of
-        `shape` in the pencils of its last axis. `None` for a Fourier transform and its inverse, which are real for a
-        real `dtype`.
+        `shape` in the pencils of the last grid axis. `None` for a Fourier transform and its inverse, which are real for
+        a real `dtype`.
     - `backends`: the backends to try; `None` for every registered backend that works here. Each entry is a backend, the
         name of a backend, or a tuner. A backend is tried on every mesh. `CuDecomp()` without
         `transpose` is tried with "nccl" and with "nccl_pl". A tuner such as `dops.CuDecompTuner()` finds the

@@ -29,7 +29,7 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 class CuDecompTuner(AbstractTuner):
     """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
 
-    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes or halo updates without transforms, and
+    With CUDA-aware MPI, cuDecomp makes the choice itself: it times transposes or halo updates without transforms, and
     the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose.
     The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a
     `Trial`.
@@ -43,8 +43,8 @@ class CuDecompTuner(AbstractTuner):
 
     **Arguments:**
 
-    - `halo`, `periodic`: the halo exchange to choose for; the arguments of `HaloExchange`. Without a halo along x or y,
-        the communication of halo exchanges is not tuned.
+    - `halo`, `periodic`: the arguments of the `HaloExchange` that is timed. Without a halo along x or y, the
+        communication of halo exchanges is not tuned.
     - `grid_mode`: whether the time of transposes or the time of halo exchanges decides on the process grid.
     - `libraries`: the libraries that may communicate. `None` for all, except "mpi" if MPI is not CUDA-aware. Libraries
         that cuDecomp was built without are skipped.
@@ -129,7 +129,10 @@ class CuDecompTuner(AbstractTuner):
         return task.decompose(sizes, CuDecomp(**chosen, communicator=self.communicator))
 
     def _by_cudecomp(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """Return a process grid and the way to communicate, which cuDecomp chooses. One grid in `sizes` is kept."""
+        """Return a process grid and the way to communicate, which cuDecomp chooses.
+
+        If `sizes` has only one grid, cuDecomp keeps this grid.
+        """
         known = launch.known[self.communicator]
         ranks = tuple(known.ranks[device.process_index] for device in task.devices)
         if kind == "transpose":

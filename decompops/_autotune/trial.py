@@ -136,7 +136,7 @@ def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) 
         return float(np.max(task.gathered(seconds)))
 
     times = [math.inf]
-    if slowest(prepare) < math.inf and slowest(run) < math.inf:  # the first run sets things up
+    if slowest(prepare) < math.inf and slowest(run) < math.inf:  # the first run may be slow, and does not count
         hopeless = (second := slowest(run)) > _HOPELESS * best
         times = [slowest(run) for _ in range(1 if hopeless else task.repeats)] if second < math.inf else times
     if max(times) < math.inf:

@@ -8,7 +8,7 @@ from .trial import Task
 
 
 class AbstractTuner(abc.ABC):
-    """A search for the candidates of one backend for `dops.autotune`, if the backend can measure by itself.
+    """A search that finds candidates of one backend, which can measure by itself. `dops.autotune` times the candidates.
 
     A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
     """

@@ -89,7 +89,7 @@ class AbstractBackend(abc.ABC):
     Backends are frozen dataclasses: they are hashable, and equal if their options are equal.
     """
 
-    # Whether JAX can differentiate and batch `run` by itself. If not, `operator.local` also binds a primitive.
+    # Whether JAX can differentiate and batch `run` by itself. If not, `operator.local` binds a JAX primitive.
     differentiable_block: ClassVar[bool] = True
     # The command that must start every process of a program with this backend, such as "mpiexec -n 4", or "" for none.
     launcher: ClassVar[str] = ""
@@ -123,7 +123,7 @@ class AbstractBackend(abc.ABC):
 
     @abc.abstractmethod
     def check(self, mesh: Mesh | AbstractMesh) -> None:
-        """Raise an error if this backend cannot serve operators on `mesh`."""
+        """Raise an error if this backend cannot run operators on `mesh`."""
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         """Return how many of the first `stages` one kernel of this backend runs, or 0 if XLA must run the first."""

@@ -93,7 +93,7 @@ def current() -> Caller:
 
 @functools.lru_cache(maxsize=4096)  # An eager call looks up about twenty places.
 def _place(code: CodeType, instruction: int) -> str | None:
-    """Return the file, line and column of an instruction, or `None` inside a library."""
+    """Return the file, line and column of an instruction, or `None` for an instruction of a library."""
     # beartype and jaxtyping generate functions whose file names start with "<@" and contain a memory address.
     if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
         return None

@@ -49,7 +49,7 @@ class CuDecomp(AbstractBackend):
         means `dops.config.halo_backend` if it is set, else "nccl".
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
-        pieces, less work space is needed. Exchanges by cuDecomp and transforms still do not run at the same time.
+        pieces, less work space is needed. cuDecomp's exchanges and the transforms do not run at the same time.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA then runs
         these exchanges. `None` sends the field's dtype. docs/performance.md lists the bytes sent
         and the rounding errors.
@@ -347,7 +347,7 @@ def _swaps(stage: Extend, messages: list[Message]) -> list[_Swap]:
 
 
 def _mesh_axes(call: Call) -> list[Any]:
-    """Return the mesh axes that shard the grid, in mesh order. They are the axes of cuDecomp's process grid."""
+    """Return the mesh axes that shard the grid, in mesh order: the axes of cuDecomp's process grid."""
     return [name for name in call.mesh.axis_names if name in call.plan.mesh_axes]
 
 

@@ -21,7 +21,7 @@ _SPEAKERS = 4  # When all ranks fail, only this many ranks print their error.
 # Seconds between the failure of a rank and the end of the job. In this time, the other ranks cancel their messages, in
 # two seconds at most, and then print the operator in which they waited (ffi/mpi/team_messages.cc).
 _LAST_WORDS = 3
-# Errors of ffi/mpi/handler.cc begin like this. They name the rank and the operator, so they need no traceback.
+# Errors of ffi/mpi/handler.cc begin like this. These errors name the rank and the operator, and need no traceback.
 _NAMED_ERROR = re.compile(r"decompops: rank \d+: (.*)", re.DOTALL)
 # JAX includes the whole traceback in the message of this error.
 _CALLBACK_ERROR = re.compile(r".*callback.*: Traceback \(most recent call last\):", re.IGNORECASE)
@@ -80,9 +80,9 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
             if kernels is not None:
                 kernels.call("leave")
             return
-        # A forked child has the MPI and JAX of its parent, but not the threads of MPI and JAX. Their exit functions
-        # would wait for these threads, or end the parent's job. Python does not tell this function the exit status of
-        # the child, so `end` has stored one.
+        # A forked child has the MPI and JAX of its parent, but not the threads of MPI and JAX. The exit functions
+        # of MPI and JAX would wait for these threads, or end the parent's job. Python does not tell this function the
+        # exit status of the child, so `end` has stored one.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(child_status)

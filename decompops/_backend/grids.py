@@ -110,7 +110,7 @@ def use_device(device: int) -> int:
 
 
 # All ranks make handles and descriptors together, in the order in which Python traces or calls operators. This order is
-# the same on every rank that runs the same program. Compilation only looks up what exists.
+# the same on every rank that runs the same program. Compilation creates none.
 _lock = threading.Lock()
 _handles: dict[tuple[str, tuple[int, ...]], int] = {}
 _grids: dict[tuple[int, Grid], int] = {}

@@ -37,7 +37,7 @@ class Limits:
 
     - `timeout`: after this time, a waiting rank prints a message.
     - `limit`: after this time, a waiting rank gives up; `None` for no limit.
-    - `heartbeat`: JAX considers a process dead that has not contacted the coordinator for this time.
+    - `heartbeat`: after this time without contact from a process, JAX considers the process dead.
     """
 
     timeout: float

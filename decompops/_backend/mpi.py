@@ -30,8 +30,8 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own: docs/cluster.md
-        lists the options of `mpiexec`.
+    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own. For 8 threads, for
+        example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or `srun --cpus-per-task=8` (Slurm).
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
@@ -77,7 +77,7 @@ class MPI(AbstractBackend):
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: the name of the communicator in `MPI(communicator=key)`.
-        - `timeout`: seconds after which a rank that waits in an operator prints its position and the ranks that it
+        - `timeout`: seconds after which a rank that waits in an operator prints this operator and the ranks that it
             waits for. The rank prints again each time the waiting time has doubled. If the ranks that it waits for are
             in a different operator, all ranks raise an error.
         - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for no limit.

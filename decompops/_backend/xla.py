@@ -99,10 +99,11 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
         return extend(stage, block, exchange)
     forward = stage.transpose()
     # `linear_transpose` needs an example input. A part of `block` varies over the same axes of a surrounding
-    # `shard_map`; its values do not matter.
+    # `shard_map`. Its values do not matter.
     primal = block[..., *map(slice, forward.before.block_shape)]
-    # In a `shard_map` without `check_vma`, the types of arguments name these axes, but the types of computed arrays do
-    # not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a computed array.
+    # In a `shard_map` without `check_vma`, the types of arguments name the axes over which they vary, but the types of
+    # computed arrays do not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a
+    # computed array.
     (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 
@@ -130,7 +131,7 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
 
     # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
     # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
-    # one and the same axis, so that it needs no copies but those of XLA itself.
+    # the same axis, so that the only further copies are those inside XLA's all-to-all.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []

@@ -129,8 +129,9 @@ def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         image, cell = np.divmod(cell, length)
     else:
         valid = (cell >= 0) & (cell < length)
-    # A periodic image lies one or more whole turns around the ring of devices away. The left and the right neighbour
-    # therefore have different distances even if they are the same device, and each sends only its own layers.
+    # The distance to a periodic image includes one or more whole turns around the ring of devices. The left and the
+    # right neighbour therefore have different distances even if they are the same device, and each sends only its own
+    # layers.
     distance = device - (cell // cells + image * parts)
     return distance, cell % cells, valid
 
@@ -146,7 +147,8 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
     """Return the places if they are the same on all devices, with -1 for a zero cell; `None` if they differ.
 
-    A device at the edge of a bounded field may share the places: it is sent nothing, so its halo cells are zero.
+    A device at the edge of a field that is not periodic may use the places of other devices: it is sent nothing, so
+    its halo cells are zero.
     """
     device = np.argmax(valid, axis=0)
     shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)
@@ -163,7 +165,10 @@ def _runs(places: np.ndarray) -> list[np.ndarray]:
 
 
 def _cells(pool: list[Array], run: np.ndarray, axis: int) -> list[Array]:
-    """Return the cells of one run as slices of the pool's arrays. The caller concatenates them once, in the result."""
+    """Return the cells of one run as slices of the arrays in `pool`, which hold the layers that a device has received.
+
+    The caller concatenates the slices once, in the result.
+    """
     if run[0] < 0:
         return [jnp.zeros_like(pool[0], shape=(*pool[0].shape[:axis], len(run), *pool[0].shape[axis + 1 :]))]
     parts, start = [], 0

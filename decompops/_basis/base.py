@@ -33,8 +33,8 @@ class Run:
 class AbstractLineTransform(abc.ABC):
     """A linear map of the lines of a block along one or more whole (unsharded) axes.
 
-    Subclasses are frozen dataclasses of plain, hashable data. Transforms and their inverses are not normalised: the
-    product of both with `inverse_scale` is the identity.
+    Subclasses are frozen dataclasses of plain, hashable data. Transforms and their inverses are not normalised: a
+    transform followed by its inverse multiplies lines by `1 / inverse_scale`.
     """
 
     @property

@@ -31,7 +31,7 @@ class Chebyshev(AbstractBasis):
     - `type`: 1 or 2.
 
     **Raises:** `ValueError` for another type, for type 1 with fewer than two points, and for a transform with
-    `norm="ortho"`: the coefficients of an orthogonal matrix are not the coefficients of the polynomials.
+    `norm="ortho"`: an orthogonal matrix does not compute the coefficients of the polynomials.
 
     **Source:** Trefethen, Approximation Theory and Approximation Practice (2013), chapters 2 to 4.
     """

@@ -21,7 +21,7 @@ class Fourier(AbstractBasis):
     **Arguments:**
 
     - `half`: store a half spectrum, for real fields: only one of the modes k and -k, whose coefficients are complex
-        conjugates. Only one axis of a grid may have a half spectrum. It is transformed before all other Fourier axes.
+        conjugates. Only one axis of a grid may have a half spectrum. This axis is transformed before the others.
     """
 
     half: bool = False
@@ -159,8 +159,8 @@ class DFT(AbstractLineTransform):
         if not divides or self.normalised:
             return self, 1.0
         # NumPy and XLA on CPUs ignore the imaginary parts of modes zero and Nyquist. GPU libraries may read these parts
-        # (rocFFT; cuFFT at some lengths, see pytorch/pytorch#154496). In spectra of real fields they are zero, but in
-        # cotangents they are not. If several axes are transformed at once, JAX sets them to zero itself.
+        # (rocFFT; cuFFT at some lengths, see pytorch/pytorch#154496). In spectra of real fields these parts are zero,
+        # but in cotangents they are not. If several axes are transformed at once, JAX itself sets these parts to zero.
         clean = platform == "gpu" and self.kind == "c2r" and len(points) == 1
         return replace(self, normalised=True, clean=clean), float(math.prod(points))
 

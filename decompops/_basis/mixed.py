@@ -72,8 +72,8 @@ Part = tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]]
 def mixed(first: Part, second: Part) -> tuple[Mixed, tuple[int, ...]] | None:
     """Return one transform that is equal to `first` followed by `second`, with its axes, or `None` if there is none.
 
-    The result is also `None` if a product with a matrix computes the cosine or sine transform faster. This is the case
-    for short lines along an axis before all Fourier axes, because a product with a matrix need not move any axis.
+    The result is also `None` if a product with a matrix computes the cosine or sine transform faster. A product
+    is faster for short lines along an axis before all Fourier axes, because it need not move any axis.
     """
     match first, second:
         case (

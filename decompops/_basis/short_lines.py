@@ -45,7 +45,10 @@ def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
 
 
 def halved(matrix: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrix to multiply the sums of `folded` (`sign` 1, even rows) or the differences (-1, odd rows) by."""
+    """Return the matrix that multiplies the sums (`sign` 1) or the differences (`sign` -1) of `folded`.
+
+    `matrix` has the even rows of the matrix of the transform for the sums, and the odd rows for the differences.
+    """
     n = matrix.shape[1]
     half = matrix[:, : (n + 1) // 2].copy()
     if n % 2:  # `folded` adds the middle cell to itself.

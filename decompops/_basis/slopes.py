@@ -95,7 +95,7 @@ class Slopes(AbstractBasis):
 
 
 def slope_basis(base: AbstractBasis, n: int) -> AbstractBasis:
-    """Return the basis of first derivatives on `n` points. It is `base` itself if modes and points stay the same."""
+    """Return the basis of first derivatives on `n` points: `base` itself if modes and points stay the same."""
     rule = base.derivative(n, 1)
     same = rule.basis == base and rule.points == n and rule.runs == (Run(0, 0, base.stored(n)),)
     return base if same else Slopes(base, rule.basis)

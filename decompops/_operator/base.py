@@ -56,8 +56,8 @@ class AbstractTyped(eqx.Module):
 class AbstractOperator(AbstractTyped):
     """A linear operator on fields of shape `(*batch, nx, ny, nz)` on a device mesh. Grids may have any number of axes.
 
-    Operators are immutable PyTrees. They are called like functions, can be differentiated in forward and reverse mode,
-    accept any number of leading batch axes, work with `jax.vmap`, and compose with `@`.
+    Operators are immutable PyTrees that are called like functions. Operators can be differentiated in forward and
+    reverse mode, accept any number of leading batch axes, work with `jax.vmap`, and compose with `@`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.

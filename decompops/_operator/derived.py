@@ -147,7 +147,7 @@ def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
 
 
 def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
-    """Return `operator`, which was built without a mesh, with the mesh of the array `x`."""
+    """Return a copy, on the mesh of the array `x`, of an operator that was built without a mesh."""
     mesh = mesh_of(x)
     if mesh is None:
         raise ValueError(
@@ -159,7 +159,7 @@ def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
 
 
 def with_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
-    """Return `operator`, which was built without a mesh, with `mesh`."""
+    """Return a copy, on `mesh`, of an operator that was built without a mesh."""
 
     def replaced(node: Any) -> Any:
         return node.with_mesh(mesh) if isinstance(node, Decomposition) else node

@@ -23,10 +23,10 @@ Halo = tuple[tuple[int, int], ...]
 class HaloExchange(AbstractPlanned):
     """Extend every block of a field by layers of its neighbours' cells, edges and corners included.
 
-    The result is one array, sharded like the field, in which the extended blocks lie side by side. Its global length
-    along an axis is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the layers,
-    and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from. This is the true
-    adjoint, which gradients use.
+    The result is one array, sharded like the field, in which the extended blocks lie side by side. The length of this
+    array along an axis is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the
+    layers, and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from: it is
+    the exact transpose, which gradients use.
 
     A halo may be wider than a block. Halo cells beyond a non-periodic edge of the grid are zero.
 

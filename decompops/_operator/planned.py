@@ -47,7 +47,7 @@ class AbstractPlanned(AbstractDerivable):
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         if x.dtype != dtype:
-            mesh_in_context(self.decomposition.mesh)  # Unlike JAX's error, its error for a wrong mesh says what to do.
+            mesh_in_context(self.decomposition.mesh)  # Its error for a wrong mesh says what to do. JAX's does not.
             x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
@@ -100,7 +100,7 @@ class AbstractPlanned(AbstractDerivable):
         source = plan.source
         accepted = {source.block_shape} if blocks else {source.shape}
         if not blocks and not source.has_halo:
-            accepted.add(source.true_shape)  # `apply` pads it.
+            accepted.add(source.true_shape)  # `apply` pads such an array.
         if last not in accepted:
             expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
             hint = (

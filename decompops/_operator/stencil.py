@@ -155,7 +155,7 @@ class Stencil(AbstractDerivable):
     def _windows(self) -> HaloExchange:
         """Return the halo exchange for `_on_block`.
 
-        Along a padded axis, the halo on the left is wider than the halo of `fn`, by the number of cells of padding.
+        Along a padded axis, the halo before a block is wider than the halo of `fn`, by the number of cells of padding.
         """
         exchange = self.exchange
         if exchange.decomposition.shape is None:

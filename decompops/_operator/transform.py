@@ -188,8 +188,8 @@ class Transform(AbstractTransform):
     """A transform with one basis for each grid axis: Fourier modes, cosines, sines, polynomials, or none.
 
     Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three axes, these
-    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. docs/extending.md explains how to
-    write a basis.
+    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. A basis of your own is a
+    subclass of `decompops.extend.AbstractBasis`; docs/extending.md has an example.
 
     !!! example
 
@@ -228,8 +228,8 @@ class Transform(AbstractTransform):
         - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
             `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
             for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
-            then needs `shape`. The axis with this basis is transformed first. This needs one more exchange if the axis
-            is not the last one.
+            then needs `shape`. The axis with this basis is transformed first. If it is not the last axis of the grid,
+            the transform needs one more exchange.
         - `norm`: which direction is scaled. A forward and an inverse transform without scaling, one after the other,
             multiply a field by a number N; for Fourier bases N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square

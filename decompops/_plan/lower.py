@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive stages that one kernel of a backend runs if `native` is True, or else that XLA runs one by one.
+    """Consecutive stages. If `native` is True, one kernel of a backend runs all of them; else XLA runs them one by one.
 
     A segment with `wire` is a single exchange. Values are cast to that dtype before the exchange, and back after it.
     """
@@ -78,8 +78,8 @@ def schedule(
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
-    - `takes`: a function of stages. It returns how many of them, counted from the first, one kernel of the backend
-        runs, or 0 if XLA must run the first stage.
+    - `takes`: a function that gets stages and returns how many of them, counted from the first, one kernel of the
+        backend runs, or 0 if XLA must run the first stage.
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.
@@ -210,8 +210,8 @@ def fused(steps: Steps, platform: str) -> Steps:
 def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     """Give the whole scale to one transform, where the multiplication fuses with other work.
 
-    The best transform is one that multiplies by weights anyway. If there is none, it is the first transform, because a
-    copy runs before or after it.
+    The best transform is one that multiplies by weights anyway. If no transform does, the first one gets the scale,
+    because the multiplication fuses with a copy before or after this transform.
     """
     # Products of sizes and their reciprocals may differ from 1 by a rounding error of float64.
     if abs(scale - 1) < 1e-14:

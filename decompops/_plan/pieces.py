@@ -150,8 +150,8 @@ def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: 
 def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
     """Return how good a choice of `_around` is. The largest result is the best.
 
-    The best choice has the most transforms that overlap. If several have, it cuts the longest axis. If several axes are
-    longest, it cuts the axis whose pieces are most contiguous in memory.
+    The best choice has the most transforms that overlap. If several choices have equally many, the best one cuts the
+    longest axis. If several axes are equally long, it cuts the axis whose pieces are most contiguous in memory.
     """
     transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
     blocks = stages[start].before

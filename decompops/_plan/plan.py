@@ -109,7 +109,7 @@ class Plan:
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of the result for an input of `dtype`, which `input_dtype` has returned."""
+        """Return the dtype of the result for an input of `dtype`, a dtype that `input_dtype` has returned."""
         return functools.reduce(lambda dtype, stage: stage.result_dtype(dtype), self.stages, dtype)
 
     def _mirrored(self, stages: tuple[AbstractStage, ...], scale: float) -> "Plan":

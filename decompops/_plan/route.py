@@ -135,7 +135,7 @@ def _transformed(
 
 
 def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
-    """Reverse `_transformed`: undo the transform of every whole axis after which no other axis had to be transformed.
+    """Reverse `_transformed`: undo the transform of every whole axis that may have been transformed last.
 
     Return the leg and the axes that are still transformed.
     """
@@ -180,9 +180,9 @@ def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) 
 
     An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind the mesh axes that shard
     that axis already. The order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges
-    that shard a whole axis come first. With `forwards`, those that make later axes whole come first among them, so that
-    routes lead from z-pencils to x-pencils. Otherwise this order is reversed, and routes lead from x-pencils to
-    z-pencils.
+    that shard a whole axis come first. Among these, and among the other exchanges, `forwards` puts those first that
+    make later axes whole, so that routes lead from z-pencils to x-pencils. Without `forwards`, those that make earlier
+    axes whole come first, and routes lead from x-pencils to z-pencils.
     """
     axes = range(len(division))[:: -1 if forwards else 1]
     pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))

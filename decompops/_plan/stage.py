@@ -356,7 +356,7 @@ def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the pseudo-inverse. Coefficients with a common source or target each get an equal share of the value."""
+    """Return the pseudo-inverse. Coefficients with a common source or target get equal shares of the value."""
 
     def images(run: Run) -> int:
         return sum(other.source == run.source or other.target == run.target for other in runs)

@@ -58,7 +58,7 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """Return the plan of a transform on a given route. Most arguments are the same as in `transform_plan`.
+    """Return the plan of a transform on a given route. Arguments without a description are those of `transform_plan`.
 
     - `legs`: the route.
     - `points`: the lengths that are transformed; by default the lengths of `source`. An axis that has another length in
@@ -107,7 +107,7 @@ def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
 
 
 def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> list[tuple[int, ...]]:
-    """Group the axes of a leg that one transform handles. Return the groups in the order of the transforms."""
+    """Group the axes of a leg: one transform handles each group. Return the groups in the order of the transforms."""
     groups: list[list[int]] = []
     for axis in axes:
         if groups and bases[axis].joined(bases[groups[-1][0]]) is not None:

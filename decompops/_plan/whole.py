@@ -62,7 +62,7 @@ def default_entries(shape: Sequence[int], sizes: Mapping[str, int], fixed: Entri
 
 
 def undivided_axis(shape: Sequence[int], entries: Entries, sizes: Mapping[str, int]) -> int | None:
-    """Return the first axis of an array whose length its mesh axes do not divide, or `None`."""
+    """Return the first axis of an array whose length is not divisible by its number of blocks, or `None`."""
     counts = [math.prod(sizes[name] for name in entry_names(entry)) for entry in entries]
     return next((axis for axis, (n, count) in enumerate(zip(shape, counts)) if n % count), None)
 

@@ -14,7 +14,7 @@ namespace decompops {
 
 using Index = std::int64_t;
 
-// An error with a message for the user. The functions that XLA calls catch it.
+// An error with a message for the user. The functions that XLA or Python calls catch this error.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -71,7 +71,7 @@ struct Plan {
   std::vector<std::int64_t> numbers;  // the encoded plan, as Python has sent it
 };
 
-// The version of the format that `decode` reads. It changes with `FORMAT` in decompops/_backend/encode.py.
+// The version of the format that `decode` reads. This number changes with `FORMAT` in decompops/_backend/encode.py.
 constexpr std::int64_t kFormat = 6;
 
 // Decodes a plan that `decompops/_backend/encode.py` encodes: the format, the number of grid axes, the layout of the

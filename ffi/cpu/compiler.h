@@ -110,7 +110,7 @@ class Compiler : private State {
   Cut cut_;
   Buffer last_received_ = kReceive;  // holds the last received cells until all pieces have arrived
   Field joined_;                     // the results of all pieces
-  std::vector<Handed> handed_;       // the first exchange of each piece, if its cells are written before
+  std::vector<Handed> handed_;       // the first exchange of each piece, if earlier steps write its cells
 };
 
 }  // namespace decompops

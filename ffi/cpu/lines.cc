@@ -119,7 +119,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       evened(width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to)), region.count(fastest));
   const Box box(region, along, width);
   const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
-  // FFTW changes the input of transforms to real cells.
+  // FFTW overwrites the input of transforms from complex to real numbers.
   const bool reads = lines.transform.kind != Transform::Kind::c2r;
   const bool writes = after.is_none() && lines.scale == 1;
   const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
@@ -189,7 +189,8 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
 
 void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
                      Index real_bytes, Planning planning, const Memory& memory, const std::function<void()>& between) {
-  // `region` may be larger, because another pass of the same sweep may have more cells, as a real transform does.
+  // `region` may be larger than this pass needs, because a real transform in the same sweep has different numbers of
+  // cells before and after it.
   const Region here =
       intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
   if (real_bytes == 4) {

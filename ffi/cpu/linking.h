@@ -17,7 +17,7 @@ struct Sections {
 };
 
 // Whether a rank may write the cells of `send` directly to the memory that `receive` describes, while the receiver
-// carries out the steps `beside`. These steps must not read that buffer.
+// carries out the steps `beside`. These steps must not read the buffer of `receive`.
 bool may_redirect(const Message& send, const Message& receive, const std::vector<Step>& beside);
 
 // Changes `steps` so that they write the cells of `send` to the memory that `receive` describes, whose `Piece::owner`

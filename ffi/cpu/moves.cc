@@ -90,7 +90,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   return handed;
 }
 
-// A piece for the cells of `region`, behind the messages that `buffer` already holds.
+// A piece for the cells of `region`, after the messages that `buffer` already holds.
 Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   const Piece piece = spaced(buffer, used_[buffer], region, element);
   used_[buffer] += whole_cache_lines(span(piece, element));
@@ -105,8 +105,8 @@ void Compiler::communicate(const Exchange& exchange) {
   program_.steps.push_back(Finish{});
 }
 
-// Messages go from the place where cells are to the place where they are needed. A side packs or unpacks cells only if
-// its storage order would scatter the rows of the message.
+// Messages go from the place where cells are to the place where they are needed. The sender packs cells, and the
+// receiver unpacks them, only if the storage order there would scatter the rows of the message.
 void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
@@ -114,8 +114,8 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
   // If a piece is exchanged, the next stage reads its cells in the receive buffer. A whole block is received in one
-  // array. So is a piece that still has cells of an earlier exchange, because the next exchange needs a free receive
-  // buffer.
+  // array. A piece that still has cells of an earlier exchange is received in one array as well, because the next
+  // exchange needs a free receive buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];

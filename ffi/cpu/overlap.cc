@@ -118,8 +118,8 @@ Field Compiler::target_of_pieces(std::size_t last, const State& start, bool hand
   return {whole, {dense(buffer, 0, whole)}};
 }
 
-// Returns where the results are written as the messages with which the next pieces begin. They are computed from
-// `beside`, whose memory stays untouched.
+// Returns where to write results, so that they are the messages of the first exchange of the next pieces. The results
+// are computed from `beside`, whose memory stays untouched.
 Field Compiler::hand_over_pieces(std::size_t first, const Field& beside) {
   const Stage& stage = plan_.stages[first_exchange(first)];
   const Region before = decompops::block(stage.before, batch_);

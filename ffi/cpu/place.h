@@ -13,7 +13,8 @@ class Place {
  public:
   Place(const std::vector<Index>& mesh, int position);
   Index coordinate(int axis) const { return axis < 0 ? 0 : coordinates_[axis]; }
-  // The position of the device at another coordinate along one axis of the mesh.
+  // The position of the rank that has `coordinate` along `axis` of the mesh, and the coordinates of this rank along all
+  // other axes.
   int moved(int axis, Index coordinate) const;
 
  private:

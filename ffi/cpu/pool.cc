@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// How long a thread spins before it sleeps, because a step of a small grid takes less time than waking a thread.
+// A thread spins for this time before it sleeps, because a step of a small grid takes less time than waking a thread.
 constexpr std::chrono::microseconds kSpin{20};
 
 template <class Condition>

@@ -7,7 +7,8 @@
 namespace decompops {
 namespace {
 
-// The largest plane of intermediate results, in bytes, that stays in cache: a part of the second level of the cache.
+// The largest plane of intermediate results, in bytes. Such a plane stays in cache, because it takes only a part of the
+// second level of the cache.
 constexpr Index kPlaneBytes = Index{1} << 20;
 
 }  // namespace
@@ -79,13 +80,14 @@ void Compiler::transform(const Stage& stage) {
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
-  // Lines are scaled when they leave a tile. Contiguous lines may need no tile. They come last in an inverse
-  // real transform, and first in other transforms. So the lines at the other end are scaled.
+  // Lines are scaled when they leave a tile. Contiguous lines, which may need no tile, come last in an inverse real
+  // transform, and first in other transforms. So an inverse real transform scales its first lines, and other transforms
+  // scale their last lines.
   if (!scaled_) (kind == Kind::c2r ? pending_.front() : pending_.back()).scale = plan_.scale;
   scaled_ = true;
 }
 
-// Adds steps for the pending transforms. Their last results go to `to`, or to scratch memory if `to` is null.
+// Adds steps for the pending transforms. The results of the last one go to `to`, or to scratch memory if `to` is null.
 void Compiler::flush(const Field* to) {
   Sweep sweep{{}, false, real_bytes_};
   for (std::size_t i = 0; i < pending_.size(); ++i) {

@@ -21,7 +21,8 @@ struct Copy {
 };
 
 // One-dimensional transforms, one after the other. With `planes`, all of them run on one plane before the next plane,
-// so that intermediate results stay in cache. A plane has the transformed axes, and one index of each other axis.
+// so that intermediate results stay in cache. A plane extends along the transformed axes, at one index of each other
+// axis.
 struct Sweep {
   struct Pass {
     Lines lines;

@@ -4,8 +4,8 @@ namespace decompops {
 namespace {
 
 // A share of `region`. The region is cut along the first axis with enough cells for all parts, where grid axes come
-// before the batch. If there is none, it is cut along the axis with the most cells. It is never cut along `whole` and
-// `whole_too`.
+// before the batch. If no axis has enough cells, the region is cut along the axis with the most cells. The axes `whole`
+// and `whole_too` are never cut.
 Region share_of(const Region& region, const Share& share, int whole = -1, int whole_too = -1) {
   if (share.parts == 1) return region;
   int best = -1;
@@ -37,7 +37,7 @@ Addresses addresses_of(const Program& program, const void* input, void* result, 
     const auto buffer = static_cast<Buffer>(i);
     addresses[i] = workspace.get(buffer, program.bytes[i] * (buffer == kPlane ? threads : 1));
   }
-  addresses[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // pieces of it are only read
+  addresses[kInput] = static_cast<std::byte*>(const_cast<void*>(input));  // the input is only read
   addresses[kResult] = static_cast<std::byte*>(result);
   return addresses;
 }

@@ -85,7 +85,8 @@ class Tile {
   std::unique_ptr<AbstractFft> fft_;
 };
 
-// The number of lines of a tile, for `count` lines in total. With `scattered`, at least as many as share a cache line.
+// The number of lines of a tile, for `count` lines in total. With `scattered`, at least as many as a cache line has
+// cells, if there are so many.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
   const Index cell = 2 * sizeof(Real);

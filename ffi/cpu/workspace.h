@@ -1,4 +1,4 @@
-// Work space of operators. It grows to the need of the largest operator, and all operators reuse it.
+// The work space that all operators reuse. It grows to the need of the largest operator.
 
 #pragma once
 

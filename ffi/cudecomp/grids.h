@@ -1,5 +1,5 @@
 // The registry of cuDecomp's handles and grid descriptors. All ranks create handles and descriptors together, before
-// Python compiles a program that uses them. Kernels only look them up.
+// Python compiles a program that uses them. Kernels only look up existing handles and descriptors.
 
 #pragma once
 
@@ -29,9 +29,9 @@ struct Division {
 };
 static_assert(sizeof(Division) == 17 * sizeof(std::int32_t), "it comes from Python as so many integers");
 
-// A search by cuDecomp, which measures times. It chooses how to communicate in transposes or, if `halo` is 1, in
-// updates of the halos of z-pencils. If `parts` are zero, it also chooses the process grid. The fields are those of
-// `Search` in decompops/_backend/grids.py.
+// A search in which cuDecomp measures times. If `halo` is 0, cuDecomp chooses how to communicate in transposes. If
+// `halo` is 1, it chooses how to communicate in updates of the halos of z-pencils. If `parts` are zero, it also chooses
+// the process grid. The fields are those of `Search` in decompops/_backend/grids.py.
 struct Search {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t dtype;  // 0 to 3: float32, float64, complex64, complex128
@@ -46,7 +46,7 @@ struct Choice {
 
 // Halos of `width` layers on both sides of X-pencils. If `grid.along` is 0, the halos lie along Y, and ranks exchange
 // them along the first axis of the process grid. If `grid.along` is 1, the halos lie along Z, and ranks exchange them
-// along the second.
+// along the second axis.
 struct Halo {
   std::int32_t axis, extents[3] = {0, 0, 0};
   Halo(const Grid& grid, std::int64_t width) : axis(1 + grid.along) {
@@ -66,9 +66,9 @@ Choice choose(std::int64_t handle, const Search& search);
 // Lets cuDecomp allocate work space of at least `bytes`.
 void reserve(std::int64_t grid, std::int64_t bytes);
 Grid find(std::int64_t grid);
-// The elements of work space for a transpose (`width` 0) or for an update of halos.
+// The number of elements of work space for a transpose (`width` 0) or for an update of halos.
 std::int64_t elements(std::int64_t grid, std::int64_t width);
-// Destroys everything, in the reverse order.
+// Destroys all descriptors and then all handles, the newest first.
 void clear();
 
 }  // namespace decompops::cudecomp

@@ -1,4 +1,5 @@
-// The XLA-FFI handlers. handlers.cc binds their stream. All handlers take any number of leading batch axes.
+// The XLA-FFI handlers. handlers.cc binds their first argument, the CUDA stream. All handlers take any number of
+// leading batch axes.
 
 #pragma once
 
@@ -12,7 +13,7 @@ using Buffer = xla::ffi::AnyBuffer;
 using Result = xla::ffi::Result<xla::ffi::AnyBuffer>;
 
 // Transposes between X- and Y-pencils, or between Y- and Z-pencils if `Grid::along` is 1, in cuDecomp's terms. With
-// `forward` from X to Y or from Y to Z, else back.
+// `forward`, the transpose leads from X to Y or from Y to Z. Otherwise it leads back.
 xla::ffi::Error transpose(cudaStream_t stream, Buffer input, Result result, Result workspace, std::int64_t grid,
                           bool forward, std::string_view label);
 

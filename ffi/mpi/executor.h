@@ -16,8 +16,8 @@ class Executor {
   Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input, void* result,
            Workspace& workspace);
 
-  // Returns whether the program has ended. It returns false if it has waited for other ranks for longer than `longest`
-  // seconds. The next call continues at the same point.
+  // Returns whether the program has ended. Returns false if the program has waited for other ranks for longer than
+  // `longest` seconds. The next call continues at the same point.
   bool run(double longest);
 
  private:

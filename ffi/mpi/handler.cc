@@ -99,7 +99,7 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     try {
       Registry::get().enter(site->identity.thread, run.run_id);
     } catch (const Failure& failure) {
-      team.refuse(failure.what());  // on all ranks, this call included
+      team.refuse(failure.what());  // this call and all later calls fail, on all ranks
     }
     auto call = std::make_shared<Call>();
     call->identity = site->identity;

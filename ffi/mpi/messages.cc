@@ -35,7 +35,7 @@ void check(int code, const char* what) {
 }
 
 Datatype::Datatype(const Piece& piece, Index element, const PerAxis<int>& order) {
-  PerAxis<int> axes;  // from the fastest
+  PerAxis<int> axes;  // from the fastest to the slowest
   for (int position = order.size() - 1; position >= 0; --position) axes.push_back(order[position] + 1);
   axes.push_back(0);
   Index row = 1;

@@ -8,7 +8,7 @@
 
 namespace decompops::mpi {
 
-// A committed datatype. It is freed at the end of its scope.
+// A committed datatype, which is freed at the end of its scope.
 class Datatype {
  public:
   Datatype(const Piece& piece, Index element, const PerAxis<int>& order);

@@ -14,7 +14,7 @@
 
 namespace decompops::mpi {
 
-// A notice from another rank.
+// A failure that a notice from another rank reports.
 class Notice : public Failure {
   using Failure::Failure;
 };
@@ -38,8 +38,8 @@ class Notices {
   // Receives the notices that have arrived. MPI sends data only while one of its functions runs, so this call also lets
   // MPI send data to other ranks.
   void look();
-  // Throws a `Notice` if a rank of a mesh has given up, or if one of `needed` has ended and its messages must have
-  // arrived.
+  // Throws a `Notice` if a rank of a mesh has given up, or if one of `needed` ended so long ago that all its messages
+  // must have arrived.
   void check(std::uint64_t mesh, const std::vector<int>& ranks, const std::vector<int>& needed);
   // A call on a mesh begins (+1) or ends (-1) here.
   void count(std::uint64_t mesh, int change);

@@ -69,7 +69,7 @@ class Registry {
   };
   struct Runs {
     std::optional<std::int64_t> current;
-    std::vector<std::int64_t> ended;  // the last few
+    std::vector<std::int64_t> ended;  // the most recent executions before the current one
   };
 
   std::mutex mutex_, leaving_;

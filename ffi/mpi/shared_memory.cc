@@ -23,7 +23,7 @@ constexpr Index kPage = 4096;  // for the counters of a rank; data begin at the 
 
 Index whole_for(Index bytes) { return kPage + ceil_div(bytes, kPage) * kPage; }
 
-// The file of another process. It has no name, and is found among the open files of the process.
+// The file of another process. The file has no name, and is found among the open files of that process.
 struct Opened {
   explicit Opened(const MemoryFile& file)
       : number(open(("/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.number)).c_str(),

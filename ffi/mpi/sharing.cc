@@ -18,7 +18,7 @@ void insert(std::vector<int>& numbers, int number) {
   if (std::find(numbers.begin(), numbers.end(), number) == numbers.end()) numbers.push_back(number);
 }
 
-// Replaces the messages of one rank by memory.
+// Replaces messages between one rank and the other ranks of its node by writes to shared memory.
 class Sharer {
  public:
   Sharer(Program program, const std::function<Program(int)>& program_of, int place, const std::vector<int>& sharing)
@@ -49,7 +49,7 @@ class Sharer {
 
  private:
   struct Peer {
-    int number;  // among the neighbours
+    int number;  // the index among the neighbours
     Sections sections;
   };
 

@@ -9,7 +9,7 @@
 
 namespace decompops::mpi {
 
-// The places of the buffers of received cells in the memory of a rank, one buffer after the other.
+// Where the buffers of received cells lie in the memory of a rank: one buffer after the other.
 struct Received {
   explicit Received(const Program& program);
   std::array<Index, kBuffers> offset{};

@@ -20,7 +20,7 @@ struct Watched {
 
 constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
 
-// The state of the signal handler, which may only use such variables and the system call `write`.
+// The state of the signal handler, which may use only variables like these and the system call `write`.
 Watched watched[] = {
     {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
     {SIGABRT, "SIGABRT", "the lines before this one say why", {}},
@@ -41,7 +41,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
     if (ends || current != nullptr) say_end(one.name, one.advice);
     sigaction(signal, &one.previous, nullptr);
   }
-  // A fault happens again when this returns, and the previous handler then sees its address.
+  // A fault happens again when this returns, and the previous handler then sees the address of the fault.
   if (info->si_code <= 0) raise(signal);
 }
 
@@ -65,7 +65,7 @@ void say_end(const char* by, const char* advice) {
   }
   line[size++] = '\n';
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line, size);
-  said = true;  // only now: if another thread ends the process meanwhile, two lines are better than none
+  said = true;  // set last: if two threads end the process at the same time, two lines are better than none
 }
 
 void say_no_more() { said = true; }

@@ -13,7 +13,7 @@ constexpr double kUnknownSeconds = 5;
 // long.
 constexpr double kQuickSeconds = 1e-4;
 
-// Calls `body` without the lock, and takes it again in any case.
+// Calls `body` without the lock, and then takes the lock again, even if `body` throws.
 template <class Body>
 auto unlocked(std::unique_lock<std::mutex>& lock, const Body& body) {
   struct Guard {
@@ -73,7 +73,7 @@ void Team::submit(std::shared_ptr<Call> call) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopping_) throw Failure("MPI has been finalised");
   // Everything that may fail comes first. Once the call is in the queue it will run, and XLA must not get its buffers
-  // back before.
+  // back before the call has ended.
   try {
     finisher_.start();
     if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
@@ -176,7 +176,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double long
                          [&](const auto& call) { return call->identity == next_->identity; });
   }
   if (found == waiting_.end()) {
-    // A thread that waits here compiles nothing, but another thread may.
+    // A thread whose call waits here compiles nothing meanwhile. Another thread may still compile the announced call.
     const Identity& wanted = next_->identity;
     const auto same = std::find_if(waiting_.begin(), waiting_.end(),
                                    [&](const auto& call) { return call->identity.thread == wanted.thread; });

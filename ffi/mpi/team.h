@@ -71,9 +71,9 @@ class Team {
   Index announcements() const { return announcements_; }
   // The bytes of this rank's memory that others share.
   Index shared_bytes() const { return shared_bytes_; }
-  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must be free to continue to
-  // work for which other ranks may be waiting, such as a collective of XLA. A quick call whose turn has come runs in
-  // the calling thread until it has to wait. If this throws, the call will not run.
+  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must stay free for other work,
+  // such as a collective of XLA for which other ranks may be waiting. A quick call whose turn has come runs in the
+  // calling thread until it has to wait. If this throws, the call will not run.
   void submit(std::shared_ptr<Call> call);
   // Makes this call and every later call fail on all ranks, for a reason found outside of the team's thread.
   void refuse(const std::string& reason);
@@ -94,8 +94,7 @@ class Team {
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
   void count(Index messages, Index bytes);
-  // Call this often while exchanges are under way. It lets MPI continue with them, and throws if another rank has
-  // failed.
+  // Lets MPI continue with exchanges. Call this often while exchanges are under way. Throws if another rank has failed.
   void progress();
   // Ends the threads. No call runs afterwards.
   void stop();
@@ -174,7 +173,7 @@ class Team {
   std::deque<Sent> sent_;
   std::deque<Transfer> under_way_;
   std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
-  std::uint64_t finished_ = 0;                             // phases
+  std::uint64_t finished_ = 0;                             // the phases that this rank has finished
   Clock::time_point looked_;                               // when `progress` last looked
   std::string here_, before_;  // the labels of the current or next call, and of the call before it
   bool failed_ = false;

@@ -210,7 +210,7 @@ bool Team::finish(double longest) {
   if (!wait(under_way_.front(), longest)) return false;
   under_way_.pop_front();
   // If a rank has failed in the meantime, the memory of its messages may have been overwritten before they were
-  // received, so the data may be wrong. In this case, its notice has arrived before the data.
+  // received, so the data may be wrong. In this case, the notice of that rank has arrived before the data.
   notices_->check(hash_, ranks_, {});
   return true;
 }

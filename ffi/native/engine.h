@@ -23,7 +23,8 @@
 
 namespace decompops::native {
 
-// One device in one execution of an operator. `done` gets the error's text, empty for none; it must not throw.
+// One device in one execution of an operator. `done` gets the text of the error, which is empty if there is none.
+// `done` must not throw.
 struct Arrival {
   int place;
   int device;
@@ -49,8 +50,8 @@ class Engine {
   static Engine& get();
 
   // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
-  // `done`. A separate thread for each of the other devices calls their `done`, because XLA continues with a device's
-  // program in the thread that calls `done`. Throws if the device cannot come.
+  // `done`. For each other device, a thread of its own calls `done`, because XLA continues with a device's program in
+  // the thread that calls `done`. Throws in a forked process.
   void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.

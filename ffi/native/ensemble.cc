@@ -24,7 +24,8 @@ Ensemble link(std::vector<Program> programs) {
         const Message& receive = matching(other.exchanges[i].receives, sender, sent[send.peer]++);
         ++ensemble.messages;
         ensemble.sent_bytes += bytes_of(send, exchange.element);
-        // If the receiver still reads that buffer in this phase, the message is copied there after the phase.
+        // A message is copied after the phase if it is not packed, or if the receiver still reads the memory for the
+        // message in this phase.
         if (may_redirect(send, receive, other.steps[i])) {
           redirect(sections[sender].steps[i], send, receive, send.peer, exchange.element);
           continue;

@@ -18,8 +18,8 @@ struct Ensemble {
   Index messages = 0, sent_bytes = 0;  // as devices in different processes would send them
 };
 
-// Replaces messages by memory. A device writes the cells of a message directly to the place where the other device
-// reads them. If a message would be sent without packing, its cells are copied from where they lie.
+// Replaces messages by shared memory: a device writes the cells of a message directly to the place where the receiver
+// reads them. If a message would be sent without packing, its cells are instead copied from where they lie.
 Ensemble link(std::vector<Program> programs);
 
 }  // namespace decompops::native

@@ -1,4 +1,4 @@
-// Plans as Python encodes them: what `decode` makes of them, and what it refuses.
+// Tests of `decode`: the plans that it makes of the numbers from Python, and the numbers that it refuses.
 
 #include <algorithm>
 #include <vector>

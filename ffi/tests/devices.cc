@@ -1,4 +1,5 @@
-// Devices of one process that meet: many operators under way, a device that does not come, one that fails.
+// Tests of the meetings of the devices of one process: with many operators under way, with a device that does not come,
+// and with an operator that fails.
 
 #include <atomic>
 #include <cstdio>
@@ -67,7 +68,7 @@ std::int64_t next_number() {
   return ++number;
 }
 
-// Every device brings itself to all executions, in an order of its own.
+// Every device comes to all executions, in an order of its own.
 void many_at_once(const Plan& plan, int count) {
   std::vector<std::unique_ptr<Execution>> executions;
   for (int i = 0; i < count; ++i) executions.push_back(std::make_unique<Execution>(next_number(), plan));

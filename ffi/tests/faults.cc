@@ -1,4 +1,5 @@
-// Two ranks whose memory or threads run out, at each allocation in turn: no call is lost, none hangs, none is wrong.
+// Tests of ranks that run out of memory or threads. Each allocation fails in turn. No call may be lost, hang or return
+// wrong cells without an error.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -49,7 +50,7 @@ namespace {
 class Trial {
  public:
   Trial(const Plan& plan, int rank) : plan_(plan), rank_(rank), size_(static_cast<int>(plan.ranks.size())) {
-    // Each trial has communicators of its own: messages of a failed one may still be under way in the old ones.
+    // Each trial has communicators of its own, because messages of a failed trial may still be under way.
     MPI_Comm base, copy;
     MPI_Comm_dup(MPI_COMM_WORLD, &base);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
@@ -66,7 +67,7 @@ class Trial {
     team_->free();
   }
 
-  // Runs the operator once, and returns whether it ended without an error. After `limit` allocations one fails.
+  // Runs the operator once, and returns whether it ended without an error. The allocation after `limit` others fails.
   bool run(long limit) {
     std::fill(found_.begin(), found_.end(), -1);
     auto call = std::make_shared<Call>();
@@ -137,7 +138,7 @@ int allocation_failures(const Plan& plan, int rank, int size, bool in_second) {
       if (in_second) check_results(agreed(trial.run(-1)), "the first call fails");
       const int succeeded = agreed(trial.run(rank == victim ? limit : -1));
       all_succeeded = all_succeeded && succeeded;
-      // Whatever has failed on one rank fails on all from now on.
+      // After a failure on one rank, all calls of the team fail on all ranks.
       const bool again = trial.run(-1);
       check_results(succeeded ? again : !again, "the next call does not end as the last one");
     }

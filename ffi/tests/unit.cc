@@ -1,4 +1,4 @@
-// Checks of the parts that move and transform cells, each against the most obvious way to do the same.
+// Tests of the parts that move and transform cells. Each test compares with the simplest code for the same task.
 
 #include <dlfcn.h>
 
@@ -22,7 +22,8 @@ using namespace decompops::mpi;
 
 namespace {
 
-// Strides of a box of `counts` cells stored in a random order of its axes, with random gaps; and the cells it spans.
+// Returns strides of a box of `counts` cells, whose axes are stored in a random order and with random gaps. Sets `span`
+// to the number of cells from the start of the box to its end, gaps included.
 Strides random_strides(const Strides& counts, Index& span) {
   std::vector<int> order(counts.size());
   std::iota(order.begin(), order.end(), 0);
@@ -77,7 +78,7 @@ void test_copies() {
   }
 }
 
-// Numbers are small integers and the factor a power of two: nothing is rounded.
+// Numbers are small integers and the factor is a power of two, so that nothing is rounded.
 template <class Real>
 void test_scaled_copies() {
   for (int trial = 0; trial < 200; ++trial) {
@@ -135,7 +136,8 @@ void test_sums_of_halves() {
       expect(std::isnan(exact) ? std::isnan(found) : found == std::copysign(INFINITY, exact), what);
       continue;
     }
-    // The neighbours of the result are no nearer to the exact sum. If the result is odd, they are farther away.
+    // No neighbour of the result is nearer to the exact sum than the result. If the last bit of the result is 1, both
+    // neighbours are farther away, because ties round to even.
     const unsigned bits = sum(a, b);
     for (unsigned other : {bits - 1, bits + 1}) {
       if ((bits & 0x7fffu) == 0 || std::isinf(half(other & 0xffffu))) continue;
@@ -185,7 +187,8 @@ Cell weight(const Transform& transform, Index n, Index k, Index length) {
   return std::polar(twice && transform.kind != Kind::c2c ? 2.0 : 1.0, angle);
 }
 
-// A field of 1 to 5 axes in two pieces cut along the lines, as they arrive from two ranks.
+// A field of 1 to 5 axes has two pieces. Its lines begin in one piece and end in the other, as if two ranks had sent
+// the pieces.
 void test_lines() {
   using Kind = Transform::Kind;
   for (int trial = 0; trial < 120; ++trial) {
@@ -204,7 +207,7 @@ void test_lines() {
     const Index element = reals_in * static_cast<Index>(sizeof(double));
     const Piece piece = spaced(kInput, 0, first, element),
                 other = spaced(kInput, span(piece, element), second, element);
-    // Aligned as XLA's are, so that FFTW may use lines where they lie.
+    // Aligned as XLA's buffers are, so that FFTW may use lines where they lie.
     std::vector<double> inputs((span(piece, element) + span(other, element)) / sizeof(double) + 8);
     std::vector<double> outputs(after.volume() * reals_out + 8);
     auto aligned = [](std::vector<double>& reals) {
