@@ -3,8 +3,8 @@
     python examples/lpt_nbody.py                     # 64³ particles on 8 virtual CPU devices, or on GPUs: two minutes
     python examples/lpt_nbody.py --n 96 --box 400 --mesh 4x2
 
-A Gaussian random field δ is the linear density contrast at the scale factor a = 1. Second-order Lagrangian perturbation
-theory (2LPT) displaces particles from the points q of the grid, in an Einstein–de Sitter universe, by
+A Gaussian random field δ is the linear density contrast at the scale factor a = 1. In an Einstein–de Sitter universe,
+second-order Lagrangian perturbation theory (2LPT) moves the particle that starts at the point q of the grid to
 
     x(q) = q + a ψ₁ + 3/7 a² ψ₂,    ∇·ψ₁ = -δ,    ∇·ψ₂ = -½ ((∇·ψ₁)² - Σᵢⱼ (∂ᵢψ₁ⱼ)²).
 

@@ -34,7 +34,7 @@ class Chart:
     - `name`: the file in docs/charts, without `.svg`.
     - `page`, `section`, `table`: the page, its heading, and the number of the table below this heading, from 0.
     - `keys`: the number of columns, from the left, that name a row.
-    - `series`: the number of columns after them to draw; `None` for all columns.
+    - `series`: the number of columns to draw, counted after these `keys`; `None` for all columns.
     - `label`: the label of the axis of numbers.
     - `reference`: where a line is drawn; `None` for no line.
     - `scale`: the scale of the axis of numbers, "log" or, for numbers that may be zero, "linear".
