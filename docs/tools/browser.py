@@ -83,6 +83,7 @@ def answer(route: Route, faults: list[str]) -> None:
 def open_page(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
     """Return a loaded page, and a list to which the browser adds faults."""
     page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time
     faults: list[str] = []
     site = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
     page.route(lambda url: not url.startswith(site), lambda route: answer(route, faults))
@@ -97,7 +98,7 @@ def check_search(browser: Browser, address: str) -> list[str]:
     page, faults = open_page(browser, address, 1280)
     page.click("[data-md-component=search-query]")
     page.type("[data-md-component=search-query]", "HaloExchange", delay=20)
-    page.wait_for_selector(".md-search-result__item", timeout=10_000)
+    page.wait_for_selector(".md-search-result__item")
     if "HaloExchange" not in page.inner_text(".md-search-result__list"):
         faults.append("the search does not find HaloExchange")
     page.close()
