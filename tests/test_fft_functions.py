@@ -303,7 +303,11 @@ ERRORS = [
         ValueError,
         "must use the same mesh axes as the sharding of `x`, ['x', 'y']",
     ),
-    (lambda fft: fft.fft(np.ones(4), out_sharding=P("x")), ValueError, "must be a `NamedSharding` if `x` is on no"),
+    (
+        lambda fft: fft.fft(np.ones(4), out_sharding=P("x")),
+        ValueError,
+        "must be a `NamedSharding` if `x` is not on a mesh",
+    ),
     (
         lambda fft: fft.fft(put(AUTO, np.ones(8), "x")),
         ValueError,

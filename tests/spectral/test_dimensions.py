@@ -199,8 +199,11 @@ def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
     two, four = (plain.FFT(make_mesh((1,)), shape=shape, real=True) for shape in ((6, 6), (4, 4, 4, 4)))
     carried = plain.FFT3D(make_mesh((1,)), shape=(4, 6, 8), transformed=("x", "y"))
     for make, message in (
-        (lambda d: d.spectral.Curl(four), r"`fft` must transform a grid of two or three axes.*; got 4"),
-        (lambda d: d.spectral.InverseCurl(four), r"`fft` must transform a grid of two or three axes.*; got 4"),
+        (lambda d: d.spectral.Curl(four), r"`fft` must transform a grid of two or three axes.*; got a grid of 4 axes"),
+        (
+            lambda d: d.spectral.InverseCurl(four),
+            r"`fft` must transform a grid of two or three axes.*; got a grid of 4 axes",
+        ),
         (
             lambda d: d.spectral.Derivative(two, (1, 0, 0)),
             r"`orders` must have one number for each of the axes x, y; got",
