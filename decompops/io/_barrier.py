@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 
-# The number of seconds after which processes that stand at different barriers raise an error.
+# If processes wait at different barriers, they raise an error after this number of seconds.
 SECONDS = 30.0
 _FOLDERS = itertools.count()
 

@@ -121,7 +121,7 @@ def _arrays(state: Any) -> list[Any]:
 
 
 def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
-    """Return the scratch memory that the derivative of a few blocks takes on each device with `plan`.
+    """Return the scratch memory on each device of the derivative of a few blocks, if it follows `plan`.
 
     The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
     iteration.
