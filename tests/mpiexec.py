@@ -18,11 +18,9 @@ from compiling import FLAGS
 TESTS = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
 # Without the kernels, the tests are skipped. If `DECOMPOPS_REQUIRE_MPI` is set, they fail instead.
-MARKS = [
-    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM)),
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("mpiexec"),  # These tests run one after the other.
-]
+NEEDED = pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM))
+IN_TURN = pytest.mark.xdist_group("mpiexec")  # These tests run one after the other.
+MARKS = [NEEDED, IN_TURN, pytest.mark.timeout(600)]
 
 
 @functools.cache

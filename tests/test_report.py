@@ -340,8 +340,8 @@ def test_gpus(monkeypatch):
     assert found["topology"] == "GPU0"
 
 
-@pytest.mark.skipif(mpiexec.PROBLEM is not None, reason=str(mpiexec.PROBLEM))
-@pytest.mark.xdist_group("mpiexec")
+@mpiexec.NEEDED
+@mpiexec.IN_TURN
 @pytest.mark.parametrize(("backend", "section"), [("mpi", "scaling"), ("xla", "limits")])
 def test_two_processes(backend, section, tmp_path):
     command = ("-m", "decompops", "report", "--backend", backend, "--sections", "hardware", section, *TINY)

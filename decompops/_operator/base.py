@@ -222,7 +222,7 @@ class Compose(AbstractOperator):
 def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
     """Return the structure of the result of `operator` for the result of `previous`, whose structure is `given`.
 
-    Raises `ValueError` if `given` does not fit. If `given` is `None`, nothing is checked.
+    Raises `ValueError` if `given` is not the structure that `operator` takes. `None` is not checked.
     """
     wanted = operator.in_structure
     if given is None:

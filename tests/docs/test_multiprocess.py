@@ -4,7 +4,6 @@ import inspect
 import re
 
 import jax
-import pytest
 
 import mpiexec
 from pages import ROOT, blocks, scripts
@@ -59,8 +58,8 @@ def test_the_default_time_limits():
     assert set(stated) == {"heartbeat_timeout_seconds", "shutdown_timeout_seconds", "initialization_timeout"}
 
 
-@pytest.mark.skipif(mpiexec.PROBLEM is not None, reason=str(mpiexec.PROBLEM))
-@pytest.mark.xdist_group("mpiexec")
+@mpiexec.NEEDED
+@mpiexec.IN_TURN
 def test_a_launch_by_mpi(tmp_path):
     text = (ROOT / PAGE).read_text()
     script = scripts(PAGE)["power.py"]
