@@ -333,10 +333,14 @@ def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
 
 def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
     """Return the checksum of each array, or `None` for an array whose mesh has no devices of this process."""
-    here = {name: array for name, array in arrays.items() if not isinstance(array, Array) or array.addressable_shards}
-    # All programs are started before the first result is awaited.
-    checksums = {name: checksum(array, layouts[name]) for name, array in here.items()}
-    return {name: int(np.asarray(checksums[name])) if name in here else None for name in arrays}
+    # Each result is awaited before the next program starts: on the CPU devices of one process, XLA can deadlock if more
+    # than 32 programs are under way (docs/caveats.md).
+    return {
+        name: None
+        if isinstance(array, Array) and not array.addressable_shards
+        else int(np.asarray(checksum(array, layouts[name])))
+        for name, array in arrays.items()
+    }
 
 
 def _name(path: Any) -> str:
