@@ -115,8 +115,10 @@ def check_flag(name: str, value: bool) -> bool:
     return value
 
 
-def check_number(name: str, value: Any, *, least: float | int = -math.inf) -> Any:
-    """Return `value` if it is one finite real number of at least `least`. The range of a traced value is not checked.
+def check_number(name: str, value: Any, *, least: float | int = -math.inf, positive: bool = False) -> Any:
+    """Return `value` if it is one finite real number of at least `least` or, if `positive` is True, above zero.
+
+    The range of a traced value is not checked.
 
     Raises `TypeError` for a value that is not one real number, and `ValueError` for a number out of range.
     """
@@ -127,7 +129,8 @@ def check_number(name: str, value: Any, *, least: float | int = -math.inf) -> An
         valid = False
     if not valid:
         raise TypeError(f"`{name}` must be one real number; got {value!r}.")
-    if not isinstance(value, Tracer) and not (math.isfinite(value) and value >= least):
+    if not isinstance(value, Tracer) and not (math.isfinite(value) and (value > 0 if positive else value >= least)):
         rule = "finite" if least == -math.inf else f"a finite number of at least {least:g}"
+        rule = "a positive, finite number" if positive else rule
         raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
     return value

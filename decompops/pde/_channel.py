@@ -49,8 +49,9 @@ class Channel(AbstractWallFlow):
     - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
         lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, and for
-    walls that are not normal to the first axis, because only this axis of a spectrum is whole on each device.
+    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
+    that are not normal to the first axis (only this axis of a spectrum is whole on each device), and for a viscosity
+    that is not positive.
     """
 
     fft: AbstractTransform
@@ -61,7 +62,7 @@ class Channel(AbstractWallFlow):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_number("viscosity", self.viscosity, least=0)
+        check_number("viscosity", self.viscosity, positive=True)
         check_number("drive", self.drive)
         check_forcing(self.forcing)
 

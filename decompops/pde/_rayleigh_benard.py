@@ -61,8 +61,8 @@ class RayleighBenard(AbstractWallFlow):
         lower two thirds of the modes along each axis.
 
     **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
-    that are not normal to the first axis (only this axis of a spectrum is whole on each device), and for a height other
-    than 1.
+    that are not normal to the first axis (only this axis of a spectrum is whole on each device), for a height other
+    than 1, and for an Ra or Pr that is not positive.
     """
 
     fft: AbstractTransform
@@ -76,8 +76,8 @@ class RayleighBenard(AbstractWallFlow):
     scalars: ClassVar[int] = 1
 
     def __check_init__(self):
-        check_number("rayleigh", self.rayleigh, least=0)
-        check_number("prandtl", self.prandtl, least=0)
+        check_number("rayleigh", self.rayleigh, positive=True)
+        check_number("prandtl", self.prandtl, positive=True)
         check_forcing(self.forcing)
         shape = check_fft(self.fft)[1:]
         lengths: Any = check_box(self.box, self.ndim).lengths
