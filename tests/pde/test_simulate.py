@@ -1,5 +1,6 @@
 """Tests of `pde.simulate`: results after interruptions on any mesh, adaptive time steps, and errors."""
 
+import gc
 import re
 import resource
 import signal
@@ -102,21 +103,25 @@ def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("write", ["{:02}.zarr", "{:02}.h5"])
+# Orbax abandons its coroutines if it cannot write a file. Python warns of them when it collects them.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("write", ["{:02}.zarr", "{:02}.h5", None])
 def test_a_run_continues_after_the_disk_was_full(tmp_path, solver, whole, write):
-    """A run raises `OSError` if the disk has no space for a snapshot, and continues when there is space."""
+    """A run raises `OSError` if the disk has no space for a snapshot or a checkpoint; later it continues."""
 
     def run(t_end):
-        options = {"write": pde.Snapshots(tmp_path / write), "checkpoint": tmp_path / "run", "progress": False}
-        return pde.simulate(solver, vortex(solver), t_end, interval=0.2, observe=energy(solver), **options)
+        options = {"write": write and pde.Snapshots(tmp_path / write), "observe": energy(solver), "progress": False}
+        return pde.simulate(solver, vortex(solver), t_end, interval=0.2, checkpoint=tmp_path / "run", **options)
 
     run(0.4)
     with small_files(), pytest.raises(OSError, match=r"File too large"):
         run(1.0)
+    gc.collect()
     again = run(1.0)
     np.testing.assert_array_equal(again.u, whole.u)
     np.testing.assert_array_equal(again.observed["energy"], whole.observed["energy"])
-    np.testing.assert_allclose([io.read(tmp_path / write.format(i)).time for i in range(6)], whole.times)
+    if write:
+        np.testing.assert_allclose([io.read(tmp_path / write.format(i)).time for i in range(6)], whole.times)
 
 
 def test_steps_may_change_at_a_checkpoint(tmp_path, solver, whole):
