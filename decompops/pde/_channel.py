@@ -49,9 +49,9 @@ class Channel(AbstractWallFlow):
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if the bases of `fft` are not as above, if the
-    walls are not normal to the first axis (the only axis of a spectrum that is never sharded), or if the viscosity is
-    not positive.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
+    along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
+    spectrum that is never sharded), or if the viscosity is not positive.
     """
 
     fft: AbstractTransform

@@ -51,8 +51,7 @@ def add_forcing(
 class KolmogorovForcing(AbstractSpectral):
     """The force of Kolmogorov flow, `(A sin(q y), 0)` in 2D and `(A sin(q y), 0, 0)` in 3D, with `q = 2π mode / L_y`.
 
-    The source is Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960. Pass the force as the argument `forcing` of an
-    equation.
+    See Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960. Pass the force as the argument `forcing` of an equation.
 
     !!! example
 
@@ -97,8 +96,8 @@ class KolmogorovForcing(AbstractSpectral):
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
-        # Padding has wavenumber zero, like the mean. Only the multiplicity tells them apart: it is zero in the padding,
-        # and at least one for a mode.
+        # Padding has wavenumber zero, like the mean. Only the multiplicity differs: it is zero in the padding, and at
+        # least one for a mode.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
         sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.

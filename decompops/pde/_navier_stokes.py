@@ -22,9 +22,9 @@ class NavierStokes(AbstractEquation):
     """The incompressible Navier–Stokes equations for the velocity.
 
     The equation is `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u`. P is the projection onto divergence-free fields, which
-    removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of the tensor `u
-    u`, so five of its six different entries are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of the
-    right-hand side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
+    removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of `u u`, so five
+    of the six different entries of this tensor are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of
+    the right-hand side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
     divergence-free; `decompops.spectral.LerayProjection` removes the divergence of a velocity. All later states are
     then divergence-free.
 

@@ -56,13 +56,13 @@ class RayleighBenard(AbstractWallFlow):
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
-        spectrum of a term that is added to the equations, an array with the shape of u.
+        spectrum of a term that is added to the right-hand side, an array with the shape of u.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if the bases of `fft` are not as above, if the
-    walls are not normal to the first axis (the only axis of a spectrum that is never sharded), if the height is not 1,
-    or if Ra or Pr is not positive.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
+    along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
+    spectrum that is never sharded), if the height is not 1, or if Ra or Pr is not positive.
     """
 
     fft: AbstractTransform

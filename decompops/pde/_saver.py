@@ -75,7 +75,7 @@ class Saver:
         self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:
-        """Save the run if a checkpoint is due, or after a signal to any process. After a signal, end the program."""
+        """Save the run if a checkpoint is due. Save it and end the program if any process has received a signal."""
         due = self._checkpoints is not None and time.monotonic() - self._last >= self._seconds
         numbers = exchange_numbers(self._mesh, self._request.number, int(due), self.pace.adapt(steps))
         _, due, self.pace.steps = numbers[min(numbers)]

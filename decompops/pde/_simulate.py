@@ -161,7 +161,7 @@ def simulate(
     **Returns:** a `Simulation`.
 
     **Raises:** `ValueError` or `TypeError` if an argument is invalid, or does not fit the run saved in `checkpoint`;
-    `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for too short steps; the errors of
+    `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
     `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
 
     **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint.

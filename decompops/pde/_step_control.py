@@ -35,8 +35,8 @@ class AbstractStepControl(eqx.Module):
 class CFL(AbstractStepControl):
     """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    The source is Courant, Friedrichs & Lewy, Math. Ann. 100, 1928. `Δx_i` is the distance between neighbouring points
-    along axis i. Along an axis between walls, `Δx_i` varies from point to point.
+    See Courant, Friedrichs & Lewy, Math. Ann. 100, 1928. `Δx_i` is the distance between neighbouring points along axis
+    i. Along an axis between walls, `Δx_i` varies from point to point.
 
     **Arguments:**
 
@@ -67,7 +67,10 @@ class CFL(AbstractStepControl):
         return with_dt(solver, h).step(t, u, args), h, h
 
     def limit(self, solver: AbstractIntegrator, u: Inexact[Array, "*state"]) -> Float[Array, ""]:
-        """Return the length of a step from the state `u`, without the limit `largest`. It is infinite for u = 0."""
+        """Return the length of a step from the state `u`, without the limit `largest`.
+
+        For u = 0, this length is infinite.
+        """
         equation: Any = solver.equation
         transform, ndim = equation.transform, equation.transform.decomposition.ndim
         if self.velocity is None:
