@@ -1,4 +1,4 @@
-"""Checks of the transforms and of the fields `(*batch, channels, nx, ny, nz)` that layers take."""
+"""Checks the arguments of layers: transforms, and fields of shape `(*batch, channels, nx, ny, nz)`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..spectral._check import check_fft
 
 
 def check_channels(x: Any, channels: int, ndim: int) -> Array:
-    """Return `x` with a channel axis that no Explicit mesh axis shards.
+    """Return `x`, resharded so that no Explicit mesh axis shards the channels.
 
     **Raises:** `ValueError` unless `x` has `channels` channels.
     """
@@ -20,7 +20,7 @@ def check_channels(x: Any, channels: int, ndim: int) -> Array:
     if len(shape) <= ndim or shape[axis] != channels:
         lengths = ", ".join(f"n{name}" for name in axis_names(ndim))
         raise ValueError(f"`x` must have shape (*batch, {channels}, {lengths}), with {channels} channels; got {shape}.")
-    # JAX does not choose how to sum over an axis that Explicit mesh axes shard.
+    # Layers sum over the channels. JAX does not choose how to sum over an axis that Explicit mesh axes shard.
     return whole_along(jnp.asarray(x), axis)
 
 

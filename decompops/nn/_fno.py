@@ -26,12 +26,13 @@ class FNO(AbstractTyped):
     """The Fourier neural operator on periodic fields (Li et al., ICLR 2021).
 
     First, an affine map in each cell lifts `in_channels` channels to `width` channels. Then each of `depth` blocks
-    computes `activation(spectral(v) + linear(v))`, the sum of a `SpectralConv` and an affine map of the channels in
-    each cell. Finally, a perceptron in each cell, with one hidden layer of `2 * width` channels, projects to
-    `out_channels` channels.
+    computes `activation(spectral(v) + linear(v))`, where `spectral` is a `SpectralConv`, and `linear` is an affine map
+    of the channels in each cell. Finally, a perceptron in each cell maps `width` channels to `out_channels` channels.
+    The perceptron has one hidden layer of `2 * width` channels.
 
-    The same weights work on every grid and mesh: see `on`. The operator commutes with translations. If the solution of
-    your problem depends on the position in the box, pass coordinates as additional channels.
+    The same weights work on every grid and on every mesh: the method `on` changes the grid or the mesh. The operator
+    commutes with translations, so it cannot know where in the box a cell lies. If the solution of your problem depends
+    on the position in the box, pass coordinates as additional channels.
 
     !!! example
 
@@ -76,8 +77,8 @@ class FNO(AbstractTyped):
             memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
-        **Raises:** the errors of `SpectralConv`; `ValueError` for a `width` or `depth` below one; `TypeError` for an
-        `activation` that cannot be called.
+        **Raises:** the errors of `SpectralConv`; `ValueError` if `width` or `depth` is below one; `TypeError` if
+        `activation` cannot be called.
         """
         if not callable(activation):
             raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
@@ -113,7 +114,7 @@ class FNO(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` that does not have this shape.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
         """
         # Between the first and the last layer, the padding holds biases instead of zeros. The padding affects no cell,
         # because transforms do not read the padding. The padding affects no gradient of a weight, because the last step
@@ -128,12 +129,12 @@ class FNO(AbstractTyped):
     def on(self, fft: FFT) -> "FNO":
         """Return the same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
 
-        A gradient is a module of the same structure, so `gradient.on(fft)` moves the gradient. The same holds for the
-        moments in the state of an optimizer.
+        A gradient with respect to the operator is a module of the same structure, so `gradient.on(fft)` moves the
+        gradient to the other grid or mesh. The same holds for the moments in the state of an optimizer.
 
         **Arguments:**
 
-        - `fft`: the transform of the other grid, built with `real=True` and a `shape`.
+        - `fft`: the transform on the other grid or mesh, built with `real=True` and a `shape`.
 
         **Raises:** the errors of `SpectralConv.on`.
         """
@@ -175,7 +176,7 @@ def FNO3D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
 
 
 def pointwise(linear: eqx.nn.Linear, x: Array, ndim: int) -> Array:
-    """Apply an affine map to the channels of each cell of a grid of `ndim` axes."""
+    """Apply an affine map to the channels in each cell. The grid has `ndim` axes."""
     grid = string.ascii_uppercase[:ndim]
     y = jnp.einsum(f"oi,...i{grid}->...o{grid}", linear.weight, x)
     return y if linear.bias is None else y + linear.bias[(slice(None), *[None] * ndim)]

@@ -29,10 +29,10 @@ PaddingMode = Literal["CIRCULAR", "ZEROS"]
 class HaloConv(AbstractTyped):
     """A convolution with a small kernel: `equinox.nn.Conv(ndim, ..., padding="SAME")` for sharded fields.
 
-    Values and gradients equal the values and gradients of Equinox' layer on the whole grid; the same key gives the same
+    The layer computes the same values and gradients as Equinox's layer on the whole grid. The same key gives the same
     initial weights. Devices exchange the halo that the kernel needs, and sum the gradients of the weights. Pass a
-    sharded batch as a leading axis of the field, without `jax.vmap`: `jax.vmap` gathers a batch that an Explicit mesh
-    axis shards, and its option `spmd_axis_name` does not work with this layer.
+    sharded batch as a leading axis of the field. Do not use `jax.vmap` for a sharded batch: it gathers a batch that an
+    Explicit mesh axis shards, and the option `spmd_axis_name` of `jax.vmap` does not work with this layer.
 
     !!! example
 
@@ -66,20 +66,20 @@ class HaloConv(AbstractTyped):
         - `mesh`: the device mesh, or a `Decomposition`. If the mesh does not divide the grid, pass a `Decomposition`
             that was built with a `shape` and `pad=True`.
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
-        - `kernel_size`: the number of kernel cells, one number for all axes or one for each axis. An even kernel has
-            one more cell after the central cell than before it.
-        - `ndim`: the number of axes of the grid; by default, the number of axes of the `Decomposition`, or 3 for a
-            mesh.
-        - `dilation`: the distance between kernel cells, one number for all axes or one for each axis.
+        - `kernel_size`: the number of kernel cells: one number for all axes, or one number for each axis. A kernel with
+            an even number of cells has one more cell after the central cell than before it.
+        - `ndim`: the number of axes of the grid. The default is the number of axes of the `Decomposition`, or 3 if
+            `mesh` is a device mesh.
+        - `dilation`: the distance between kernel cells: one number for all axes, or one number for each axis.
         - `groups`: the number of groups of channels. Each group is convolved separately.
         - `use_bias`: whether to add a bias to each channel.
         - `padding_mode`: "CIRCULAR" for a periodic grid, "ZEROS" for zeros outside the grid.
         - `dtype`: the real dtype of the weights; `None` for JAX's default.
         - `key`: a key of `jax.random`.
 
-        **Raises:** the errors of `decompops.Decomposition`; `ValueError` for numbers that are not positive integers,
-        `groups` that do not divide the channels, and an unknown `padding_mode`; `TypeError` for a `dtype` that is not
-        real.
+        **Raises:** the errors of `decompops.Decomposition`; `ValueError` if a number is not a positive integer, if
+        `groups` does not divide both numbers of channels, or if `padding_mode` is unknown; `TypeError` if `dtype` is
+        not real.
         """
         self.decomposition = Decomposition(mesh, ndim=ndim)
         grid = self.decomposition.ndim
@@ -123,12 +123,12 @@ class HaloConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` that does not have this shape.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
         """
         dec = self.decomposition
         # An exchange of zero layers only pads the field and shards it.
         x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))
-        # The halo has as many cells on each side as the padding "SAME".
+        # The halo has as many cells on each side as Equinox adds with `padding="SAME"`.
         reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
         halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
 
@@ -138,8 +138,9 @@ class HaloConv(AbstractTyped):
             convolved = lambda extended: jnp.vectorize(conv, signature=signature)(extended)
             return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
 
-        # `Stencil.__call__` would map the convolution over blocks. A `vmap` of this map puts blocks of different
-        # devices into one axis, after the batch. XLA gathers this axis, and JAX raises an error on Explicit meshes.
+        # This method uses `Stencil.local`, because `Stencil.__call__` would map the convolution over blocks. A `vmap`
+        # of such a map puts the blocks of different devices into one array axis, after the batch. XLA then gathers this
+        # axis, and on Explicit meshes JAX raises an error.
         spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
         # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.

@@ -33,26 +33,27 @@ class SpectralConv(AbstractTyped):
     """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all other modes.
 
     This is the convolution of Fourier neural operators (Li et al., ICLR 2021): `v_o(k) = sum_i w_oi(k) u_i(k)` for
-    wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)`, or fields
-    on a grid with any other number of axes, to real fields.
+    wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)` to real
+    fields `(*batch, out_channels, nx, ny, nz)`. The grid may have any number of axes.
 
-    The weights `(2, out, in, *modes)` have the same shape on every mesh, without padding. For each mesh axis, one of
-    three rules holds:
+    The weights have the same shape `(2, out, in, *modes)` on every mesh, without padding. For each mesh axis, one of
+    three rules says how it shards the weights:
 
-    - If a mesh axis shards modes of the spectrum and its size divides their number, it shards the same modes of the
-        weights. Then the layer communicates only in the transforms to these few modes and back.
-    - Any other mesh axis shards the axis `out` or `in` of the weights if its size divides `out` or `in`. Otherwise, it
-        shards modes that are unsharded in the spectrum. An example is a mesh axis of even size, because the number of
-        wavenumbers of both signs is odd, `2 * modes - 1`. With such a mesh axis, each call exchanges the weights by an
-        all-to-all, and its derivative exchanges the gradient of the weights. Each device sends at most its own part of
-        the weights, for any batch size.
-    - If the size of a mesh axis divides none of these axes, the weights are replicated over this mesh axis, and their
-        gradient is gathered.
+    - If a mesh axis shards an axis of the spectrum, and the size of the mesh axis divides the number of modes along
+        this axis, the mesh axis shards the same modes of the weights. Then only the two transforms of the layer
+        communicate: from the fields to these few modes, and back.
+    - Any other mesh axis shards the axis `out` or `in` of the weights, if the size of the mesh axis divides `out` or
+        `in`. Otherwise, it shards modes that are unsharded in the spectrum. This rule often holds for mesh axes of even
+        size, because the number of wavenumbers of both signs is odd: `2 * modes - 1`. Under this rule, each call
+        exchanges the weights by an all-to-all, and the derivative of a call exchanges the gradient of the weights. For
+        any batch size, each device sends at most its own part of the weights.
+    - If the size of a mesh axis divides the length of none of these axes, the weights are replicated over this mesh
+        axis, and the gradient of the weights is gathered.
 
-    Real fields stay real if `w(-k)` is the complex conjugate of `w(k)`. A half spectrum stores only one of k and -k,
-    except in the plane where k is zero along the last axis: this plane holds both k and -k. In this plane, only the
-    real part of the result counts, as in `irfftn`: each of the two modes is multiplied by the mean of `w(k)` and the
-    conjugate of `w(-k)`.
+    The result of a convolution is real if `w(-k)` is the complex conjugate of `w(k)`. The layer uses the half spectrum,
+    which stores only one of k and -k, so it needs no weights for the other. The exception is the plane where k is zero
+    along the last axis: this plane holds both k and -k. There, the inverse transform keeps only the real part of the
+    result, as `irfftn` does. The effect is that mode k is multiplied by `(w(k) + conj(w(-k))) / 2`.
 
     !!! example
 
@@ -63,7 +64,8 @@ class SpectralConv(AbstractTyped):
         ```
     """
 
-    weight: Float[Array, "2 out in *modes"]  # Real and imaginary parts. In three dimensions, modes are along y, z, x.
+    # The first axis holds the real and the imaginary parts. In three dimensions, the modes lie along y, z, x.
+    weight: Float[Array, "2 out in *modes"]
     fft: FFT
     in_channels: int = eqx.field(static=True)
     out_channels: int = eqx.field(static=True)
@@ -81,19 +83,19 @@ class SpectralConv(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. The layer ignores its options
-            `norm`, `modes` and `axis_contiguous`.
+        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. The layer ignores the options
+            `norm`, `modes` and `axis_contiguous` of `fft`.
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
-        - `modes`: the number of wavenumbers k >= 0 to keep, one number for all axes or one for each axis. The layer
-            keeps |k| < `modes`, in units of the smallest nonzero wavenumber of the box. An axis of n points has
-            (n + 1) // 2 such wavenumbers.
+        - `modes`: the number of wavenumbers k >= 0 to keep: one number for all axes, or one number for each axis. The
+            layer keeps the modes with |k| < `modes`, in units of the smallest nonzero wavenumber of the box. For an
+            axis of n points, `modes` is at most (n + 1) // 2.
         - `dtype`: the dtype of the weights, float32 or float64; `None` for JAX's default.
-        - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They are complex normal with
-            variance `2 / (in_channels + out_channels)`, as in the library neuraloperator.
+        - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They have a complex normal
+            distribution of variance `2 / (in_channels + out_channels)`, as in the library neuraloperator.
 
-        **Raises:** `TypeError` for an `fft` that is not a transform and for any other `dtype`; `ValueError` for an
-        `fft` that is complex, has no `shape` or does not transform all axes, for channels that are not positive
-        integers, and for `modes` that the grid does not have.
+        **Raises:** `TypeError` if `fft` is not a transform, or if `dtype` is neither float32 nor float64; `ValueError`
+        if `fft` is complex, has no `shape` or does not transform all axes, if a number of channels is not a positive
+        integer, or if the grid has fewer wavenumbers than `modes`.
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
@@ -117,10 +119,11 @@ class SpectralConv(AbstractTyped):
 
     @property
     def weight_layout(self) -> Layout:
-        """The layout of `weight`, which has no padding. In three dimensions, modes are stored along y, z and x.
+        """The layout of `weight`, which has no padding. In three dimensions, modes are stored in the order y, z, x.
 
         `layer.weight_layout.gather(layer.weight)` returns a NumPy array `(2, out, in, *modes)` with the modes along x,
-        y and z, each in the order of an FFT. `layer.weight_layout.shard(array)` makes a weight from such an array.
+        y and z. The modes along each axis are in the order of an FFT. `layer.weight_layout.shard(array)` makes a weight
+        from such an array.
         """
         return self._weight_layouts()[0]
 
@@ -144,7 +147,7 @@ class SpectralConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
 
-        **Raises:** `ValueError` for an `x` that does not have this shape.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
         """
         transform = self.transform
         ndim = transform.decomposition.ndim
@@ -157,23 +160,23 @@ class SpectralConv(AbstractTyped):
     def _weight_like_spectrum(self) -> Float[Array, "2 out in *stored"]:
         """Return the weight, padded and sharded like the spectrum."""
         layouts = self._weight_layouts()
-        # The weight is padded before the exchange, while the axes to pad are not sharded. Its gradient is therefore
-        # cropped after the exchange.
+        # The weight is padded before the exchange, because the axes to pad are not yet sharded then. In the derivative,
+        # the gradient of the weight is therefore cropped after the exchange.
         weight = pad(place(self.weight, layouts[0].sharding), layouts[-1].blocks)
         for layout in layouts:
             weight = place(weight, layout.sharding)
         return weight
 
     def on(self, fft: FFT) -> "SpectralConv":
-        """Return the same layer on another grid in the same box, or on another mesh. Only its weights are resharded.
+        """Return the same layer on another grid in the same box, or on another mesh. Only the weights are resharded.
 
         **Arguments:**
 
-        - `fft`: the transform of the other grid, built with `real=True` and a `shape` that has the `modes` of the
-            layer.
+        - `fft`: the transform on the other grid or mesh, built with `real=True` and a `shape`. The grid must have the
+            `modes` of the layer.
 
-        **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` that is complex, has no
-        `shape`, does not transform all axes or does not have the `modes`.
+        **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` is complex, has no `shape`, does not
+        transform all axes or does not have the `modes`.
         """
         _check_modes(fft, self.modes)
         there = eqx.tree_at(lambda layer: layer.fft, self, fft)
@@ -192,7 +195,7 @@ def SpectralConv3D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
 
 
 def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
-    """Return the number of wavenumbers to keep along each axis, after checks of `fft` and `modes`."""
+    """Check `fft` and `modes`, and return the number of wavenumbers to keep along each axis."""
     grid = check_fft(fft, real=True)
     if len(fft.transformed) < len(grid):
         raise ValueError(
@@ -207,20 +210,20 @@ def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
 def _transform(fft: FFT, kept: tuple[int, ...]) -> FFT:
     """Return the transform between fields and the modes below `kept`.
 
-    The same weights must fit every mesh and every grid. Therefore spectra have one storage order on all meshes, and
-    hold amplitudes, which do not depend on the number of points (`norm="forward"`).
+    The same weights must fit every mesh and every grid. Therefore the storage order of spectra is the same on all
+    meshes. The spectra hold amplitudes (`norm="forward"`), because amplitudes do not depend on the number of points.
     """
-    # The kept modes are the mode k = 0 and the pairs of k and -k for k > 0. The number of kept modes is odd, so none of
-    # them is a Nyquist mode.
+    # Along each axis, the kept modes are the mode k = 0 and the pairs of k and -k for k > 0. The number of kept modes
+    # is odd, so none of them is a Nyquist mode.
     return fft.replace(modes=tuple(2 * m - 1 for m in kept), norm="forward", axis_contiguous=True)
 
 
 @remembered
 def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
-    """Return the layouts that weights `(2, out, in, *modes)` have one after the other in a call.
+    """Return the layouts through which a call moves the weights `(2, out, in, *modes)`, one after the other.
 
-    The weights are stored in the first layout. The last layout is sharded like the spectrum of `fft`. Each step from
-    one layout to the next takes one all-to-all, or no communication if the weights are replicated.
+    The weights are stored in the first layout. The last layout is sharded like the spectrum of `fft`. A step from one
+    layout to the next takes one all-to-all. It takes no communication if it starts from replicated weights.
     """
     spectrum = fft.out_layout.blocks
     lengths, order = (2, *channels, *spectrum.lengths), (0, 1, 2, *(3 + axis for axis in spectrum.order))
@@ -231,7 +234,7 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
     others = [axis for axis in range(1, len(lengths)) if axis not in padded]
     parts = lambda axis: math.prod(size for _, size in division[axis])
     # If an axis would need padding, its mesh axes shard another axis instead. The axis with the most parts comes first,
-    # because the fewest other axes fit it.
+    # because the fewest other axes are divisible by its number of parts.
     for axis in sorted(padded, key=parts, reverse=True):
         fitting = [other for other in others if lengths[other] % (parts(other) * parts(axis)) == 0]
         if fitting:
@@ -241,7 +244,8 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
             division[other] += division[axis]
             division[axis] = ()
     steps.append(divided_blocks(lengths, tuple(division), order))
-    # Replication has its own step, so that a call cuts out blocks of the weights before it exchanges them.
+    # The replicated weights have a layout of their own, so that a call first cuts blocks out of them, and then
+    # exchanges these blocks.
     replicated = [() if axis in padded else units for axis, units in enumerate(division)]
     steps.append(divided_blocks(lengths, tuple(replicated), order))
     return tuple(Layout(fft.decomposition.mesh, blocks) for blocks in dict.fromkeys(reversed(steps)))
@@ -249,6 +253,6 @@ def _weight_layouts(fft: FFT, channels: tuple[int, int]) -> tuple[Layout, ...]:
 
 @functools.lru_cache(maxsize=128)
 def _drawing(shape: tuple[int, ...], sharding: NamedSharding, dtype: np.dtype) -> Callable[[Array], Array]:
-    """Return the compiled program that draws weights. Each device draws only its own part."""
+    """Return the compiled program that draws random weights. Each device draws only its own part of them."""
     deviation = 1 / math.sqrt(shape[1] + shape[2])
     return jax.jit(lambda key: deviation * jax.random.normal(key, shape, dtype), out_shardings=sharding)

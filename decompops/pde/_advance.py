@@ -16,7 +16,7 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """Take `count` equal steps from `carried`, a state or a `History`, whose time is `done` steps after t.
+    """Take `count` equal steps from `carried`, the state or the `History` at `done` steps after the time t.
 
     Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
     not finite, the steps stop at the last finite state.
@@ -50,7 +50,7 @@ def advance_controlled(
     count: Any,
     args: Any,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Take at most `count` steps, whose lengths `control` chooses, from the time `t + since` to the time `t + end`.
+    """Take at most `count` steps from the time `t + since` towards `t + end`. `control` chooses their lengths.
 
     `h` is the proposed length of the first step. Returns the last state, the time since t, the proposed length of the
     next step, the number of steps, whether the next state is finite, and whether the next step is too short. If the

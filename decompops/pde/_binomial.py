@@ -1,4 +1,4 @@
-"""Binomial schedules: which states of a long chain to store, and which to recompute."""
+"""Binomial schedules: they say which states of a long chain of steps are stored, and which are recomputed."""
 
 import math
 from dataclasses import dataclass
@@ -8,19 +8,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Schedule:
-    """The states of a chain of blocks that a reverse-mode derivative stores, and the states that it recomputes.
+    """The order in which a reverse-mode derivative of a chain of blocks stores and recomputes states.
 
-    The derivative *reverses* the blocks from last to first: it needs the state before a block to differentiate the
-    block. A *move* advances the state before a block to the state before the next block. The schedule has the fewest
-    moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000).
+    A block is one step, or several consecutive steps. The derivative *reverses* the blocks from last to first: to
+    differentiate a block, it needs the state before this block. A *move* advances the state before a block to the state
+    before the next block. No other schedule with as many places needs fewer moves (Griewank & Walther, ACM Trans. Math.
+    Softw. 26, 2000).
 
-    The stored states are a stack. A move writes to the place above the state that it reads, or overwrites the state
-    that it reads if no later move needs this state. When the state before a block is on top of the stack, the block is
-    reversed, and the state is removed.
+    The stored states are a stack. A move reads a state and writes the next one to the place above. If no later move
+    needs the state that was read, the move overwrites this state instead. When the state before a block is on top of
+    the stack, the block is reversed, and the state is removed.
 
     - `first`: for each block, the place to which the forward run writes the state before the block.
-    - `blocks`, `sources`, `targets`: for each move after the forward run, the block, the place to read and the place
-        to write.
+    - `blocks`, `sources`, `targets`: for each move after the forward run, the number of the block, the place that the
+        move reads, and the place that it writes.
     - `ends`: for each block, the number of these moves that are made before the block is reversed.
     - `tops`: for each block, the place of the state before the block when the block is reversed.
     """
@@ -59,8 +60,9 @@ def binomial_schedule(length: int, places: int) -> Schedule:
 def count_moves(length: int, checkpoints: int) -> int:
     """Return the number of moves of the optimal schedule for a chain of `length` blocks.
 
-    For `l = length` and `c = checkpoints`, the number is `r l - C(c + r, r - 1)`, with the smallest r for which
-    `l <= C(c + r, r)`.
+    The schedule stores at most `checkpoints` states. With `l = length` and `c = checkpoints`, the number of moves is `r
+    l - C(c + r, r - 1)`. Here C is the binomial coefficient, and r is the smallest integer for which `l <= C(c + r,
+    r)`.
     """
     repetitions = _repetitions(length, checkpoints)
     return repetitions * length - math.comb(checkpoints + repetitions, repetitions - 1) if repetitions else 0
@@ -76,7 +78,7 @@ def _repetitions(length: int, checkpoints: int) -> int:
 def _split(length: int, checkpoints: int) -> int:
     """Return the number of blocks after which to store a state.
 
-    `checkpoints` places are left for the next `length` blocks. The state before these blocks has one of the places.
+    The next `length` blocks have `checkpoints` places. The state before these blocks takes one of the places.
     """
     r = _repetitions(length, checkpoints)
     return min(math.comb(checkpoints + r - 1, checkpoints), length - math.comb(checkpoints + r - 2, checkpoints - 1))

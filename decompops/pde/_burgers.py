@@ -31,11 +31,11 @@ class Burgers(AbstractEquation):
     - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2`, which conserves the mean, instead of
         `s (u·∇)u`.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
-    `TypeError` for invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields; `ValueError` or
+    `TypeError` if a number is invalid.
     """
 
     fft: AbstractTransform

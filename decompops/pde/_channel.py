@@ -22,7 +22,7 @@ class Channel(AbstractWallFlow):
     """Incompressible flow between two no-slip walls normal to x. The flow is periodic along the other axes.
 
     The equation is `∂u/∂t = u × ω - ∇p + ν ∇²u + G e_y + f`, with `∇·u = 0`, the vorticity `ω = ∇ × u`, and `u = 0` at
-    both walls. G is a constant driving force along y, which is minus the mean pressure gradient. If the distance
+    both walls. G is a constant driving force along y, equal to minus the mean pressure gradient. If the distance
     between the walls is `2h`, the centreline velocity of Poiseuille flow is `G h² / (2ν)`. The viscous term must be
     treated implicitly, so use `IMEXRK` or `SBDF`. The divergence of computed velocities is zero up to rounding.
 
@@ -44,14 +44,14 @@ class Channel(AbstractWallFlow):
     - `viscosity`: ν, a positive number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the lengths of the grid. The length along x is the distance between the walls.
     - `drive`: G, a number.
-    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
-        term of f, an array like the state.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
+        spectrum of one term of f, an array with the shape of u.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
-    that are not normal to the first axis (only this axis of a spectrum is whole on each device), and for a viscosity
-    that is not positive.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
+    along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
+    spectrum that is never sharded), or if the viscosity is not positive.
     """
 
     fft: AbstractTransform
@@ -77,7 +77,7 @@ class Channel(AbstractWallFlow):
         return stokes(self.modes(u), u, _vector.cast(h, u) * _vector.cast(self.viscosity, u))
 
     def wall_stress(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*stress"]:
-        """Return the mean stress along y that the flow exerts on each wall: real, of shape `(*batch, 2)`.
+        """Return the mean stress along y that the flow exerts on each wall: a real array of shape `(*batch, 2)`.
 
         The mean velocity along y changes at the rate `G - (sum of both stresses) / (distance of the walls)`.
         """

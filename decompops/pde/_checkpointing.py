@@ -15,7 +15,7 @@ from ._binomial import binomial_schedule
 
 
 class Chain(eqx.Module):
-    """A chain of `steps` steps. Its state is observed once in every `every` steps.
+    """A chain of `steps` steps. The state is observed after every `every` steps.
 
     - `step`: a function `(state, i)` that returns the state after step i.
     - `result`: a function `(state, n)` that returns the observation of the state after `n * every` steps.
@@ -32,7 +32,8 @@ class Chain(eqx.Module):
         """Return the state after block `number`, for the `state` before this block. A block has `block` steps."""
 
         def one(state: Any, i: Array) -> tuple[Any, None]:
-            # The derivative of a block stores the fields that its transforms return, and recomputes their products.
+            # The derivative of a block stores the fields that the transforms of the block return, and recomputes the
+            # products of these fields.
             step = jax.checkpoint(lambda *of: self.step(*of), policy=_makes_real_fields, prevent_cse=False)
             return step(state, _index(number * block + i)), None
 
@@ -42,14 +43,14 @@ class Chain(eqx.Module):
     def closed(self, first: Any) -> "Chain":
         """Return the same chain as a PyTree whose leaves are the arrays that its functions close over.
 
-        JAX then differentiates with respect to these arrays.
+        So JAX can differentiate with respect to these arrays.
         """
         step, result = (eqx.filter_closure_convert(each, first, _index(0)) for each in (self.step, self.result))
         return Chain(step, result, self.report, self.steps, self.every)
 
 
 class Plan(NamedTuple):
-    """The plan of a derivative, which differentiates `block` steps at a time and stores at most `places` states.
+    """The plan of a derivative that differentiates `block` steps at a time and stores at most `places` states.
 
     `host` is the layout of the states if they are stored in the host's memory. It is `None` if they are stored on the
     devices.
@@ -66,9 +67,9 @@ class Plan(NamedTuple):
             return lax.broadcast(x, (self.places,))
 
         def on_host(x: Array, layout: Layout) -> Array:
-            # XLA would allocate a broadcast array on the device first. It allocates an empty array directly on the
-            # host. Outside a `shard_map`, XLA would allocate whole states on each device instead of one block of each
-            # state.
+            # XLA would allocate a broadcast array on the device first, but it allocates an empty array directly on the
+            # host. Outside a `shard_map`, XLA would allocate whole states on each device, and not only one block of
+            # each state.
             spec = layout.sharding_of(x.shape).spec
             empty = map_blocks(
                 lambda block: lax.empty((self.places, *block.shape), block.dtype),
@@ -83,7 +84,7 @@ class Plan(NamedTuple):
         return jax.tree.map(lambda x: on_host(x, self.host) if self.host and x.ndim else on_device(x), state)
 
     def write(self, stored: Any, at: Array, state: Any) -> Any:
-        """Return the stored states with `state` at one place."""
+        """Return the stored states after writing `state` to the place `at`."""
 
         def write(x: Array, new: Array) -> Array:
             new = jax.device_put(new, jax.memory.Space.Host) if self.host and new.ndim else new
@@ -92,7 +93,7 @@ class Plan(NamedTuple):
         return jax.tree.map(write, stored, state)
 
     def read(self, stored: Any, at: Array) -> Any:
-        """Return the state at one place, in the device's memory."""
+        """Return the state at the place `at`, in the device's memory."""
 
         def read(x: Array) -> Array:
             x = lax.dynamic_index_in_dim(x, at, keepdims=False)
@@ -163,7 +164,7 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
     of_last, of_results = cotangents
 
     def pull(function: Callable[[Chain, Any], Any], state: Any, cotangent: Any) -> tuple[Any, Any]:
-        """Return the cotangents of the chain and the state for the `cotangent` of the result of `function`."""
+        """Return the cotangents of the chain and of the state, if the result of `function` has the given cotangent."""
         numbers, rest = eqx.partition(state, eqx.is_inexact_array)
 
         def differentiable(varied: Any, numbers: Any) -> Any:
@@ -208,9 +209,9 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
 
 
 def gradient(chain: Chain, first: Any, plan: Plan, perturbed: Any) -> Any:
-    """Return the gradient of half the sum of squares of the last state and all results.
+    """Return the gradient of half the sum of the squares of all numbers in the last state and in the results.
 
-    The gradient is with respect to the chain and its first state.
+    The gradient is with respect to the chain and its first state. `best_plan` measures the memory of this gradient.
     """
     last, stored, results = _forward(chain, first, plan)
     return _backward(chain, last, stored, plan, perturbed, eqx.filter((last, results), eqx.is_inexact_array))

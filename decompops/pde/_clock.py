@@ -1,11 +1,12 @@
-"""The time of a simulation: its position and its intervals."""
+"""The clock of a simulation: its intervals, and its position in time."""
 
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
 
-# The relative tolerance for whole numbers of steps. Times are sums of steps, so they have rounding errors.
+# The relative tolerance of the checks for a whole number of steps. Times are sums of steps, so times have rounding
+# errors.
 ROUNDING = 1e-6
 
 
@@ -40,10 +41,10 @@ class Clock:
 
     @staticmethod
     def of(start: float, end: float, interval: float | None, dt: float | None) -> "Clock":
-        """Return the clock of a run. Its `dt` divides the interval exactly, up to the rounding of one division.
+        """Return the clock of a run. Its `dt` divides the interval up to one rounding error.
 
-        Raises `ValueError` unless an interval is a whole number of steps and the run is a whole number of intervals.
-        Both may have rounding errors.
+        Raises `ValueError` if an interval is not a whole number of steps, or if the run is not a whole number of
+        intervals. Rounding errors are allowed.
         """
         if not (math.isfinite(start) and math.isfinite(end) and end >= start):
             raise ValueError(f"`t_end` must be a finite time not before `t`, {start!r}; got {end!r}.")
@@ -78,11 +79,11 @@ class Clock:
         return self.base(position) + (self.dt or 0.0) * position.done
 
     def base(self, position: Position) -> float:
-        """Return the time after which the steps in `position.done` are counted."""
+        """Return the time from which `position.done` counts the steps."""
         return self.begin(position.intervals) + position.since
 
     def steps_left(self, position: Position) -> int:
-        """Return the number of steps of equal length until the end of the interval, which must be a whole number."""
+        """Return the number of steps of equal length that are left in the interval, rounded to an integer."""
         return round((self.interval - position.since) / (self.dt or self.interval)) - position.done
 
 

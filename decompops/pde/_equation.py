@@ -60,7 +60,7 @@ class AbstractSplitEquation(eqx.Module):
 
     @abc.abstractmethod
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        """Return N(t, u), an array like the state."""
+        """Return N(t, u), an array with the shape and dtype of the state."""
 
     @abc.abstractmethod
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
@@ -75,7 +75,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     """An equation `∂u/∂t = L u + N(t, u)` for the spectrum u of fields, where L multiplies each mode by a factor.
 
     `equation(t, u, args)` returns `∂u/∂t`, so an equation can be passed to `diffrax.ODETerm`. Exponential integrators
-    use `linear` and `nonlinear` instead. `RealSpace` turns the equation into an equation for fields.
+    do not call the equation: they use `linear` and `nonlinear`. `RealSpace` turns the equation into an equation for
+    fields.
 
     The state is `equation.state(fields)`. It has the shape `(*batch, *modes)` for a scalar, and `(*batch, 3, *modes)`
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
@@ -85,15 +86,16 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     - `components`: "scalar", "vector" or a number of fields. By default, a state may have any number of components, and
         the equation applies to each component separately.
-    - `walls`: "even" if axes may have cosines, "any" if they may also have sines. By default, all axes are periodic.
-    - a dataclass field `dealiasing`: the rule that keeps products free of aliasing, if the equation multiplies fields.
-        Such an equation multiplies fields that `to_grid` returns, and passes the products to `from_grid`.
+    - `walls`: "even" if fields may be sums of cosines along an axis, "any" if they may also be sums of sines. By
+        default, all axes must be periodic.
+    - a dataclass field `dealiasing`, if the equation multiplies fields: the rule that keeps products free of aliasing.
+        Such an equation multiplies the fields that `to_grid` returns, and passes the products to `from_grid`.
 
     If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform, a `box` that is not a `Box`, or a `dealiasing` that is
-    not a dealiasing rule; `ValueError` for an `fft` without a shape, for a `box` whose number of axes is not the number
-    of axes of the grid, and for walls that the equation cannot have.
+    **Raises:** `TypeError` if `fft` is not a transform, if `box` is not a `Box`, or if `dealiasing` is not a dealiasing
+    rule; `ValueError` if `fft` has no `shape`, if the number of axes of `box` is not the number of axes of the grid, or
+    if `fft` has walls that the equation cannot have.
     """
 
     components: ClassVar[Components] = "any"
@@ -155,12 +157,13 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         **Arguments:**
 
         - `t`: the time.
-        - `u`: a state: a spectrum of shape `(*batch, *modes)` or `(*batch, components, *modes)`, as `state` returns it.
+        - `u`: a state, as the method `state` returns it. Its shape is `(*batch, *modes)` or `(*batch, components,
+            *modes)`.
         - `args`: any PyTree, passed to `nonlinear`.
 
         **Returns:** an array of the shape and dtype of `u`.
 
-        **Raises:** `ValueError` or `TypeError` for a `u` that is not a state of this equation.
+        **Raises:** `ValueError` or `TypeError` if `u` is not a state of this equation.
         """
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
@@ -191,14 +194,14 @@ class AbstractLinearEquation(AbstractEquation):
 class RealSpace(eqx.Module):
     """An equation for fields instead of spectra: a function `(t, u, args)` of a field u that returns the field ∂u/∂t.
 
-    Use it with diffrax, which supports real numbers better than complex ones. Each evaluation has two more transforms
+    Use it with diffrax, which supports real numbers better than complex ones. Each evaluation takes two transforms more
     than an evaluation of `equation`.
 
     **Arguments:**
 
     - `equation`: an `AbstractEquation`, such as `NavierStokes`.
 
-    **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`.
+    **Raises:** `TypeError` if `equation` is not an `AbstractEquation`.
     """
 
     equation: AbstractEquation

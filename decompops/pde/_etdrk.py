@@ -22,10 +22,10 @@ Order = Literal[1, 2, 3, 4]
 class ETDRK(AbstractIntegrator):
     """Exponential time differencing Runge–Kutta methods of order 1 to 4 (Cox & Matthews, J. Comput. Phys. 176, 2002).
 
-    The linear part is integrated exactly, however stiff it is. The coefficients are as accurate as with the contour
-    integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). Each call of `step` evaluates the coefficients,
-    because they are cheap; a `rollout` evaluates them once. JAX can differentiate with respect to the state, `dt` and
-    the parameters of the equation.
+    The linear part is integrated exactly, however stiff it is. The coefficients of the method are as accurate as with
+    the contour integrals of Kassam & Trefethen (SIAM J. Sci. Comput. 26, 2005). Each call of `step` evaluates the
+    coefficients, because they are cheap; a `rollout` evaluates them once. JAX can differentiate with respect to the
+    state, `dt` and the parameters of the equation.
 
     !!! example
 
@@ -48,8 +48,8 @@ class ETDRK(AbstractIntegrator):
         - `dt`: the time step, a number.
         - `order`: 1, 2, 3 or 4. Each step evaluates the nonlinear part `order` times.
 
-        **Raises:** `ValueError` for any other `order`; `TypeError` for an `equation` that is not an `AbstractEquation`,
-        and for a `dt` that is not a number.
+        **Raises:** `ValueError` if `order` is not 1, 2, 3 or 4; `TypeError` if `equation` is not an `AbstractEquation`,
+        or if `dt` is not a number.
         """
         if order not in get_args(Order):
             raise ValueError(f"`order` must be one of {get_args(Order)}; got {order!r}.")

@@ -51,7 +51,7 @@ def add_forcing(
 class KolmogorovForcing(AbstractSpectral):
     """The force of Kolmogorov flow, `(A sin(q y), 0)` in 2D and `(A sin(q y), 0, 0)` in 3D, with `q = 2π mode / L_y`.
 
-    Pass it as the argument `forcing` of an equation (Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960).
+    See Arnold & Meshalkin, Uspekhi Mat. Nauk 15, 1960. Pass the force as the argument `forcing` of an equation.
 
     !!! example
 
@@ -67,9 +67,9 @@ class KolmogorovForcing(AbstractSpectral):
     - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
         the vorticity in `VorticityNavierStokes`.
 
-    **Raises:** `ValueError` for an `fft` of complex fields or of one axis, for a `mode` that the state does not keep,
-    for an unknown `of`, and for `of="vorticity"` on a grid that does not have two axes; `TypeError` for an `amplitude`
-    that is not a number.
+    **Raises:** `ValueError` if `fft` takes complex fields, if the grid has only one axis, if the state does not keep
+    the waves of `mode`, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two axes; `TypeError`
+    if `amplitude` is not a number.
     """
 
     fft: AbstractTransform
@@ -96,8 +96,8 @@ class KolmogorovForcing(AbstractSpectral):
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
-        # Like the mean, padding has wavenumber zero. But its multiplicity is zero, and the multiplicity of a mode is at
-        # least one.
+        # Padding has wavenumber zero, like the mean. Only the multiplicity differs: it is zero in the padding, and at
+        # least one for a mode.
         there = (elsewhere == 0) & (abs(abs(number[1]) - self.mode) < 0.5) & (transform.multiplicity(dtype=dtype) > 0)
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
         sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.

@@ -33,13 +33,13 @@ class GrossPitaevskii(AbstractEquation):
         to it.
     - `box`: the periodic box.
     - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
-        which products are computed, and `equation.products.decomposition.shard(V)` shards it. This grid is the grid of
-        `fft`, unless `dealiasing` is `Pad`.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
-        lower half of the modes along each axis.
+        which products are computed. This grid is the grid of `fft`, unless `dealiasing` is `Pad`. To shard the field,
+        call `equation.products.decomposition.shard(V)`.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(1/2)` keeps the lower half of the modes along each axis.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of real fields, and for a potential that is
-    not a real field on the grid of products.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes real fields, or if the potential is not a
+    real field on the grid of products.
     """
 
     fft: AbstractTransform

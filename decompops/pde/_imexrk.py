@@ -14,9 +14,10 @@ from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._integrator import AbstractIntegrator, check_state, scaled, slope, solved
 
 
-# ARS(4,4,3). For each stage after the first: its time, the weights of the explicit slopes of the earlier stages, and
-# the weights of the implicit slopes of the earlier stages and of this stage. The first stage is the state itself, whose
-# implicit slope is never needed.
+# The coefficients of ARS(4,4,3), with one entry for each stage after the first. NODES has the times of the stages, in
+# steps. EXPLICIT has the weights of the explicit slopes of all earlier stages. IMPLICIT has the weights of the implicit
+# slopes of the earlier stages and of the stage itself. The first stage is the state itself. Its implicit slope is never
+# needed, so it has no weight.
 NODES = (1 / 2, 2 / 3, 1 / 2, 1)
 EXPLICIT = ((1 / 2,), (11 / 18, 1 / 18), (5 / 6, -5 / 6, 1 / 2), (1 / 4, 7 / 4, 3 / 4, -7 / 4))
 IMPLICIT = ((1 / 2,), (1 / 6, 1 / 2), (-1 / 2, 1 / 2, 1 / 2), (3 / 2, -3 / 2, 1 / 2, 1 / 2))
@@ -25,19 +26,19 @@ IMPLICIT = ((1 / 2,), (1 / 6, 1 / 2), (-1 / 2, 1 / 2, 1 / 2), (3 / 2, -3 / 2, 1 
 class IMEXRK(AbstractIntegrator):
     """The implicit–explicit Runge–Kutta method ARS(4,4,3) of Ascher, Ruuth & Spiteri (Appl. Numer. Math. 25, 1997).
 
-    The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` four
-    times each; the time `h` of `resolvent` is always `dt / 2`. The implicit part is L-stable: a mode with an infinite
-    decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If the
-    resolvent enforces a constraint, as a Stokes solve does, every stage and every new state satisfies the constraint.
-    JAX can differentiate with respect to the state, `dt` and the parameters of the equation.
+    The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` four times, and
+    `resolvent` four times with `h = dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate vanishes
+    in one step. A steady state of the equation is also a steady state of the method. If the resolvent enforces a
+    constraint, as a Stokes solve does, every stage and every new state satisfies it. JAX can differentiate with respect
+    to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 
     - `equation`: an `AbstractSplitEquation`, such as `NavierStokes` or `Channel`.
     - `dt`: the time step, a nonnegative number.
 
-    **Raises:** `TypeError` for an `equation` that is not an `AbstractSplitEquation`, and for a `dt` that is not a
-    number; `ValueError` for a negative `dt`.
+    **Raises:** `TypeError` if `equation` is not an `AbstractSplitEquation`, or if `dt` is not a number; `ValueError` if
+    `dt` is negative.
 
     !!! example
 
@@ -68,9 +69,10 @@ class IMEXRK(AbstractIntegrator):
 def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, args: Any) -> Array:
     """Return the state at `t + h` for the state `u` at `t`.
 
-    Each stage v is the solution of `v - h a L v = r`, and h times its implicit slope is `(v - r) / a`. L is therefore
-    never applied, and the slope contains the pressure gradient of a Stokes solve. The weights of the method are the
-    weights of its last stage, so the last stage is the new state.
+    Each stage v is the solution of `v - h a L v = r`, where r is known from earlier stages. So h times the implicit
+    slope of the stage is `(v - r) / a`. L itself is never applied, and with a Stokes solve the slope contains the
+    pressure gradient. The weights of the new state are the weights of the last stage, so the last stage is the new
+    state.
 
     A loop computes the stages, because a program with four copies of the resolvent would take four times as long to
     compile.

@@ -1,4 +1,4 @@
-"""The interface of integrators, rollouts of many steps in one program, and helpers for their steps."""
+"""The interface of integrators, the rollout of many steps in one program, and helpers that steps share."""
 
 import abc
 import math
@@ -33,7 +33,7 @@ class History(eqx.Module):
     state: Inexact[Array, "*spectrum"]
     """The newest state."""
     ahead: tuple[Inexact[Array, "*spectrum"], ...]
-    """For each of the next steps, the sum of the terms that earlier states add to its right-hand side."""
+    """For each of the next steps, the sum of the terms that earlier states add to the right-hand side of this step."""
     known: Int[Array, ""]
     """The number of earlier states in `ahead`. If the method needs more, the next step is a step of `IMEXRK`."""
 
@@ -44,9 +44,9 @@ State = TypeVar("State", bound=Inexact[Array, "*spectrum"] | History)
 class AbstractIntegrator(eqx.Module):
     """An integrator with a fixed time step `dt`.
 
-    A subclass declares the dataclass fields `equation` and `dt`, and implements `start` and `step`. `step` takes and
-    returns the state in a one-step method, and a `History` in a multi-step method. `start` returns the input of the
-    first step.
+    A subclass declares the dataclass fields `equation` and `dt`, and implements `start` and `step`. In a one-step
+    method, `step` takes and returns a state. In a multi-step method, it takes and returns a `History`. `start` returns
+    the input of the first step.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -63,7 +63,7 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def out_structure(self) -> Structure:
-        """The structure of a later state, which is the structure of a state."""
+        """The structure of the state after a step, which equals `in_structure`."""
         return self.equation.out_structure
 
     @abc.abstractmethod
@@ -77,7 +77,8 @@ class AbstractIntegrator(eqx.Module):
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
 
-        An integrator may override this method to compute the common quantities of all steps only once.
+        An integrator may override this method to compute the quantities that all steps share once, before the first
+        step.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -108,25 +109,28 @@ class AbstractIntegrator(eqx.Module):
         - `args`: any PyTree, passed to the equation.
         - `every`: the number of steps between two calls of `observe` and `progress`. It must divide `steps`. The
             default is the largest divisor of `steps` that is at most `sqrt(steps)`.
-        - `observe`: a function `(t, u)` of the time t and the state u, whose results are returned. The program is
-            compiled again if `observe` is a new function object.
-        - `progress`: a function `(done, steps)` that is called on each host, or `True` to print both numbers.
+        - `observe`: a function `(t, u)` of the time t and the state u. `rollout` returns the results of this function.
+            The program is compiled again if `observe` is a new function object.
+        - `progress`: a function `(done, steps)` that is called on each host with the number of steps done and the
+            number of all steps; or `True` to print both numbers.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
-            number of bytes such as "1.5 GiB". Two small programs are compiled to measure the memory of a step. The
-            derivative recomputes blocks of steps. The length of a block is a divisor of `every`, or of `steps` if
-            neither `observe` nor `progress` is given. With `keep`, `jax.jvp` does not work on a rollout itself, only on
-            its `jax.grad`.
+            number of bytes such as "1.5 GiB". One or two small programs are compiled to measure the memory of a step.
+            The derivative recomputes blocks of steps. The number of steps in a block divides `every`, or `steps` if
+            neither `observe` nor `progress` is given. With `keep`, `jax.jvp` of a rollout fails, but `jax.jvp` of the
+            `jax.grad` of a rollout works.
         - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
-            states or of bytes, as for `keep`. The derivative then stores states on the host. Each GPU needs only the
-            memory of one step and of two states; with `keep`, the derivative may take more of the GPU memory. The
-            default `None` stores all states on the devices.
+            states or of bytes, as for `keep`. The derivative then stores states on the host, and each GPU needs only
+            the memory of one step and of two states. If you also pass `keep`, the derivative may take up to this much
+            memory on each GPU. The default `None` stores all states on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned
-        instead of the last state. Two rollouts from `History` to `History` give the result of one longer rollout.
+        instead of the last state. If you pass this `History` to a second rollout, the result is the same as with one
+        longer rollout.
 
-        **Raises:** `TypeError` and `ValueError` for invalid arguments; `ValueError`, when a derivative is computed, if
-        `keep` is too small for the derivative of one step or `keep_on_host` is too small for two states.
+        **Raises:** `TypeError` or `ValueError` if an argument is invalid. The computation of a derivative raises
+        `ValueError` if `keep` is too small for the derivative of one step, or if `keep_on_host` is too small for two
+        states.
         """
         steps = check_count("steps", steps)
         every = _near_root(steps) if every is None else check_count("every", every)
@@ -179,7 +183,7 @@ class AbstractIntegrator(eqx.Module):
 
 
 def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
-    """Return `u`. Raises `TypeError` or `ValueError` unless `u` is a state of the equation, and not a `History`."""
+    """Return `u`. Raises `TypeError` or `ValueError` if `u` is a `History`, or is not a state of the equation."""
     if isinstance(u, History):
         raise TypeError("`u` must be a state for a one-step method; got a `History`. Pass `history.state`.")
     equation.check(u)
@@ -209,7 +213,7 @@ def scan_in_chunks(
     The derivative stores the first state of each chunk of about `chunk` calls, and all states of one chunk at a time.
     If each chunk has one call, or one chunk has all calls, nothing is recomputed. If chunks do not divide `length`, the
     last chunk skips the calls beyond `length` and repeats the last result. A second loop for a shorter last chunk would
-    contain `advance` again, and take twice as long to compile.
+    contain `advance` again, so the program would take twice as long to compile.
     """
 
     def call(state: Any, i: Array) -> tuple[Any, Any]:

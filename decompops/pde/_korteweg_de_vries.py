@@ -20,8 +20,9 @@ from ._symbols import fourth_power, third_power
 class KortewegDeVries(AbstractEquation):
     """The Korteweg–de Vries equation of waves in shallow water, in any number of dimensions.
 
-    The equation is `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first derivatives along all
-    axes (Phil. Mag. 39, 1895). With the default s = -6 it is `∂u/∂t = 6 u ∂u/∂x - ∂³u/∂x³` in one dimension.
+    The equation (Phil. Mag. 39, 1895) is `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first
+    derivatives along all axes. With the defaults s = -6, ξ = 1 and ν = μ = 0, it is `∂u/∂t = 6 u ∂u/∂x - ∂³u/∂x³` in
+    one dimension.
 
     **Arguments:**
 
@@ -33,11 +34,11 @@ class KortewegDeVries(AbstractEquation):
     - `components`: "scalar", or "vector" for a velocity with the convection `s (u·∇)u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2` instead of `s (u·∇)u`.
     - `isotropic`: `False` replaces `D ∇²` by `∂³/∂x³ + ∂³/∂y³ + ...`, and ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
-    `TypeError` for invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields; `ValueError` or
+    `TypeError` if a number is invalid.
     """
 
     fft: AbstractTransform

@@ -29,12 +29,12 @@ class KuramotoSivashinsky(AbstractEquation):
     - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. They may be traced, so that JAX can differentiate
         with respect to them.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
-    - `keep_mean`: whether to leave out the mean of `|∇u|²`, so that the mean of u is constant.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `keep_mean`: whether the mean of u stays constant. If true, the equation leaves out the mean of `|∇u|²`.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields; `ValueError` or
-    `TypeError` for invalid numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields; `ValueError` or
+    `TypeError` if a number is invalid.
     """
 
     fft: AbstractTransform
@@ -72,7 +72,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
     """The Kuramoto–Sivashinsky equation for a velocity: `∂u/∂t = -s ∇·(u u)/2 - a ∇²u - b ∇⁴u`.
 
     In one dimension, the derivative ∂u/∂x of a solution of `KuramotoSivashinsky` solves this equation. In more
-    dimensions, the gradient does not.
+    dimensions, the gradient of a solution does not.
 
     **Arguments:**
 

@@ -65,7 +65,8 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     """Return the plan with the fewest moves whose compiled derivative takes at most the given memory.
 
     A move advances a state by one block (see `Schedule`). The derivative of a few blocks is compiled to measure its
-    memory. Each further place for a stored state takes the memory of one state. `layout` is the layout of the states.
+    memory. For each further place for a stored state, the memory of one state is added. `layout` is the layout of the
+    states.
 
     Raises `ValueError` if `memory.keep` is too small for the derivative of one step, or if `memory.keep_on_host` is too
     small for two states.
@@ -101,8 +102,9 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     residuals = _residuals_of_step(chain, first, perturbed) * state
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
-    # Steps that are differentiated together as one block compute their products twice, and their stored arrays do not
-    # fit into the cache. In measurements, this took as much extra time as repeating every eighth step.
+    # If a block has several steps, its derivative computes the products of fields in these steps twice. The arrays that
+    # it stores do not fit into the cache. In measurements, both together took as much extra time as repeating every
+    # eighth step.
     block = next(n for n, made in zip(divisors, expected) if made <= min(expected) + chain.steps / 8)
     if block == 1:
         return single
@@ -111,7 +113,7 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
 
 
 def scratch_bytes(compiled: Any) -> int:
-    """Return the memory of a compiled program on each device, without its arguments and results."""
+    """Return the memory that a compiled program takes on each device, in addition to its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 
@@ -121,7 +123,7 @@ def _arrays(state: Any) -> list[Any]:
 
 
 def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
-    """Return the scratch memory on each device of the derivative of a few blocks, if it follows `plan`.
+    """Return the scratch memory that the derivative of a few blocks takes on each device, if it follows `plan`.
 
     The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
     iteration.

@@ -23,8 +23,8 @@ class NavierStokes(AbstractEquation):
 
     The equation is `∂u/∂t = P(-∇·(u u) + f) + ν ∇²u - γ u`. P is the projection onto divergence-free fields, which
     removes the pressure (Canuto et al., Spectral Methods, 2007). The pressure also absorbs the trace of `u u`, so five
-    of the six components of `u u` are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of the right-hand
-    side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
+    of the six different entries of this tensor are enough (Basdevant, J. Comput. Phys. 50, 1983). Each evaluation of
+    the right-hand side takes eight transforms in two batched calls, or four transforms in 2D. The initial state must be
     divergence-free; `decompops.spectral.LerayProjection` removes the divergence of a velocity. All later states are
     then divergence-free.
 
@@ -34,15 +34,15 @@ class NavierStokes(AbstractEquation):
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a nonnegative rate.
-    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions, whose results are added. Each
-        function returns a spectrum, an array like u; the sum is the spectrum of f. The results are cast to the
-        precision of the state. Examples are `KolmogorovForcing` and `Smagorinsky`.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
+        spectrum of one term of f, an array with the shape of u. The results are cast to the precision of the state, and
+        added. Examples are `KolmogorovForcing` and `Smagorinsky`.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields, for a grid of one axis,
-    and for a negative `viscosity` or `drag`; `TypeError` for a `viscosity` or `drag` that is not a number, and for a
-    `forcing` that is not a function.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields, if the grid has only one
+    axis, or if `viscosity` or `drag` is negative; `TypeError` if `viscosity` or `drag` is not a number, or if `forcing`
+    is not a function.
     """
 
     fft: AbstractTransform

@@ -39,7 +39,7 @@ class Observed:
         return [np.stack(values) for values in zip(*self._leaves)]
 
     def like(self, count: int, u: Array) -> list[np.ndarray]:
-        """Return arrays of the shapes and types of `leaves` after `count` observations of states like `u`."""
+        """Return arrays with the shapes and types that `leaves` has after `count` observations of states like `u`."""
         if self._observe is None:
             return []
         wanted, self._tree = jax.tree.flatten(jax.eval_shape(self._observe, np.asarray(0.0), u))

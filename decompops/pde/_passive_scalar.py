@@ -36,11 +36,10 @@ class PassiveScalar(AbstractEquation):
 
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
     - `diffusivity`: κ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `mean_gradient`: G, a tuple of one number for each axis. The scalar with its mean gradient is `G·x + c`. The
-        default is zero.
+    - `mean_gradient`: G, a tuple of one number for each axis. The whole scalar is `G·x + c`. The default is zero.
 
-    **Raises:** `TypeError` for an `equation` that is not an `AbstractEquation`; `ValueError` for an equation whose
-    state is not a velocity, for a negative diffusivity, and for a `mean_gradient` without one number for each axis.
+    **Raises:** `TypeError` if `equation` is not an `AbstractEquation`; `ValueError` if the state of `equation` is not a
+    velocity, if `diffusivity` is negative, or if `mean_gradient` does not have one number for each axis.
     """
 
     equation: AbstractEquation

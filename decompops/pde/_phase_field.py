@@ -29,8 +29,8 @@ class AllenCahn(AbstractEquation):
     - `diffusivity`: D, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
-        lower half of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(1/2)` keeps the lower half of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -69,8 +69,8 @@ class CahnHilliard(AbstractEquation):
     - `gamma`: γ, a nonnegative number, in units of length squared.
     - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
-        lower half of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(1/2)` keeps the lower half of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -123,8 +123,9 @@ class SwiftHohenberg(AbstractEquation):
     - `box`: the periodic box.
     - `critical`: q, a number: the square of the wavenumber that grows fastest.
     - `polynomial`: the numbers c₀, c₁, c₂, c₃ and so on.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
-        lower half of the modes along each axis. This is enough for a polynomial of degree three.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(1/2)` keeps the lower half of the modes along each axis. This prevents aliasing errors for a
+        polynomial of degree three.
     """
 
     fft: AbstractTransform

@@ -29,15 +29,15 @@ class AbstractProducts(AbstractSpectral):
     def products(self) -> AbstractTransform:
         """The transform between states and fields on the grid of products.
 
-        The grid of products is the grid of `fft`, unless `dealiasing` is `Pad`.
+        Fields are multiplied on the grid of products. This is the grid of `fft`, unless `dealiasing` is `Pad`.
         """
         return of_products(self.transform, self.dealiasing)
 
     def to_grid(self, u: Inexact[Array, "*spectrum"], slopes: SlopeAxes = ((),)) -> Shaped[Array, "*field"]:
         """Return the fields of the spectra `u` on the grid of products.
 
-        `slopes` gives, for each component, the axes along which the component has the basis of a first derivative:
-        `slope_axes("vector", 3)` for a vector. This matters only between walls.
+        `slopes` gives, for each component, the axes along which the component has the basis of a first derivative. For
+        a vector, pass `slope_axes("vector", 3)`. Only axes between walls matter.
         """
         return transform_components(self.products, self.masked(u), slopes, Form(inverted=True))
 

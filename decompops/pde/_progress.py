@@ -19,8 +19,8 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
     """Provide a function `(t, steps)` that shows the progress and the remaining time.
 
     The function shows a bar on a terminal if the package rich is installed. Otherwise it prints a line after five
-    seconds, then every half a minute, and at the end. Only the first process shows the progress. A run that continues
-    from a checkpoint has a time `t` later than `start`.
+    seconds, then every 30 seconds, and at the end. Only the first process shows the progress. A run that continues from
+    a checkpoint has a time `t` later than `start`.
     """
     show = show and jax.process_index() == 0
     if show and t > start:
@@ -47,7 +47,8 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
 def _lines(t_end: float) -> Report:
     """Return a function that prints lines.
 
-    The first program does not count in the estimate of the remaining time, because its time also includes compilation.
+    The estimate of the remaining time leaves out the first program, because the time of this program includes
+    compilation.
     """
     due, rate = time.monotonic() + SECONDS_TO_FIRST_LINE, _rate()
     first: tuple[float, float] | None = None
@@ -70,7 +71,7 @@ def _lines(t_end: float) -> Report:
 def _rate() -> Callable[[int], str]:
     """Return a function that takes the number of steps and returns, as text, this number and the time of a step.
 
-    The time of a step does not include the first program, because its time also includes compilation.
+    The time of a step leaves out the first program, because the time of this program includes compilation.
     """
     begun: list[tuple[float, int]] = []
 

@@ -55,14 +55,14 @@ class RayleighBenard(AbstractWallFlow):
     - `box`: the lengths of the grid. The length along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
-    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each returns the spectrum of a
-        further term, an array like the state.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
+        spectrum of a term that is added to the right-hand side, an array with the shape of u.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform; `ValueError` for an `fft` with other bases, for walls
-    that are not normal to the first axis (only this axis of a spectrum is whole on each device), for a height other
-    than 1, and for an Ra or Pr that is not positive.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
+    along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
+    spectrum that is never sharded), if the height is not 1, or if Ra or Pr is not positive.
     """
 
     fft: AbstractTransform
@@ -114,8 +114,8 @@ class RayleighBenard(AbstractWallFlow):
     ) -> Inexact[Array, "*batch"]:
         """Return the Nusselt number at a wall: the mean heat flux divided by `κ ΔT`.
 
-        ΔT is the mean temperature of the bottom minus the mean temperature of the top. The flux is positive from the
-        bottom to the top. In a statistically steady state, both walls have the same mean flux.
+        ΔT is the mean temperature of the bottom minus the mean temperature of the top. A flux from the bottom to the
+        top is positive. In a statistically steady state, both walls have the same mean flux.
 
         **Arguments:**
 
@@ -124,7 +124,7 @@ class RayleighBenard(AbstractWallFlow):
 
         **Returns:** a real array of shape `(*batch,)`.
 
-        **Raises:** `ValueError` for any other `wall`.
+        **Raises:** `ValueError` if `wall` is neither "bottom" nor "top".
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
@@ -146,5 +146,6 @@ class RayleighBenard(AbstractWallFlow):
         shape = check_fft(self.fft)
         points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
         position = jnp.asarray(points, bottom.dtype)
-        spectrum = self.transform(bottom * (1 - position) + top * position)  # A linear profile has only T_0 and T_1.
+        # The spectrum of a linear profile has only the coefficients of the Chebyshev polynomials T_0 and T_1.
+        spectrum = self.transform(bottom * (1 - position) + top * position)
         return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)

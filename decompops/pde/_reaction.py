@@ -28,8 +28,8 @@ class FisherKPP(AbstractEquation):
     - `diffusivity`, `rate`: D and r, nonnegative numbers. They may be traced, so that JAX can differentiate with
         respect to them.
     - `box`: the periodic box.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
     """
 
     fft: AbstractTransform
@@ -66,8 +66,8 @@ class GrayScott(AbstractEquation):
         with respect to them.
     - `feed`, `kill`: the rates f and k, numbers.
     - `box`: the periodic box.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(1/2)` keeps the
-        lower half of the modes along each axis.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(1/2)` keeps the lower half of the modes along each axis.
     """
 
     fft: AbstractTransform

@@ -35,7 +35,7 @@ def restored(
     interval: float | None,
     observed: Observed,
 ) -> tuple[Clock, Position] | None:
-    """Return the clock and the position of the newest checkpoint that is not damaged, and restore `observed`.
+    """Return the clock and the position of the newest undamaged checkpoint, and restore its results into `observed`.
 
     Returns `None` if the run has no checkpoint. The clock has the interval of the saved run if `interval` is `None`.
     Raises `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
@@ -70,7 +70,7 @@ def restored(
 
 
 def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any], observed: Observed) -> dict[str, Any]:
-    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints, which are damaged."""
+    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints that are damaged."""
     mesh: Any = structure.layout.mesh
     error = None
     for number in reversed(checkpoints.steps):
@@ -112,7 +112,8 @@ def _read(
 def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Path) -> Position:
     """Return the position of the saved run, rewritten so that steps of the length `clock.dt` can follow.
 
-    Raises `ValueError` for a multi-step method, and unless the rest of the interval is a whole number of these steps.
+    Raises `ValueError` if the method is a multi-step method, or if the rest of the interval is not a whole number of
+    these steps.
     """
     if isinstance(position.carried, History):
         raise ValueError(

@@ -15,7 +15,8 @@ from ._restart import restored, saved_tree
 from ._stopping import Request
 
 
-# The approximate run time of a compiled program. Between programs, Python handles signals and shows the progress.
+# Each compiled program should run for about this time, because Python handles signals and shows the progress only
+# between programs.
 SECONDS_PER_PROGRAM = 1.0
 
 
@@ -26,7 +27,7 @@ class Pace:
         self.steps, self._last = 4, None
 
     def adapt(self, steps: int) -> int:
-        """Return the number of steps that this process proposes for the next program. The last program took `steps`."""
+        """Return the number of steps that this process proposes for the next program. The last one took `steps`."""
         now, last = time.monotonic(), self._last
         self._last = now
         if last is None or not steps:  # The time of the first program includes compilation.
@@ -65,7 +66,8 @@ class Saver:
         """Save the run, unless the newest checkpoint is already at this position."""
         if self._checkpoints is None or (self._saved is not None and self._saved[0] == position.steps):
             return
-        # Earlier snapshots must be complete: a run that continues from this checkpoint does not write them again.
+        # All earlier snapshots must be complete, because a run that continues from this checkpoint does not write them
+        # again.
         self._writer.wait()
         # If a newer checkpoint was damaged, its number is not used again.
         number = max([position.steps, *(step + 1 for step in self._checkpoints.steps)])
@@ -73,7 +75,7 @@ class Saver:
         self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:
-        """Save the run if a checkpoint is due or a process has received a signal. After a signal, end the program."""
+        """Save the run if a checkpoint is due. Save it and end the program if any process has received a signal."""
         due = self._checkpoints is not None and time.monotonic() - self._last >= self._seconds
         numbers = exchange_numbers(self._mesh, self._request.number, int(due), self.pace.adapt(steps))
         _, due, self.pace.steps = numbers[min(numbers)]

@@ -17,8 +17,9 @@ from ._integrator import AbstractIntegrator, History, check_state, scaled, slope
 
 
 Order = Literal[2, 3]
-# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order: the number c, the weights
-# a of the last states u, and the weights b of the slopes N of these states. The newest state is first.
+# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order, METHODS has the number c,
+# the weights a of the last states u, and the weights b of the slopes N of these states. The weight of the newest state
+# is first.
 METHODS = {
     2: (2 / 3, (4 / 3, -1 / 3), (2, -1)),
     3: (6 / 11, (18 / 11, -9 / 11, 2 / 11), (3, -3, 1)),
@@ -28,11 +29,11 @@ METHODS = {
 class SBDF(AbstractIntegrator):
     """Semi-implicit BDF of order 2 or 3 (Ascher, Ruuth & Wetton, SIAM J. Numer. Anal. 32, 1995).
 
-    This multi-step method takes any equation with a `resolvent`. A step evaluates `nonlinear` and `resolvent` once
-    each; a step of `IMEXRK` evaluates both four times. The first `order - 1` steps are steps of `IMEXRK`. A mode with
-    an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the method. If
-    the resolvent enforces a constraint, every new state satisfies the constraint. JAX can differentiate with respect to
-    the state, `dt` and the parameters of the equation.
+    This multi-step method takes any equation with a `resolvent`. A step evaluates `nonlinear` once and `resolvent`
+    once. A step of `IMEXRK` evaluates each of them four times. The first `order - 1` steps are steps of `IMEXRK`. A
+    mode with an infinite decay rate vanishes in one step. A steady state of the equation is also a steady state of the
+    method. If the resolvent enforces a constraint, every new state satisfies the constraint. JAX can differentiate with
+    respect to the state, `dt` and the parameters of the equation.
 
     `step` takes and returns a `History`, which has `order` arrays of the size of the state.
 
@@ -42,8 +43,8 @@ class SBDF(AbstractIntegrator):
     - `dt`: the time step, a nonnegative number.
     - `order`: 2 or 3.
 
-    **Raises:** `ValueError` for any other `order` and for a negative `dt`; `TypeError` for an `equation` that is not an
-    `AbstractSplitEquation`, and for a `dt` that is not a number.
+    **Raises:** `ValueError` if `order` is neither 2 nor 3, or if `dt` is negative; `TypeError` if `equation` is not an
+    `AbstractSplitEquation`, or if `dt` is not a number.
 
     !!! example
 
@@ -69,10 +70,10 @@ class SBDF(AbstractIntegrator):
         check_number("dt", self.dt, least=0)
 
     def start(self, u: Inexact[Array, "*spectrum"] | History) -> History:
-        """Return the history of a state `u` without earlier states. If `u` is a `History`, return `u` itself.
+        """Return a `History` with the state `u` and no earlier states. If `u` is a `History`, return `u` itself.
 
-        **Raises:** `ValueError` for a `History` of a method of another order; `TypeError` or `ValueError` unless `u` is
-        a state of the equation, or a `History` of such states.
+        **Raises:** `ValueError` if `u` is a `History` of a method of a different order; `TypeError` or `ValueError` if
+        `u` is neither a state of the equation nor a `History` of such states.
         """
         if isinstance(u, History):
             if len(u.ahead) != self.order - 1:
@@ -91,7 +92,8 @@ class SBDF(AbstractIntegrator):
         Call `step` inside a compiled program, such as a function under `jax.jit`. Otherwise JAX compiles the steps of
         both methods, `SBDF` and `IMEXRK`, in each call.
 
-        **Raises:** `TypeError` if `u` is not a `History`; `ValueError` for a `History` of a method of another order.
+        **Raises:** `TypeError` if `u` is not a `History`; `ValueError` if `u` is a `History` of a method of a different
+        order.
         """
         if not isinstance(u, History):
             raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
@@ -101,7 +103,7 @@ class SBDF(AbstractIntegrator):
         c, states, slopes = METHODS[self.order]
         push = scaled(c * h, first)
         # The terms that this state adds to the right-hand sides of this step and of the next steps. A history stores
-        # the sums of these terms, because they take less memory than all earlier states and slopes.
+        # the sums of these terms, because the sums take less memory than all earlier states and slopes.
         now, *later = (a * state + b * push for a, b in zip(states, slopes))
 
         @jax.checkpoint  # Otherwise a derivative would store all stages of this rarely taken branch.

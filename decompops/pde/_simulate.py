@@ -56,7 +56,7 @@ class Snapshots:
         of the state under the name "u".
     - `units`, `attributes`: the arguments of `io.write` with these names.
 
-    **Raises:** `ValueError` for a `path` without a placeholder, and for an `every` that is not a positive integer.
+    **Raises:** `ValueError` if `path` has no placeholder, or if `every` is not a positive integer.
     """
 
     path: str | os.PathLike
@@ -160,11 +160,11 @@ def simulate(
 
     **Returns:** a `Simulation`.
 
-    **Raises:** `ValueError` or `TypeError` for invalid arguments, and for arguments that do not fit the run in
-    `checkpoint`; `NotFinite` for a state that is not finite, and `StepTooShort` for a `control` whose steps become too
-    short; the errors of `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state, which is not saved.
+    **Raises:** `ValueError` or `TypeError` if an argument is invalid, or does not fit the run saved in `checkpoint`;
+    `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
+    `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
 
-    **Warns:** if the newest checkpoint is damaged, and the run continues from an older checkpoint.
+    **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint.
     """
     if not (control is None or isinstance(control, AbstractStepControl)):
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
@@ -261,7 +261,7 @@ class _Run:
 def _stopped(
     finite: bool, clock: Clock, position: Position, control: AbstractStepControl | None, restart: str
 ) -> _Stopped:
-    """Return the error for a next state that is not finite, or for a next step that is too short."""
+    """Return the error if the next state is not finite, or if the next step is too short."""
     t = clock.time(position)
     kept = (
         f"after t = {t:.6g} (step {position.steps}). The last finite state is the attribute `state` of this exception."

@@ -39,7 +39,8 @@ class Smagorinsky(AbstractProducts):
     - `width`: Δ, a nonnegative number. The default is the geometric mean of the grid spacings of `fft` along the
         transformed axes.
 
-    **Raises:** the errors of `AbstractEquation`; `ValueError` for an `fft` of complex fields and for negative numbers.
+    **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields, or if a number is
+    negative.
     """
 
     fft: AbstractTransform

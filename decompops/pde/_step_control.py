@@ -35,20 +35,20 @@ class AbstractStepControl(eqx.Module):
 class CFL(AbstractStepControl):
     """Steps whose Courant number is fixed: `h = number / max(sum_i |u_i| / Δx_i)` for the velocity u on the grid.
 
-    `Δx_i` is the distance between neighbouring points along axis i. Along an axis between walls, `Δx_i` varies from
-    point to point (Courant, Friedrichs & Lewy, Math. Ann. 100, 1928).
+    See Courant, Friedrichs & Lewy, Math. Ann. 100, 1928. `Δx_i` is the distance between neighbouring points along axis
+    i. Along an axis between walls, `Δx_i` varies from point to point.
 
     **Arguments:**
 
     - `number`: the Courant number. The largest stable number depends on the method; 0.5 to 1 is usual for orders 3 and
         4.
     - `largest`: the length of the longest step.
-    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. The default is the
-        first `ndim` components of `equation.fields`, as in `NavierStokes`, `Burgers`, `PassiveScalar`, `Channel` and
-        `RayleighBenard`.
+    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. The default returns
+        the first `ndim` components of `equation.fields`. They are the velocity in `NavierStokes`, `Burgers`,
+        `PassiveScalar`, `Channel` and `RayleighBenard`.
 
-    **Raises:** `ValueError` for numbers that are not positive. A simulation raises `ValueError` if the state of its
-    equation has no velocity and `velocity` is not given.
+    **Raises:** `ValueError` if `number` or `largest` is not positive. A simulation raises `ValueError` if `velocity` is
+    not given and the state of the equation has no velocity.
     """
 
     number: float = 0.5
@@ -67,7 +67,10 @@ class CFL(AbstractStepControl):
         return with_dt(solver, h).step(t, u, args), h, h
 
     def limit(self, solver: AbstractIntegrator, u: Inexact[Array, "*state"]) -> Float[Array, ""]:
-        """Return the length of a step from the state `u`, without the limit `largest`: infinity for u = 0."""
+        """Return the length of a step from the state `u`, without the limit `largest`.
+
+        For u = 0, this length is infinite.
+        """
         equation: Any = solver.equation
         transform, ndim = equation.transform, equation.transform.decomposition.ndim
         if self.velocity is None:
@@ -104,7 +107,7 @@ class ErrorControl(AbstractStepControl):
     - `atol`: the absolute tolerance of a step in the 2-norm of the state, a nonnegative number.
     - `largest`: the length of the longest step.
 
-    **Raises:** `ValueError` for negative tolerances, and if both tolerances are zero.
+    **Raises:** `ValueError` if a tolerance is negative, or if both tolerances are zero.
     """
 
     rtol: float = 1e-5

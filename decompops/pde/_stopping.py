@@ -1,4 +1,4 @@
-"""Notes the signals by which a batch system asks a program to end."""
+"""Records the signals with which a batch system asks a program to end."""
 
 import signal
 import threading
@@ -38,5 +38,5 @@ def listening() -> Iterator[Request]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    if request.number:  # The signal came after the processes last told each other about their signals.
+    if request.number:  # The signal came after the last exchange of signals between the processes.
         raise SystemExit(128 + request.number)

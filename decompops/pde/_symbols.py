@@ -35,6 +35,7 @@ def size_of_constant(transform: AbstractTransform) -> float:
 def constant(transform: AbstractTransform, like: Array) -> Array:
     """Return the spectrum of the field 1 as a real array in the precision of `like`."""
     dtype = jnp.finfo(like.dtype).dtype
-    # Like the mean, padding has wavenumber zero. But its multiplicity is zero, and the multiplicity of the mean is one.
+    # Padding has wavenumber zero, like the mean. Only the multiplicity differs: it is zero in the padding, and one for
+    # the mean.
     mean = jnp.where(_vector.squared(transform.wavenumbers(dtype=dtype)) == 0, transform.multiplicity(dtype=dtype), 0)
     return size_of_constant(transform) * mean

@@ -51,7 +51,8 @@ def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array)
         return _vector.cast(diffusivity, u) * _vector.squared(k)
     if not isinstance(diffusivity[0], tuple):
         return _vector.total(_vector.cast(number, u) * component**2 for number, component in zip(diffusivity, k))
-    odd = equation.wavenumbers(u, nyquist=False)  # A mixed derivative is odd along both axes and drops Nyquist modes.
+    # A mixed derivative is odd along both axes, so it has no Nyquist modes.
+    odd = equation.wavenumbers(u, nyquist=False)
     return _vector.total(
         _vector.cast(entry, u) * (k[i] ** 2 if i == j else odd[i] * odd[j])
         for i, row in enumerate(diffusivity)
@@ -66,10 +67,10 @@ class Diffusion(AbstractLinearEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `diffusivity`: κ: a nonnegative number, or one such number for each axis, or a matrix as nested tuples. The
-        symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity may be traced,
-        so that JAX can differentiate with respect to it.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
+    - `diffusivity`: κ: one nonnegative number, a tuple of one nonnegative number for each axis, or a matrix as nested
+        tuples. The symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity
+        may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
@@ -106,7 +107,7 @@ class Advection(AbstractLinearEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `velocity`: c, one number for each axis of the grid: `(cx, cy, cz)`.
     - `diffusivity`: κ, as for `Diffusion`.
     - `box`: the periodic box.
@@ -135,7 +136,7 @@ class Dispersion(AbstractLinearEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `dispersivity`: ξ, one number for each axis of the grid. It may be traced, so that JAX can differentiate with
         respect to it.
     - `box`: the periodic box.
@@ -164,7 +165,7 @@ class HyperDiffusion(AbstractLinearEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `hyper_diffusivity`: μ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.

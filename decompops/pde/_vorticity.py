@@ -18,12 +18,12 @@ from ._forcing import Forcing, add_forcing, check_forcing
 
 
 class VorticityNavierStokes(AbstractEquation):
-    """The Navier–Stokes equations in two dimensions for the vorticity `ω = ∂v/∂x - ∂u/∂y`, a scalar.
+    """The Navier–Stokes equations in two dimensions for the vorticity `ω = ∂u_y/∂x - ∂u_x/∂y`, a scalar.
 
     The equation is `∂ω/∂t = -(u·∇)ω + ν ∇²ω - γ ω + F`. The velocity is `u = (∂ψ/∂y, -∂ψ/∂x)` with the stream function
-    ψ, where `-∇²ψ = ω`. The mean velocity is zero. The advection is the curl of `∇·(u u)`. This curl depends only on
-    `uv` and `v² - u²` (Basdevant, J. Comput. Phys. 50, 1983), so each evaluation of the right-hand side takes four
-    transforms in two batched calls. `decompops.spectral.Curl` computes the vorticity of a velocity, and
+    ψ, where `-∇²ψ = ω`. The mean velocity is zero. The advection `(u·∇)ω` is the curl of `∇·(u u)`. This curl depends
+    only on `u_x u_y` and `u_y² - u_x²` (Basdevant, J. Comput. Phys. 50, 1983), so each evaluation of the right-hand
+    side takes four transforms in two batched calls. `decompops.spectral.Curl` computes the vorticity of a velocity, and
     `decompops.spectral.InverseCurl` computes the velocity of a vorticity.
 
     **Arguments:**
@@ -32,12 +32,12 @@ class VorticityNavierStokes(AbstractEquation):
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
     - `drag`: γ, a nonnegative rate.
-    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, the curl of a force; or a tuple of such
-        functions, whose results are added. An example is `KolmogorovForcing(fft, of="vorticity")`.
-    - `dealiasing`: the rule for products: `Truncate`, `Pad`, `Mask` or `None`. The default `Truncate(2/3)` keeps the
-        lower two thirds of the modes along each axis.
+    - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, or a tuple of such functions, whose results
+        are added. F is the curl of a force. An example is `KolmogorovForcing(fft, of="vorticity")`.
+    - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
+        `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
-    **Raises:** the errors of `NavierStokes`; `ValueError` for a grid that does not have two axes.
+    **Raises:** the errors of `NavierStokes`; `ValueError` if the grid does not have two axes.
     """
 
     fft: AbstractTransform

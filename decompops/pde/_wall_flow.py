@@ -29,8 +29,9 @@ from ._stokes import WallModes
 class AbstractWallFlow(AbstractSplitEquation):
     """A flow between two no-slip walls normal to the first axis of the grid. It is periodic along the other axes.
 
-    The axis right before the grid axes holds the components of a state: the spectra of the velocity components, and of
-    `scalars` further fields. The first axis of a spectrum is whole on each device, so only transforms communicate.
+    The axis right before the grid axes holds the components of a state: first the spectra of the velocity components,
+    then the spectra of `scalars` more fields. The first axis of a spectrum is never sharded, so only transforms
+    communicate.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -174,7 +175,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         value = 0.5 if transform.norm == "forward" else 0.5 / inverse
         dtype = jnp.finfo(like.dtype).dtype
         _, *along = transform.wavenumbers(dtype=dtype)
-        stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # Zero in padding.
+        stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # It is zero in padding.
         return jnp.where((_vector.squared(tuple(along)) == 0) & (stored > 0), jnp.asarray(value, like.dtype), 0)
 
 

@@ -24,7 +24,7 @@ class Wave(AbstractEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `speed`: c, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the periodic box.
 

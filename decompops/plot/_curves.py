@@ -13,7 +13,7 @@ from ._panels import Axes, axes_for
 Values = Shaped[Array | np.ndarray, "points"]
 Known = Shaped[Array | np.ndarray, "_"]  # A reference has its own number of points.
 Logarithmic = Literal["", "x", "y", "xy"]
-DASHES = ("--", ":", "-.")  # The line styles of the references, in turn.
+DASHES = ("--", ":", "-.")  # The references use these line styles in turn.
 
 
 def curves(
@@ -40,12 +40,12 @@ def curves(
     **Arguments:**
 
     - `x`: the times, or other real numbers, of shape `(points,)`.
-    - `values`: a dictionary from the name of each curve in the legend to its values, of shape `(points,)`; or the
-        values of a single curve without a name.
-    - `references`: a dictionary from the name of each reference to a pair (times, values). The number of points may
-        differ from `x`. References are black and dashed.
+    - `values`: a dictionary that maps the name of each curve in the legend to the values of this curve, of shape
+        `(points,)`; or the values of a single curve without a name.
+    - `references`: a dictionary that maps the name of each reference to a pair (times, values). A reference may have
+        more or fewer points than `x`. References are black and dashed.
     - `xlabel`: the label of the horizontal axis: the name of `x` and its unit.
-    - `log`: the logarithmic axes: "", "x", "y" or "xy".
+    - `log`: which axes are logarithmic: "", "x", "y" or "xy".
     - `style`: the markers and lines of the curves as a format string of matplotlib, such as "o-".
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
@@ -53,8 +53,8 @@ def curves(
 
     **Returns:** the `Axes`.
 
-    **Raises:** `ImportError` without matplotlib; `TypeError` for complex values; `ValueError` for a curve with more or
-    fewer values than times.
+    **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if values are complex; `ValueError` if a curve
+    has more or fewer values than times.
     """
     if log not in get_args(Logarithmic):
         raise ValueError(f'`log` must be "", "x", "y" or "xy"; got {log!r}.')
@@ -76,7 +76,8 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
     """Set the scales, the labels, the title, the grid lines and the legend of curves."""
     axes.set(xlabel=xlabel, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     if "x" in log:
-        # The ticks are labelled by plain numbers: matplotlib's labels, such as "3 × 10⁰", overlap on few decades.
+        # The ticks are labelled with plain numbers. Matplotlib's labels, such as "3 × 10⁰", overlap if the axis covers
+        # only a few decades.
         low, high = axes.get_xlim()
         digits = "25" if high < 100 * low else ""
         axes.xaxis.set_major_formatter("{x:g}")

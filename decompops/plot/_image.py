@@ -14,8 +14,8 @@ from ._planes import Reduction, reduced_plane
 
 
 Limits = tuple[float | int, float | int] | None
-# The limits are symmetric about zero if the largest positive and the largest negative value differ by a factor below
-# 1 / SIGNED.
+# The limits are symmetric about zero if the smallest value is negative, the largest value is positive, and their
+# magnitudes differ by a factor below 1 / SIGNED.
 SIGNED = 0.1
 
 
@@ -50,7 +50,7 @@ class Style:
 def draw_cuts(
     grid: Grid, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
 ) -> list[Axes]:
-    """Draw each cut normal to axis `normal` of each component, with common colour limits and one colour bar.
+    """Draw every cut normal to axis `normal` of every component. The images share colour limits and one colour bar.
 
     If `normal` is `None`, the grid has two axes, and the field is the only plane.
     """

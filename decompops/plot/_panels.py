@@ -36,14 +36,15 @@ def panels(
 
     **Returns:** an array of matplotlib's `Axes` of shape `(rows, columns)`, or `(columns,)` for one row.
 
-    **Raises:** `ImportError` without matplotlib; `ValueError` if `rows`, `columns` or `size` is not positive.
+    **Raises:** `ImportError` if matplotlib is not installed; `ValueError` if `rows`, `columns` or `size` is not
+    positive.
     """
     check_count("rows", rows)
     check_count("columns", columns)
     if len(size) != 2 or not min(size) > 0:
         raise ValueError(f"`size` must be two positive numbers, width and height in inches; got {size!r}.")
     make, _ = _classes()
-    # The layout "compressed" also removes the gaps between images of a fixed aspect ratio and their colour bars.
+    # An image of a fixed aspect ratio may leave a gap to its colour bar. The layout "compressed" removes such gaps.
     figure = make(figsize=(size[0] * columns, size[1] * rows), layout="compressed")
     if title is not None:
         figure.suptitle(title)
@@ -69,7 +70,7 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
 
 
 def titles_for(title: Any, count: int) -> list[str]:
-    """Return `title` as a list of `count` titles. Raises `ValueError` unless it is `count` strings."""
+    """Return `title` as a list of `count` titles. Raises `ValueError` unless `title` has `count` strings."""
     titles = [title] if isinstance(title, str) else list(title)
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
         raise ValueError(f"`title` must be {count} strings, one for each panel; got {title!r}.")

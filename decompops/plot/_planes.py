@@ -1,4 +1,4 @@
-"""Checks a field that will be drawn, and reduces it on the devices to the plane that is then gathered."""
+"""Checks a field that will be drawn. The devices reduce it to the drawn plane, and only this plane is gathered."""
 
 import functools
 from typing import Any, Literal
@@ -55,7 +55,8 @@ def reduced_plane(grid: Grid, field: Field, axis: int, weights: np.ndarray, redu
 def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> Array:
     """Reduce a field along array axis `axis`, counted from the end. Only the result is communicated, by an all-reduce.
 
-    A sum is weighted, so a single weight of one selects one plane. Indexing would gather a sharded axis instead.
+    A sum is weighted. If one weight is one and all others are zero, the sum is a single plane. Indexing would return
+    the same plane, but it would gather a sharded axis.
     """
     if field.dtype not in (np.float32, np.float64):
         field = field.astype(np.float32)

@@ -53,8 +53,8 @@ def projection(
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.
 
-    **Raises:** the errors of `slice`; `ValueError` for a grid that does not have three axes, and if no point lies
-    between the coordinates in `between`.
+    **Raises:** the errors of `slice`; `ValueError` if the grid does not have three axes, or if no point lies between
+    the coordinates in `between`.
     """
     known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)

@@ -45,8 +45,8 @@ def slice(
 
     **Arguments:**
 
-    - `grid`: the transform of the field, whose bases give the coordinates of the points; or the `Decomposition` or the
-        `Layout` of the field, for equally spaced points.
+    - `grid`: the transform of the field. The bases of the transform give the coordinates of the points. If the points
+        are equally spaced, you may pass the `Decomposition` or the `Layout` of the field instead of the transform.
     - `field`: a real field, with or without padding, of shape `(nx, ny, nz)` or `(components, nx, ny, nz)`. On a grid
         of two axes, the shape is `(nx, ny)` or `(components, nx, ny)`.
     - `axis`: the name or the number of the axis normal to the plane. The default is the last axis. Leave `axis` out on
@@ -67,8 +67,8 @@ def slice(
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components, or if `index` or `at` is a sequence.
 
-    **Raises:** `ImportError` without matplotlib; `TypeError` for a complex or traced field; `ValueError` for a field
-    whose shape is not the shape of the grid, for a plane outside the grid, and for other invalid arguments.
+    **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if `field` is complex or traced; `ValueError`
+    if the shape of `field` does not fit the grid, if a plane lies outside the grid, or if another argument is invalid.
     """
     known = drawable_grid(grid, field, box)
     style = Style(vertical, limits, cmap, log, ax, title, label)

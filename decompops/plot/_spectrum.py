@@ -50,7 +50,7 @@ def spectrum(
 
     **Arguments:**
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
+    - `fft`: the transform, built with a `shape`, and with `real=True` if the field is real.
     - `field`: a field with the shape of the grid, with or without padding. It may have one leading axis of components.
         It must be real, unless the transform takes complex fields.
     - `kind`: "energy" or "power".
@@ -65,8 +65,8 @@ def spectrum(
 
     **Returns:** the `Axes`.
 
-    **Raises:** `ImportError` without matplotlib; `ValueError` or `TypeError` for arguments that
-    `spectral.power_spectrum` or `slice` refuses; `ValueError` for a field without power at k > 0.
+    **Raises:** `ImportError` if matplotlib is not installed; `ValueError` or `TypeError` if `spectral.power_spectrum`
+    or `slice` would refuse an argument; `ValueError` if the field has no power at k > 0.
     """
     if kind not in get_args(Literal["energy", "power"]):
         raise ValueError(f'`kind` must be "energy" or "power"; got {kind!r}.')
@@ -79,7 +79,7 @@ def spectrum(
     # Components may be sharded, so the devices sum them. The result is replicated.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
     k, density = np.asarray(measured.k, float), np.asarray(power, float)
-    # Power below the squared precision times the largest power is a rounding error, and is not drawn.
+    # If a power is below `eps**2` times the largest power, it is a rounding error, and is not drawn.
     shown = density > float(jnp.finfo(power.dtype).eps) ** 2 * density.max(initial=0)
     k, density = k[shown & (k > 0)], density[shown & (k > 0)]
     if not k.size:
