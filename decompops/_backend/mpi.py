@@ -108,7 +108,7 @@ class MPI(AbstractBackend):
     def thread(name: str) -> AbstractContextManager[None]:
         """Let the calling Python thread run operators with this backend, inside a `with` block.
 
-        The thread that called `MPI.initialize` does not need the block. `jax.jit` compiles a function again in each thread.
+        The thread that called `MPI.initialize` needs no such block. `jax.jit` compiles a function again in each thread.
         A function compiled ahead of time, with `.lower().compile()`, must be called in the thread that compiled it.
 
         !!! example
