@@ -118,7 +118,7 @@ class Move(AbstractStage):
 
     @functools.cached_property
     def mesh_axis(self) -> MeshAxis | None:
-        """The mesh axes that move to another grid axis. `None` if none move, or if a single exchange cannot move them."""
+        """The mesh axes that move to another grid axis. `None` if there are none, or if they need several exchanges."""
         gathered, divided, b, a = self.gathered, self.divided, self.before, self.after
         if gathered is None or divided is None or len(self._changed) > 2:
             return None
