@@ -1,4 +1,4 @@
-"""The cache of `dops.autotune`: a JSON file of choices, whose keys name devices, candidates and programs."""
+"""The cache of `dops.autotune`: a JSON file of choices. A key consists of devices, candidates and programs."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ Candidates = list[Decomposition]
 
 
 def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator: Operator) -> tuple[str, int | None]:
-    """Return the key of a task, and its choice in the file. The choice is `None` if the file does not have the key.
+    """Return the key of a task, and the choice that the file has for this key, or `None` if it has none.
 
     If one process cannot use the file, all processes raise an error.
     """
@@ -44,7 +44,7 @@ def keep(path: str | os.PathLike, task: Task, key: str, choice: int) -> None:
         return
     try:
         _write(path, key, choice)
-    except (OSError, ValueError) as error:  # an error would stop this process only, and the others would wait for it
+    except (OSError, ValueError) as error:  # an error would stop only this process, and the other processes would wait
         warnings.warn(f"`cache` could not be written, and the choice is not kept: {error}", stacklevel=3)
 
 
@@ -65,9 +65,9 @@ def _key(task: Task, candidates: Candidates, operator: Operator) -> str:
 def _programs(task: Task, candidates: Candidates, operator: Operator) -> str:
     """Return a hash of the programs to which JAX lowers the operator, on all meshes.
 
-    Programs of compiled kernels contain numbers that differ between runs, and lowering them takes memory. The hash is
-    therefore made of one program with XLA's collectives for each mesh, and of the printed operator for each candidate
-    with compiled kernels.
+    Programs with compiled kernels contain numbers that differ between runs, and lowering these programs takes memory.
+    The hash is therefore made from two other things: for each mesh, one program with XLA's collectives; and for each
+    candidate with compiled kernels, the printed operator.
     """
     native = [candidate for candidate in candidates if not isinstance(candidate.backend, XLA)]
     texts = [_printed(operator, candidate) for candidate in native]

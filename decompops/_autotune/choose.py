@@ -1,4 +1,4 @@
-"""`dops.autotune`: times operators on candidates for the decomposition, and returns the fastest candidate."""
+"""`dops.autotune`: times an operator with several decompositions, and returns the fastest decomposition."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ def autotune(
     on_trial: Callable[[Trial], None] | None = None,
     cache: str | os.PathLike | None = None,
 ) -> Decomposition:
-    """Time an operator on every mesh of the devices and with every backend, and return the fastest decomposition.
+    """Time an operator on every mesh of the devices with every backend, and return the fastest decomposition.
 
-    In a run of several processes, every process that owns one of the devices must call this function. All processes
-    get the same decomposition.
+    In a run of several processes, every process that owns one of the devices must call this function. All of them get
+    the same decomposition.
 
     !!! example
 
@@ -48,32 +48,34 @@ def autotune(
 
     **Arguments:**
 
-    - `shape`: the true lengths of the two or more axes of the grid in cells, such as `(nx, ny, nz)`.
+    - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. A grid has two or more axes.
     - `devices`: the devices to use; `None` for all.
     - `dtype`: the dtype of the field.
-    - `operator`: a function that takes a decomposition and returns the function to time, whose argument is a field of
-        `shape` in the pencils of the last grid axis. `None` for a Fourier transform and its inverse, which are real for
-        a real `dtype`.
+    - `operator`: a function that takes a decomposition and returns the function to time. The function to time gets a
+        field of `shape` in the pencils of the last grid axis. `None` times a Fourier transform and its inverse. This
+        transform is real if `dtype` is real.
     - `backends`: the backends to try; `None` for every registered backend that works here. Each entry is a backend, the
-        name of a backend, or a tuner. A backend is tried on every mesh. `CuDecomp()` without
-        `transpose` is tried with "nccl" and with "nccl_pl". A tuner such as `dops.CuDecompTuner()` finds the
-        candidates of its backend itself.
-    - `axes`, `axis_types`: the names of the mesh axes, and their types (`jax.sharding.AxisType`); Auto by default. All
-        meshes of the devices that have these axes and divide the grid are tried. The default is ("x", "y"), or ("x",)
-        on a grid of two axes. The sizes of ("x", "y") are `(rows, columns)`; `(n, 1)` and `(1, n)` are slabs. A grid of
-        four axes takes up to three mesh axes.
-    - `pad`: whether to also try the meshes that do not divide the grid, on which fields are padded with zeros.
-    - `repeats`: the number of timed calls of each candidate. The median of their times counts.
+        name of a backend, or a tuner. A backend is tried on every mesh. If `CuDecomp()` has no `transpose`, it is tried
+        with "nccl" and with "nccl_pl". A tuner such as `dops.CuDecompTuner()` chooses the meshes and the options of its
+        backend itself.
+    - `axes`: the names of the mesh axes. All meshes of the devices that have these axes and divide the grid are tried.
+        The default is ("x", "y"), or ("x",) on a grid of two axes. With ("x", "y"), meshes have the sizes
+        `(rows, columns)`; `(n, 1)` and `(1, n)` are slabs. A grid of four axes takes up to three mesh axes.
+    - `axis_types`: the types of the mesh axes (`jax.sharding.AxisType`). The default is Auto.
+    - `pad`: whether to try also meshes that do not divide the grid. Fields on these meshes are padded with zeros.
+    - `repeats`: the number of timed calls of each candidate. The median of the times counts.
     - `on_trial`: a function that is called with each `Trial`, which has a decomposition, seconds and a failure.
-    - `cache`: a JSON file that keeps choices. A choice is read from the file if everything that it depends on is the
-        same: the devices, the version of JAX, the candidates, and the programs that JAX makes of the operator with
-        XLA's collectives on all meshes. If an operator depends on the backend, its printed form must show this.
+    - `cache`: a JSON file that keeps the fastest decompositions. The file is used if everything that the choice depends
+        on is the same as before: the devices, the version of JAX, the candidates, and the programs that JAX makes from
+        the operator with XLA's collectives on all meshes. If an operator depends on the backend, its printed form must
+        show this dependence.
 
-    **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with `pad`.
+    **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with the given `pad`.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments, for a `shape` that no mesh divides without `pad`, for a
-    `cache` with an operator that calls Python functions from its program, and for a `cache` with a tuner, which does
-    not know its candidates before it has measured; `RuntimeError` if no candidate works.
+    **Raises:** `ValueError` or `TypeError` if an argument is not valid, or if `pad` is False and no mesh divides
+    `shape`. `ValueError` if `cache` is given and the program of the operator calls Python functions, or if `cache` is
+    given and `backends` has a tuner (a tuner must measure before it knows its candidates). `RuntimeError` if no
+    candidate works.
     """
     shape = check_shape("shape", shape)
     task = Task(
@@ -122,7 +124,7 @@ def _working(mesh: Mesh) -> list[AbstractBackend]:
             if isinstance(found, AbstractBackend):
                 found.check(mesh)
                 working.append(found)
-        except Exception:  # a backend of another package may raise anything
+        except Exception:  # a backend of another package may raise any error
             continue
     return working
 
@@ -152,7 +154,7 @@ def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
-    """Return `dtype`. Raises an error if it is not floating-point, or too wide for JAX without its 64-bit mode."""
+    """Return `dtype`. Raises an error if it is not floating-point, or if JAX allows it only in 64-bit mode."""
     dtype = jnp.dtype(dtype)
     if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""`CuDecompTuner`: lets cuDecomp choose the process grid and communication, or runs trials if cuDecomp cannot."""
+"""`CuDecompTuner`: lets cuDecomp choose its process grid and communication. If cuDecomp cannot, it runs trials."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ _LIBRARIES = ("mpi", "nccl", "nvshmem")
 
 @dataclass(frozen=True)
 class CuDecompTuner(AbstractTuner):
-    """Choose the process grid and the communication of `CuDecomp()` for `dops.autotune`, as one candidate.
+    """Choose the process grid and the communication of `CuDecomp()`. The choice is one candidate for `dops.autotune`.
 
-    With CUDA-aware MPI, cuDecomp makes the choice itself: it times transposes or halo updates without transforms, and
-    the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp cannot choose.
-    The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports each time as a
-    `Trial`.
+    With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes (without Fourier transforms) or halo
+    updates, and the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp
+    cannot choose. The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports
+    each time as a `Trial`.
 
     !!! example
 
@@ -43,17 +43,17 @@ class CuDecompTuner(AbstractTuner):
 
     **Arguments:**
 
-    - `halo`, `periodic`: the arguments of the `HaloExchange` that is timed. Without a halo along x or y, the
+    - `halo`, `periodic`: the arguments of the `HaloExchange` that is timed. If there is no halo along x and y, the
         communication of halo exchanges is not tuned.
-    - `grid_mode`: whether the time of transposes or the time of halo exchanges decides on the process grid.
-    - `libraries`: the libraries that may communicate. `None` for all, except "mpi" if MPI is not CUDA-aware. Libraries
-        that cuDecomp was built without are skipped.
-    - `cuda_aware_mpi`: whether MPI accepts pointers to a GPU's memory; `None` to ask MPI.
+    - `grid_mode`: "transpose" chooses the process grid by the time of transposes, "halo" by the time of halo exchanges.
+    - `libraries`: the libraries that may communicate. `None` allows all of them, except "mpi" if MPI is not CUDA-aware.
+        Libraries that are missing in cuDecomp's build are skipped.
+    - `cuda_aware_mpi`: whether MPI accepts pointers to a GPU's memory. `None` asks MPI.
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`. The `devices` of
         `dops.autotune` must be the devices of its ranks.
 
-    **Raises:** `ValueError` or `TypeError` for bad arguments. `dops.autotune` raises `ValueError` for a grid that does
-    not have three axes, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
+    **Raises:** `ValueError` or `TypeError` if an argument is not valid. `dops.autotune` raises `ValueError` if the grid
+    does not have three axes, and `RuntimeError` if `CuDecomp.initialize()` has not been called, or if cuDecomp fails.
     """
 
     halo: Any = 0
@@ -76,7 +76,7 @@ class CuDecompTuner(AbstractTuner):
 
     @property
     def exchange(self) -> HaloExchange:
-        """The halo exchange to choose for, without devices."""
+        """The halo exchange that is tuned, on an abstract mesh."""
         return HaloExchange(AbstractMesh((1,), ("x",)), self.halo, periodic=self.periodic, backend=XLA())
 
     @property
@@ -109,7 +109,7 @@ class CuDecompTuner(AbstractTuner):
         (nx, ny, _), (x, y, _) = task.shape, self.widths
 
         def choose(kind: Kind, sizes: list[Sizes]) -> tuple[Sizes, str]:
-            # cuDecomp's search for halo updates fails if a halo is wider than a block on some process grid.
+            # cuDecomp's search for halo updates fails if, on any of the process grids, a halo is wider than a block.
             fits = all(x <= nx // rows and y <= ny // columns for rows, columns in sizes)
             if cuda_aware and (fits or kind == "transpose"):
                 return self._by_cudecomp(task, kind, sizes, libraries)
@@ -118,7 +118,7 @@ class CuDecompTuner(AbstractTuner):
         first: Kind = self.grid_mode
         second: Kind = "transpose" if first == "halo" else "halo"
         sizes, name = choose(first, task.sizes)
-        if sizes not in task.sizes:  # cuDecomp pads, so it may choose a mesh that does not divide the grid.
+        if sizes not in task.sizes:  # cuDecomp pads, so it may choose a mesh that `task` excludes.
             sizes, name = self._by_trials(task, first, task.sizes, libraries)
         chosen = {first: name}
         if second == "transpose" or max(x, y) > 0:
@@ -129,9 +129,9 @@ class CuDecompTuner(AbstractTuner):
         return task.decompose(sizes, CuDecomp(**chosen, communicator=self.communicator))
 
     def _by_cudecomp(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """Return a process grid and the way to communicate, which cuDecomp chooses.
+        """Return the process grid and the way to communicate that cuDecomp chooses.
 
-        If `sizes` has only one grid, cuDecomp keeps this grid.
+        If `sizes` has only one process grid, cuDecomp keeps it.
         """
         known = launch.known[self.communicator]
         ranks = tuple(known.ranks[device.process_index] for device in task.devices)
@@ -155,7 +155,7 @@ class CuDecompTuner(AbstractTuner):
         return (rows, columns), NAMES[kind][number - 1]
 
     def _by_trials(self, task: Task, kind: Kind, sizes: list[Sizes], libraries: tuple[str, ...]) -> tuple[Sizes, str]:
-        """Return the fastest process grid and communication in Fourier transforms or halo exchanges."""
+        """Return the process grid and the communication with the fastest Fourier transforms or halo exchanges."""
         names = [name for name in NAMES[kind] if name.split("_")[0] in libraries]
         candidates = [self._decompose(task, grid, **{kind: name}) for name in names for grid in sizes]
         chosen = candidates[fastest(task, candidates, there_and_back(task.real) if kind == "transpose" else self._halo)]

@@ -1,4 +1,4 @@
-"""The task of `dops.autotune`, and trials, which time one candidate after the other."""
+"""The task of `dops.autotune`, and trials: one candidate (a decomposition) after the other is timed."""
 
 import math
 import statistics
@@ -20,13 +20,13 @@ from .._sharding import AxisTypes
 
 
 Operator = Callable[[Decomposition], Callable]
-# If a candidate takes more than this many times as long as the best candidate so far, only one call of it is timed.
+# If a call takes more than this many times as long as with the best candidate so far, only one call is timed.
 _HOPELESS = 4
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The result for one candidate of `autotune`: the median time of a call, or why it did not work."""
+    """The result for one candidate of `autotune`: the median time of a call, or why the candidate did not work."""
 
     decomposition: Decomposition
     seconds: float
@@ -58,12 +58,12 @@ class Task:
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
-        """The sizes, such as `(rows, columns)`, of all meshes; without `pad`, only of those that divide the grid."""
+        """The sizes of all meshes, such as `(rows, columns)`. Without `pad`, only meshes that divide the grid count."""
         meshes = mesh_sizes(len(self.devices), len(self.axes))
         return [sizes for sizes in meshes if self.pad or self.is_divided_by(sizes)]
 
     def is_divided_by(self, sizes: tuple[int, ...]) -> bool:
-        """Return whether a mesh divides the grid in the pencils of its last axis."""
+        """Return whether a mesh of `sizes` divides the grid in the pencils of the last axis."""
         return not any(cells % parts for cells, parts in zip(self.shape, sizes))
 
     def mesh(self, sizes: tuple[int, ...]) -> Mesh:
@@ -75,7 +75,7 @@ class Task:
         return Decomposition(self.mesh(sizes), shape=self.shape, pad=self.pad, backend=backend)
 
     def gathered(self, value: float | int) -> np.ndarray:
-        """Gather one value for each device. Every process that owns a device must call this function with its value."""
+        """Gather the value of each process, once per device. Every process that owns a device must call this method."""
         if len({device.process_index for device in self.devices}) == 1:
             return np.array([value])
         mesh = Mesh(np.array(self.devices), ("devices",))
@@ -85,7 +85,7 @@ class Task:
         return np.asarray(jax.device_put(values, everywhere))
 
     def agreed(self, choice: int) -> int:
-        """Return the leading process's choice: other processes measure other times, and may not see its files."""
+        """Return the choice of the leading process. Other processes measure other times, and may not see its files."""
         return int(self.gathered(choice)[0])
 
 
@@ -100,7 +100,7 @@ def there_and_back(real: bool) -> Operator:
 
 
 def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator) -> int:
-    """Time all candidates. Return the index of the fastest one, which is the same in every process."""
+    """Time all candidates. Return the index of the fastest candidate. All processes return the same index."""
     trials: list[Trial] = []
     for candidate in candidates:
         best = min((trial.seconds for trial in trials), default=math.inf)
@@ -114,7 +114,7 @@ def fastest(task: Task, candidates: Sequence[Decomposition], operator: Operator)
 
 
 def _try(task: Task, candidate: Decomposition, operator: Operator, best: float) -> Trial:
-    """Time one candidate. The time of the slowest process counts. A failure in one process is a failure in all."""
+    """Time one candidate. The time of the slowest process counts. If it fails in one process, it fails in all."""
     program: list[Any] = []
     failures: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The interface of tuners: each finds the candidates of one backend for `dops.autotune` by a search of its own."""
+"""The interface of tuners. A tuner searches decompositions for one backend, which `dops.autotune` then times."""
 
 import abc
 from collections.abc import Sequence
@@ -8,11 +8,12 @@ from .trial import Task
 
 
 class AbstractTuner(abc.ABC):
-    """A search that finds candidates of one backend, which can measure by itself. `dops.autotune` times the candidates.
+    """A search for decompositions with one backend. The search may measure times itself.
 
-    A tuner is a frozen dataclass of options, and is passed to `dops.autotune` among the `backends`.
+    `dops.autotune` takes tuners in its argument `backends`, and times the decompositions that they find. A tuner is a
+    frozen dataclass of options.
     """
 
     @abc.abstractmethod
     def candidates(self, task: Task) -> Sequence[Decomposition]:
-        """Return the decompositions to try, the same in every process. Every process must call this method."""
+        """Return the decompositions to time. All processes must call this method, and get the same result."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """The messages and bytes that compiled kernels have sent from this process, and the work space that they hold."""
+    """What compiled kernels have sent from this process (messages and bytes), and the work space that they hold."""
 
     messages: int = 0
     sent_bytes: int = 0
@@ -78,7 +78,7 @@ def _transposed(plan: Plan) -> Plan:
 
 
 def check_overlap(overlap: object) -> None:
-    """Raise `ValueError` unless a backend's option `overlap` is a positive integer."""
+    """Raise `ValueError` if `overlap`, an option of backends, is not a positive integer."""
     if not isinstance(overlap, int) or isinstance(overlap, bool) or overlap < 1:
         raise ValueError(f"`overlap` must be a positive integer; got {overlap!r}.")
 
@@ -89,20 +89,20 @@ class AbstractBackend(abc.ABC):
     Backends are frozen dataclasses: they are hashable, and equal if their options are equal.
     """
 
-    # Whether JAX can differentiate and batch `run` by itself. If not, `operator.local` binds a JAX primitive.
+    # Whether JAX can differentiate and batch `run` by itself. If False, `operator.local` binds a JAX primitive.
     differentiable_block: ClassVar[bool] = True
-    # The command that must start every process of a program with this backend, such as "mpiexec -n 4", or "" for none.
+    # The command that must start the processes of a program with this backend, such as "mpiexec -n 4". "" for none.
     launcher: ClassVar[str] = ""
-    # The number of pieces that exchanges are split into, to overlap them with transforms. Backends may make it a field.
+    # Exchanges are split into this number of pieces, to overlap them with transforms. Backends may make it a field.
     overlap: int = 1
-    # The narrower dtype that exchanges between pencils send. Backends may make it a field.
+    # Exchanges between pencils send numbers of this dtype, narrower than the field's. Backends may make it a field.
     wire: "Wire | None" = None
 
     def start(self) -> None:  # noqa: B027 - most backends have nothing to do
-        """Start JAX in a process that `launcher` has started. The command line calls this before it uses JAX."""
+        """Start JAX in a process that `launcher` has started. The command line calls this method before it uses JAX."""
 
     def resolved(self, config: "Config") -> "AbstractBackend":
-        """Return this backend with unset options taken from `config`. Operators call this when they are built."""
+        """Return a copy whose unset options are taken from `config`. An operator calls this method when it is built."""
         del config
         return self
 
@@ -112,10 +112,10 @@ class AbstractBackend(abc.ABC):
 
     @abc.abstractmethod
     def problem(self) -> str | None:
-        """Return why this backend does not work in this installation and what to do about it, or `None` if it works."""
+        """Return why this backend does not work in this installation, and what to do; `None` if it works."""
 
     def missing_features(self) -> str | None:
-        """Return the text that `python -m decompops info` prints about optional parts of this backend, or `None`.
+        """Return what `python -m decompops info` prints about optional parts of this backend, or `None`.
 
         The text names the parts that are installed, or the missing parts and how to get them.
         """
@@ -126,15 +126,15 @@ class AbstractBackend(abc.ABC):
         """Raise an error if this backend cannot run operators on `mesh`."""
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
-        """Return how many of the first `stages` one kernel of this backend runs, or 0 if XLA must run the first."""
+        """Return how many of the first `stages` one kernel of this backend runs; 0 if XLA must run the first."""
         del stages
         return 0
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
         """Apply `plan` to one block of shape `(*batch, *plan.source.block_shape)`, inside a `shard_map` over the mesh.
 
-        `plan` holds consecutive stages of `call.plan`, as many as `takes` accepts. JAX differentiates and batches this
-        method only if `differentiable_block` is true; otherwise all batch axes are leading axes of the block.
+        `plan` holds consecutive stages of `call.plan`, as many as `takes` accepts. If `differentiable_block` is true,
+        JAX differentiates and batches this method. If it is false, all batch axes are leading axes of the block.
         """
         raise NotImplementedError(f"`{type(self).__name__}` takes stages, and must have a method `run`.")
 

@@ -1,6 +1,6 @@
-"""Finds the line of the user's program, and the Python thread, that call an operator.
+"""Finds the line of the user's program that calls an operator, and the Python thread in which it is called.
 
-Compiled kernels use both to distinguish calls, and error messages quote both.
+Compiled kernels distinguish calls by this line and this thread, and error messages quote them.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from .base import Caller
 
 
 MAIN = "main"
-# JAX compiles a function again for each value of this context, so that each thread has programs of its own.
+# JAX compiles a function again for each value of this context, so that each thread has its own programs.
 _thread = jax.make_user_context(default_value=None)
 _process = os.getpid()
 _names: set[str] = set()
@@ -38,7 +38,7 @@ def adopt_main_thread() -> None:
 
 @contextlib.contextmanager
 def thread(name: str) -> Iterator[None]:
-    """Let the calling thread run operators under the thread name `name`, inside a `with` block."""
+    """Let the calling thread run operators inside a `with` block. `name` is then the name of the thread."""
     if not isinstance(name, str) or name in ("", MAIN):
         raise ValueError(f'`name` must be a string other than "" and "{MAIN}"; got {name!r}.')
     with _lock:
@@ -56,7 +56,7 @@ def thread(name: str) -> Iterator[None]:
 def current_thread() -> str:
     """Return the name of the calling thread.
 
-    Raises `RuntimeError` in a thread without a name and in a forked child process.
+    Raises `RuntimeError` if the thread has no name, or in a forked child process.
     """
     if os.getpid() != _process:
         raise RuntimeError(
@@ -81,8 +81,8 @@ def current() -> Caller:
         if place is not None:
             places.append(place)
         elif places:
-            # This frame belongs to JAX, which traces a function of the user. `place` includes all frames inside that
-            # function, because they are the same wherever the function is called.
+            # This frame belongs to JAX, which traces a function of the user. `place` has only the frames inside that
+            # function, because these frames are the same wherever the function is called.
             break
         frame = frame.f_back
     else:  # Nothing is traced: the innermost frame is enough.

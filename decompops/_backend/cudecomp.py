@@ -1,4 +1,4 @@
-"""The backend for GPU clusters: NVIDIA's cuDecomp exchanges data (`ffi/cudecomp`), XLA does everything else."""
+"""The backend for GPU clusters: NVIDIA's cuDecomp exchanges data (`ffi/cudecomp`), and XLA does everything else."""
 
 import functools
 import itertools
@@ -49,12 +49,12 @@ class CuDecomp(AbstractBackend):
         means `dops.config.halo_backend` if it is set, else "nccl".
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
-        pieces, less work space is needed. cuDecomp's exchanges and the transforms do not run at the same time.
-    - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA then runs
-        these exchanges. `None` sends the field's dtype. docs/performance.md lists the bytes sent
-        and the rounding errors.
+        pieces, less work space is needed. Exchanges and transforms do not run at the same time.
+    - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA runs these
+        exchanges, not cuDecomp. `None` sends the field's dtype. docs/performance.md lists the bytes sent and the
+        rounding errors.
 
-    **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
+    **Raises:** `ValueError` if an option has an unknown value; `TypeError` if `communicator` is not a string.
     """
 
     transpose: TransposeBackend | None = None
@@ -90,9 +90,10 @@ class CuDecomp(AbstractBackend):
         - `device`: the number of this rank's GPU on its host. `None` assigns the GPUs of a host to its ranks in order.
         - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
 
-        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing or do not fit together. `RuntimeError` if a
-        rank has no GPU, if JAX is already in use, or if the ranks differ from JAX's processes. `ValueError` if `key`
-        already names another communicator.
+        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
+        `RuntimeError` if a rank has no GPU, if JAX is already in use, if MPI's thread level is too low, or if the ranks
+        of the communicator are not JAX's processes in the same order. `ValueError` if `key` already names a different
+        communicator.
         """
         limits = launch.Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
         launch.initialize_gpus(communicator, key, limits, device)
@@ -121,7 +122,7 @@ class CuDecomp(AbstractBackend):
         self._prepare_stages(call, call.plan.stages, dtype)
         if self.overlap > 1:
             # The number of fields in a block is not known yet. Several fields are exchanged whole, one after the other.
-            # A single field is exchanged in pieces, which have descriptors of their own.
+            # A single field is exchanged in pieces, for which these descriptors are made.
             for part in lowered(call.plan, self, call.platform, 1):
                 after = dtype
                 for segments in part.segments_of_pieces if isinstance(part, Chunks) else ((part,),):
@@ -193,7 +194,7 @@ class CuDecomp(AbstractBackend):
         return []
 
     def _transpose(self, call: Call, stage: Move) -> "_Use":
-        """Return the transpose that runs `stage`. A move and its transpose share one grid descriptor."""
+        """Return the call of cuDecomp that runs `stage`. A move and the transposed move share one grid descriptor."""
         gathered, divided = _exchanged(stage)
         first, second = sorted((gathered, divided))
         (other,) = {0, 1, 2} - {first, second}
@@ -245,7 +246,7 @@ class CuDecomp(AbstractBackend):
             return move(stage, block, chunked=False)
         before, after, lead = stage.before, stage.after, block.ndim - stage.before.ndim
         gathered, divided = _exchanged(stage)
-        # Blocks are padded to equal sizes. cuDecomp gets the padded field as its grid, and exchanges the padding too.
+        # Blocks are padded to equal sizes. For cuDecomp, the padding is a part of the grid, and is exchanged, too.
         parts = after.parts[divided]
         whole = {gathered: parts * before.core(gathered), divided: parts * after.core(divided)}
         shape = [after.core(axis) if axis != gathered else whole[axis] for axis in after.order]
@@ -262,7 +263,7 @@ class CuDecomp(AbstractBackend):
         return lax.slice_in_dim(result, 0, after.lengths[gathered], axis=lead + after.order.index(gathered))
 
     def _exchange(self, call: Call, stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
-        """Return what each device receives of `messages`. A message takes one halo update per device that it passes."""
+        """Return what each device receives. To send a message `n` devices further takes `n` halo updates."""
         if sent[0].dtype.name not in DTYPES:
             return permute(stage, messages, sent)
         axis = sent[0].ndim + stage.before.position(stage.axis)
@@ -275,8 +276,8 @@ class CuDecomp(AbstractBackend):
             def step_back(_, pair, step=step):
                 return step(None, pair[::-1])[::-1]
 
-            # If only one of the two directions has a message, the other sends zeros. An empty slice of the
-            # message is padded to make these zeros, so that the function stays linear in the message for `linear_call`.
+            # If only one of the two directions has a message, the other direction sends zeros. These zeros are an empty
+            # slice of the message, padded: the function must stay linear in the message for `linear_call`.
             nothing = lax.slice_in_dim(next(sent[i] for i in (swap.down, swap.up) if i is not None), 0, 0, axis=axis)
             both = (nothing if i is None else sent[i] for i in (swap.down, swap.up))
             pair = tuple(pad_end(x, swap.width, axis) for x in both)
@@ -290,8 +291,8 @@ class CuDecomp(AbstractBackend):
     def _swap(self, call: Call, stage: Extend, width: int, axis: int, down: Array, up: Array) -> tuple[Array, Array]:
         """Send `down` to the previous device and `up` to the next device.
 
-        Return what arrives from the next device, and what arrives from the previous device.
-        `down` and `up` become the two ends of a field whose halos cuDecomp updates.
+        Return what arrives from the next device, and what arrives from the previous device. cuDecomp updates the halos
+        of a field that consists of `down` and `up`.
         """
         field = jnp.concatenate([jnp.zeros_like(down), down, up, jnp.zeros_like(up)], axis=axis)
         field = self._call(
@@ -316,9 +317,9 @@ class _Use(NamedTuple):
 
 
 class _Swap(NamedTuple):
-    """Two messages that one sequence of halo updates carries `distance` devices up and down the line.
+    """Two messages that the same halo updates carry: one `distance` devices up the line, one `distance` devices down.
 
-    `up` and `down` are the messages' numbers, or `None` for no message.
+    `up` and `down` are the numbers of these messages, or `None` for no message.
     """
 
     up: int | None

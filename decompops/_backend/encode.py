@@ -17,7 +17,7 @@ _TRANSFORMS = ("c2c", "r2c", "c2r")
 
 
 def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
-    """Return the mesh axes that the kernels see. Several mesh axes that together shard one grid axis become one."""
+    """Return the mesh axes that the kernels see. Mesh axes that together shard one grid axis become one entry."""
     cuts = [
         (name, parts)
         for b in (plan.source, *(s.after for s in plain_stages(plan.stages)))
@@ -31,10 +31,11 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
 def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
     """Return `plan` as int64 numbers: the format, the number of grid axes, the source blocks, and each stage.
 
-    Each stage is followed by the blocks after it. `Pieces` become an opening stage, their stages, and a closing stage.
-    `entries` are the mesh axes that the kernels see.
+    The numbers of each stage are followed by the numbers of the blocks after it. A stage `Pieces` becomes a stage that
+    opens the pieces, its inner stages, and a stage that closes the pieces. `entries` are the mesh axes that the kernels
+    see.
 
-    Raises `ValueError` for a stage that the kernels do not support.
+    Raises `ValueError` if the kernels do not support a stage.
     """
     axes = {entry: i for i, entry in enumerate(entries)}
     stages = (chain(numbers, _blocks(after, axes)) for numbers, after in _numbered(plan.stages))
@@ -54,7 +55,7 @@ def _numbered(stages: tuple[AbstractStage, ...]) -> Iterator[tuple[tuple[int, ..
 
 
 def _stage(stage: AbstractStage) -> tuple[int, ...]:
-    """Return the number of the kind of `stage`, from `Stage::Kind` in ffi/common/plan.h, and the kind's parameters."""
+    """Return the number of the kind of `stage`, as in `Stage::Kind` in ffi/common/plan.h, and its parameters."""
     match stage:
         case Move():
             return (0,)

@@ -17,11 +17,11 @@ import jax
 from .library import MpiKernels
 
 
-_SPEAKERS = 4  # When all ranks fail, only this many ranks print their error.
+_SPEAKERS = 4  # If all ranks fail, only this many of them print their errors.
 # Seconds between the failure of a rank and the end of the job. In this time, the other ranks cancel their messages, in
 # two seconds at most, and then print the operator in which they waited (ffi/mpi/team_messages.cc).
 _LAST_WORDS = 3
-# Errors of ffi/mpi/handler.cc begin like this. These errors name the rank and the operator, and need no traceback.
+# Errors of ffi/mpi/handler.cc begin like this. They name the rank and the operator, so they need no traceback.
 _NAMED_ERROR = re.compile(r"decompops: rank \d+: (.*)", re.DOTALL)
 # JAX includes the whole traceback in the message of this error.
 _CALLBACK_ERROR = re.compile(r".*callback.*: Traceback \(most recent call last\):", re.IGNORECASE)
@@ -32,11 +32,11 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
 
     `kernels` report the reason to the other ranks. With `traces`, every rank prints its whole traceback.
 
-    Returns a function for the normal end of a process. Register it with `atexit` after JAX's own functions, so that it
-    is called before them.
+    Returns a function to call at the normal end of the process. Register it with `atexit` after JAX has registered its
+    own functions. It is then called before JAX's functions.
     """
     process, child_status = os.getpid(), 0
-    rank, size = communicator.rank, communicator.size  # MPI cannot be asked for these after it is finalized.
+    rank, size = communicator.rank, communicator.size  # After MPI is finalized, it cannot tell these numbers.
     report_exception, report_thread = sys.excepthook, threading.excepthook
 
     def end(kind: type[BaseException], value: BaseException, trace: TracebackType | None, report: Callable) -> None:
@@ -63,7 +63,7 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
             report()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Rank 0 runs JAX's coordinator. If the coordinator ends first, JAX ends the other ranks with errors of its own.
+        # Rank 0 runs JAX's coordinator. If the coordinator ends first, JAX ends the other ranks and prints more errors.
         # Rank 0 therefore waits longer, so that another rank ends the job.
         time.sleep(2 * _LAST_WORDS if rank == 0 and jax.distributed.is_initialized() else _LAST_WORDS)
         _end_job(communicator)
@@ -80,9 +80,9 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
             if kernels is not None:
                 kernels.call("leave")
             return
-        # A forked child has the MPI and JAX of its parent, but not the threads of MPI and JAX. The exit functions
-        # of MPI and JAX would wait for these threads, or end the parent's job. Python does not tell this function the
-        # exit status of the child, so `end` has stored one.
+        # A forked child has the state of its parent's MPI and JAX, but not their threads. The exit functions of MPI and
+        # JAX would wait for these threads, or end the parent's job. Python does not tell this function the exit status
+        # of the child. So this status is the one that `end` has stored.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(child_status)
@@ -93,7 +93,7 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
 
 
 def _is_repeated(kernels: MpiKernels, reason: str) -> bool:
-    """Return whether a lower rank fails for the same reason. An error in the program usually occurs on all ranks."""
+    """Return whether a lower rank fails for the same reason: an error in the program usually occurs on all ranks."""
     return any(kernels.is_repeated(reason) or time.sleep(0.01) for _ in range(100))
 
 
@@ -107,7 +107,7 @@ def _line(value: BaseException, reason: str, rank: int) -> str | None:
 
 
 def _reason(kind: type[BaseException], value: BaseException) -> str:
-    """Return an error in one line, for the other ranks. If another rank's failure caused it, return that failure."""
+    """Return the error in one line, for the other ranks. If another rank's failure caused it, return that failure."""
     lines = str(value).splitlines() or [""]
     if first := re.search(r".*(rank \d+ gave up: .*)", lines[0]):
         return first[1]
@@ -129,8 +129,8 @@ def _keep(kind: type[BaseException], value: BaseException, trace: TracebackType 
 def _end_job(communicator: Any) -> None:
     """End this process and the whole job.
 
-    The `mpiexec` of Open MPI and of MPICH end the job if one process exits with an error, and print fewer lines than
-    after `MPI_Abort`. Other launchers may not end the job, so `MPI_Abort` ends it there.
+    If one process exits with an error, the `mpiexec` of Open MPI and of MPICH end the job. They then print fewer lines
+    than after `MPI_Abort`. Other launchers may not end the job, so with these launchers `MPI_Abort` ends it.
     """
     if os.environ.get("PMIX_NAMESPACE", "").startswith("prterun") or "HYDI_CONTROL_FD" in os.environ:
         os._exit(1)

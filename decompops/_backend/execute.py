@@ -1,4 +1,4 @@
-"""Runs a schedule on one block: the backend's kernels run the stages that they support, XLA runs all others."""
+"""Runs the stages of a plan on one block: kernels of the backend run the stages that they support, XLA the others."""
 
 import functools
 import math
@@ -48,9 +48,9 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     else:
         cut, joined = source.position(axis), target.position(axis)
 
-    # At most two pieces are processed at a time, or one on CPUs: each piece waits for an earlier one. Without this
-    # order, XLA for GPUs would exchange all pieces before it transforms the first one that has arrived. XLA for CPUs,
-    # whose exchanges block, would hold many pieces at the same time.
+    # Each piece waits for an earlier piece, so that at most two pieces (on CPUs one) are processed at the same time. If
+    # pieces did not wait, XLA for GPUs would exchange all of them before it transforms the first that has arrived. XLA
+    # for CPUs, whose exchanges block, would hold many pieces in memory.
     in_flight = 1 if call.platform == "cpu" else 2
     results, start = [], 0
     for length, segments in chunks.pieces:
@@ -65,9 +65,9 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
 
 
 def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
-    """Return `result`. Raise `ValueError` if its shape or dtype is not the one that `step` declares.
+    """Return `result`. Raise `ValueError` if it does not have the shape and dtype that `step` declares.
 
-    Without this check, the error would appear in a later step that is not at fault.
+    Without this check, a later step would raise the error, although `step` has caused it.
     """
     before, after = (step.source, step.target) if isinstance(step, Plan) else (step.before, step.after)
     shape, dtype = (*block.shape[: -before.ndim], *after.block_shape), step.result_dtype(np.dtype(block.dtype))
@@ -80,5 +80,5 @@ def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str)
 def lowered(
     plan: Plan, backend: AbstractBackend, platform: str, fields: int, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
-    """Return the schedule of `plan` for `backend`. `fields` is the number of fields in the batch axes of a block."""
+    """Return the steps in which `backend` runs `plan`. `fields` is how many fields the batch axes of a block hold."""
     return schedule(plan, backend.takes, platform, backend.overlap, fields, wire)

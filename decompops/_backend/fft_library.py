@@ -28,7 +28,7 @@ class FftLibrary(NamedTuple):
 def find() -> FftLibrary | None:
     """Return the FFT library to load, or `None` for DUCC.
 
-    The environment variable `DECOMPOPS_FFT` overrides the choice. Raises `ImportError` if the named library is not
+    The environment variable `DECOMPOPS_FFT` can name the library. Raises `ImportError` if that library is not
     installed, and `ValueError` if the variable has an unknown value.
     """
     wanted = os.environ.get(VARIABLE, "").lower()

@@ -22,10 +22,11 @@ TRANSPOSE, HALO = "decompops_cudecomp_transpose", "decompops_cudecomp_halo"
 class Grid:
     """A grid and its decomposition in cuDecomp's terms, for transposes or halo updates.
 
-    - `order`: the storage order of each pencil's axes, fastest first.
-    - `along`: the axis of the process grid `parts` along which ranks exchange: 0 for the first axis (between X- and
-        Y-pencils, or halos along Y), 1 for the second (between Y- and Z-pencils, or halos along Z).
-    - `backend`: cuDecomp's number of the communication backend, for transposes or for halos.
+    - `order`: for each pencil, the order in which its axes are stored, fastest first.
+    - `along`: the axis of the process grid `parts` along which ranks exchange. 0 is the first axis, for transposes
+        between X- and Y-pencils and for halos along Y. 1 is the second axis, for transposes between Y- and Z-pencils
+        and for halos along Z.
+    - `backend`: cuDecomp's number for the communication backend of transposes or of halos.
 
     The fields equal those of `Division` in ffi/cudecomp/grids.h.
     """
@@ -42,8 +43,8 @@ class Grid:
 class Search:
     """A request to cuDecomp's autotuner. The fields equal those of `Search` in ffi/cudecomp/grids.h.
 
-    With `halo`, cuDecomp chooses the backend for halo updates of z-pencils, otherwise the backend for transposes. If
-    `parts` are zero, cuDecomp also chooses the process grid.
+    With `halo`, cuDecomp chooses the backend for halo updates of z-pencils; without it, the backend for transposes. If
+    the numbers in `parts` are zero, cuDecomp also chooses the process grid.
     """
 
     lengths: tuple[int, ...]
@@ -60,7 +61,7 @@ class Search:
 
 
 def problem() -> str | None:
-    """Return why the kernels over cuDecomp do not work in this process and what to do, or `None` if they work."""
+    """Return why the kernels over cuDecomp do not work in this process, and what to do; `None` if they work."""
     return library.build()["cudecomp_problem"] or library.mpi_problem() or library.loading_problem("decompops_cudecomp")
 
 
@@ -84,7 +85,7 @@ def platform() -> str:
 
 @functools.cache
 def register() -> None:
-    """Register the kernels with XLA. At the end of the process, release their resources before MPI is finalized."""
+    """Register the kernels with XLA. When the process ends, their resources are released before MPI is finalized."""
     targets = {name: library.pointer(load(), name) for name in (TRANSPOSE, HALO)}
     library.register_targets(targets, platform=platform())
     atexit.register(_clear)
@@ -93,7 +94,7 @@ def register() -> None:
 def _clear() -> None:
     if os.getpid() != _process:  # The handles in a forked child still belong to the parent.
         return
-    # A device runs its work in order. Waiting for this trivial program therefore waits for all earlier work.
+    # A device runs its programs in order. When this trivial program is ready, all earlier programs are ready, too.
     jax.block_until_ready(jax.jit(lambda: np.int32(0))())
     _call("clear")
 
@@ -110,7 +111,7 @@ def use_device(device: int) -> int:
 
 
 # All ranks make handles and descriptors together, in the order in which Python traces or calls operators. This order is
-# the same on every rank that runs the same program. Compilation creates none.
+# the same on every rank that runs the same program. Compilation makes no handles or descriptors.
 _lock = threading.Lock()
 _handles: dict[tuple[str, tuple[int, ...]], int] = {}
 _grids: dict[tuple[int, Grid], int] = {}
@@ -133,7 +134,7 @@ def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
 
 
 def choose(key: str, communicator: Any, ranks: tuple[int, ...], search: Search) -> tuple[int, int, int]:
-    """Return cuDecomp's choice on `ranks` of a communicator: rows and columns of the process grid, and the backend."""
+    """Return cuDecomp's choice for `ranks` of a communicator: process grid (rows and columns) and backend."""
     chosen = (ctypes.c_int32 * 3)()
     with _lock:
         _call("choose", ctypes.c_int64(_handle(key, communicator, ranks)), *_numbers(search), chosen)
@@ -167,7 +168,7 @@ def find(key: str, ranks: tuple[int, ...], grid: Grid) -> int:
 
 
 def elements(number: int, width: int = 0) -> int:
-    """Return the number of elements of work space for a transpose (`width` 0) or a halo update of `width` layers."""
+    """Return the size of the work space for a transpose (`width` 0) or a halo update of `width` layers, in elements."""
     return _call("elements", ctypes.c_int64(number), ctypes.c_int64(width))
 
 

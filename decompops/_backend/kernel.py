@@ -1,4 +1,4 @@
-"""The common part of the backends with compiled CPU kernels: which stages a kernel runs, and how it is called."""
+"""What the two backends with compiled CPU kernels share: which stages a kernel runs, and how JAX calls it."""
 
 import itertools
 import math
@@ -25,13 +25,13 @@ Planning = Literal["estimate", "measure", "patient", "exhaustive"]
 
 
 def check_planning(planning: object) -> None:
-    """Raise `ValueError` unless a backend's option `planning` is one of the four modes."""
+    """Raise `ValueError` if `planning`, an option of backends, is not one of the four modes."""
     if planning not in get_args(Planning):
         raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {planning!r}.")
 
 
 def check_threads(threads: object) -> None:
-    """Raise `ValueError` unless a backend's option `threads` is a positive integer."""
+    """Raise `ValueError` if `threads`, an option of backends, is not a positive integer."""
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise ValueError(f"`threads` must be a positive integer; got {threads!r}.")
 
@@ -73,12 +73,12 @@ def scale_of(plan: Plan) -> float:
 
 
 def _is_supported(stage: AbstractStage) -> bool:
-    """Return whether the kernels run `stage`. Fourier transforms are the only transforms that the kernels run."""
+    """Return whether the kernels run `stage`. Of all transforms, they run only Fourier transforms."""
     match stage:
         case Pieces(stages=stages):
             supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
         case Move(before=before, after=after):
-            # If several mesh axes shard a grid axis, the kernels move all these mesh axes or none of them.
+            # If several mesh axes shard a grid axis, the kernels can move all of these mesh axes, but not some.
             cuts = zip(before.names, before.parts, after.names, after.parts)
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear():
@@ -91,13 +91,13 @@ def _is_supported(stage: AbstractStage) -> bool:
 
 
 def in_order(entries: tuple[MeshAxis, ...], mesh: Mesh | AbstractMesh, numbers: list[int]) -> np.ndarray:
-    """Reorder `numbers`, one for each device of `mesh`, to the device order of a mesh with the axes `entries`."""
+    """Reorder `numbers`, which belong to the devices of `mesh`, as if the axes of the mesh were `entries`."""
     positions = [tuple(mesh.shape).index(name) for entry in entries for name in entry_names(entry)]
     return np.array(numbers, np.int64).reshape(tuple(mesh.shape.values())).transpose(positions).ravel()
 
 
 def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
-    """Return the description of an operator in error messages."""
+    """Return the text that describes an operator in error messages."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
     shape = (*lead, *plan.source.lengths)
     ends = " -> ".join(map(_pencil, (plan.source, plan.target)))
@@ -108,7 +108,7 @@ def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
 
 
 def details(plan: Plan, who: Caller) -> Iterator[str]:
-    """Yield further properties of an operator. Errors quote them if two operators have the same label."""
+    """Yield properties of an operator that its label does not tell. Errors quote them if two labels are equal."""
     names = axis_names(plan.source.ndim)
     for stage in plan.stages:
         if isinstance(stage, Pieces):

@@ -33,10 +33,10 @@ known: dict[str, Communicator] = {}
 
 @dataclass(frozen=True)
 class Limits:
-    """The time limits of ranks that wait for each other, in seconds.
+    """The time limits of ranks that wait for other ranks, in seconds.
 
     - `timeout`: after this time, a waiting rank prints a message.
-    - `limit`: after this time, a waiting rank gives up; `None` for no limit.
+    - `limit`: after this time, a waiting rank raises an error; `None` for no limit.
     - `heartbeat`: after this time without contact from a process, JAX considers the process dead.
     """
 
@@ -56,7 +56,7 @@ class Limits:
 def initialize(
     communicator: Any, key: str, limits: Limits, *, reuse_memory: bool, share_memory: bool, traces: bool
 ) -> None:
-    """Run `MPI.initialize`."""
+    """Do what `MPI.initialize` promises."""
     OVER_MPI.load()
     first = not known
 
@@ -76,13 +76,13 @@ def initialize(
             caller.adopt_main_thread()
         return len(known)
 
-    # Programs must run one after the other: kernels cannot distinguish two simultaneous runs of the same program.
+    # Programs must run one after the other, because kernels cannot distinguish two simultaneous runs of one program.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     _start(communicator, key, "cpu", limits, watch, make_known)
 
 
 def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
-    """Run `CuDecomp.initialize`."""
+    """Do what `CuDecomp.initialize` promises."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
 
     def watch(communicator: Any) -> Callable[[], None]:
@@ -183,7 +183,7 @@ def ranks_of(mesh: Any, key: str, platform: str, backend: Any) -> list[int]:
 
 
 def _meet(communicator: Any, limits: Limits) -> None:
-    """Wait until all ranks have called `initialize()`. Unlike MPI's own collectives, give up after the limit."""
+    """Wait until all ranks have called `initialize()`. Raise an error after the limit: MPI's barrier has no limit."""
     request, start, told = communicator.Ibarrier(), time.monotonic(), False
     limit = limits.limit or _LATEST
     while not request.Test():
@@ -200,7 +200,7 @@ def _meet(communicator: Any, limits: Limits) -> None:
         time.sleep(0.001)
 
 
-_LATEST = 300  # The default limit of `initialize()` in seconds; JAX's own limit is the same.
+_LATEST = 300  # The default limit of `initialize()` in seconds. JAX has the same limit.
 
 
 def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | None) -> None:
@@ -227,7 +227,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
 
 
 def _coordinator(communicator: Any) -> str:
-    """Return the address of rank 0 with a free port. The address is the loopback if all ranks run on one host."""
+    """Return the address of rank 0 with a free port: the loopback address if all ranks run on one host."""
     from mpi4py import MPI
 
     node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
@@ -235,8 +235,8 @@ def _coordinator(communicator: Any) -> str:
     node.Free()
     address = None
     if communicator.rank == 0:
-        # Other hosts get the name of this host, and look it up. The address that this host has for itself may not be
-        # valid on other hosts.
+        # Other hosts get the name of this host, and look up its address. The address that this host itself uses may not
+        # be valid on other hosts.
         host = "127.0.0.1" if alone else socket.gethostname()
         with socket.socket() as free:
             free.bind(("", 0))

@@ -16,9 +16,9 @@ from . import fft_library
 from .base import Counters
 
 
-# The kernels' sources in a clone of the repository. An editable install may have kernels of older sources.
+# The kernels' sources in a clone of the repository. The kernels of an editable install may be older than the sources.
 SOURCES = Path(__file__).parents[2] / "ffi"
-# MPI libraries with MPICH's binary interface, by mpi4py's names. The build calls all of them MPICH.
+# MPI libraries with MPICH's binary interface, by their names in mpi4py. The build calls all of them MPICH.
 _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
 
@@ -26,8 +26,8 @@ _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", 
 def build() -> dict[str, str]:
     """Return the properties of the build.
 
-    - `problem`: why no kernels were built; empty if they were.
-    - `mpi_problem`, `cudecomp_problem`: the same for the kernels over MPI and over cuDecomp.
+    - `problem`: why no kernels were built; empty if kernels were built.
+    - `mpi_problem`, `cudecomp_problem`: why the kernels over MPI, or over cuDecomp, were not built.
     - `ducc`: "yes" if DUCC is compiled in.
     - `axes`: the largest number of grid axes.
     - `mpi`: the MPI library that the kernels were built for.
@@ -43,15 +43,15 @@ def build() -> dict[str, str]:
 class Kernels:
     """A compiled library that runs plans.
 
-    - `name`: the name of the library's file, and of its target in XLA.
-    - `backend`: the Python expression for its backend, such as `Native()`, for error messages.
+    - `name`: the name of the library's file, and of the target in XLA that calls it.
+    - `backend`: the Python expression for the backend that uses the library, such as `Native()`, for error messages.
     """
 
     name: str
     backend: str
 
     def problem(self) -> str | None:
-        """Return why these kernels do not work in this process and what to do about it, or `None` if they work."""
+        """Return why these kernels do not work in this process, and what to do; `None` if they work."""
         return build()["problem"] or loading_problem(self.name) or _fft_problem()
 
     @functools.cache  # noqa: B019 - the two instances live as long as the process
@@ -74,7 +74,8 @@ class Kernels:
     @functools.cache  # noqa: B019 - the two instances live as long as the process
     def register(self) -> str:
         """Register the kernels with XLA, and return the name of the target."""
-        # JAX stores registrations until its first backend starts, and then makes them in the wrong order.
+        # Until its first backend starts, JAX only stores registrations, and it later makes them in the wrong order. So
+        # the backend is started first.
         jax.devices("cpu")
         library = self.load()
         types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
@@ -83,7 +84,7 @@ class Kernels:
         return self.name
 
     def counters(self) -> Counters:
-        """Return the kernels' counters of this process."""
+        """Return the counters that the kernels keep in this process."""
         numbers = (ctypes.c_int64 * 3)()
         self.call("count", numbers)
         return Counters(*numbers)
@@ -141,7 +142,7 @@ def _fft_problem() -> str | None:
 
 
 def mpi_problem() -> str | None:
-    """Return why MPI does not work with these kernels and what to do about it, or `None` if it works."""
+    """Return why MPI does not work with these kernels, and what to do; `None` if it works."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -159,7 +160,7 @@ def mpi_problem() -> str | None:
 
 
 def missing_features() -> str | None:
-    """Return the name of this installation's FFT library, or how to install one if there is none."""
+    """Return the name of this installation's FFT library. If there is none, return how to install one."""
     if fft_version() is None:
         return (
             "without a library for Fourier transforms, so XLA computes them: install FFTW in single and double "
@@ -177,7 +178,7 @@ def open_kernels(name: str) -> ctypes.CDLL:
 
 
 def loading_problem(name: str) -> str | None:
-    """Return why the library `name` of the build cannot be used and what to do, or `None` if it can."""
+    """Return why the library `name` of the build cannot be used, and what to do; `None` if it can be used."""
     try:
         library = open_kernels(name)
     except OSError as error:

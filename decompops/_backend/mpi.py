@@ -29,15 +29,15 @@ class MPI(AbstractBackend):
 
     - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
-        "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads of each rank in a kernel. Each thread needs a core of its own. For 8 threads, for
-        example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or `srun --cpus-per-task=8` (Slurm).
+        "exhaustive". With every mode except "estimate", the rounding may differ from one run to the next.
+    - `threads`: the number of threads that each rank uses in a kernel. Each thread needs its own core. For 8 threads,
+        for example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or `srun --cpus-per-task=8` (Slurm).
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
-        exchanged while another is transformed.
+        exchanged while another piece is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
         the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
 
-    **Raises:** `ValueError` for an unknown option, `TypeError` for a `communicator` that is not a string.
+    **Raises:** `ValueError` if an option has an invalid value; `TypeError` if `communicator` is not a string.
     """
 
     communicator: str = "world"
@@ -77,22 +77,23 @@ class MPI(AbstractBackend):
 
         - `communicator`: an `mpi4py` communicator; `None` for `MPI.COMM_WORLD`.
         - `key`: the name of the communicator in `MPI(communicator=key)`.
-        - `timeout`: seconds after which a rank that waits in an operator prints this operator and the ranks that it
-            waits for. The rank prints again each time the waiting time has doubled. If the ranks that it waits for are
-            in a different operator, all ranks raise an error.
-        - `limit`: seconds after which ranks that wait in an operator raise an error; `None` for no limit.
+        - `timeout`: a rank that has waited in an operator for this many seconds prints the operator and the ranks that
+            it waits for. It prints them again each time the waiting time has doubled. If the ranks that it waits for
+            are in a different operator, all ranks raise an error.
+        - `limit`: ranks that have waited in an operator for this many seconds raise an error; `None` for no limit.
         - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
-        - `reuse_memory`: keep freed memory in the process (glibc only). Otherwise the system provides the memory of
-            large results page by page at each call, which costs more than moving the data.
-        - `share_memory`: let the ranks of a node exchange data through shared memory (Linux only). Otherwise these
+        - `reuse_memory`: keep freed memory in the process (glibc only). If False, the system provides the memory of
+            large results page by page at each call. This takes more time than moving the data.
+        - `share_memory`: let the ranks of a node exchange data through shared memory (Linux only). If False, these
             ranks send messages, as ranks on different nodes do. All ranks must pass the same value.
         - `traces`: print the traceback of every rank, and JAX's stack traces when JAX ends a process because another
             process is gone. By default, a rank that fails because of another rank prints one line. Without glibc,
             JAX's stack traces are always printed.
 
-        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing or do not fit together. `ValueError` for a
-        number of seconds that is not positive, or if `key` already names another communicator. `RuntimeError` if JAX
-        is already in use, if not all ranks call this function, or if the ranks differ from JAX's processes.
+        **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
+        `ValueError` if a number of seconds is not positive, or if `key` already names a different communicator.
+        `RuntimeError` if JAX is already in use, if MPI's thread level is too low, if not all ranks call this function,
+        or if the ranks of the communicator are not JAX's processes in the same order.
         """
         launch.initialize(
             communicator,
@@ -122,9 +123,10 @@ class MPI(AbstractBackend):
 
         **Arguments:**
 
-        - `name`: the thread's name, the same on every rank. Threads that run at the same time need different names.
+        - `name`: a name for the thread. It must be the same on every rank. Threads that run at the same time need
+            different names.
 
-        **Raises:** `ValueError` if another thread uses the name.
+        **Raises:** `ValueError` if `name` is empty or "main", or if another thread uses it.
         """
         return caller.thread(name)
 

@@ -23,7 +23,7 @@ from .wire import check_wire
 
 @dataclass(frozen=True)
 class Native(AbstractBackend):
-    """Run operators with compiled kernels on the CPU devices of one process, where this is the default backend.
+    """Run operators with compiled kernels on the CPU devices of one process. For such devices, this is the default.
 
     One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
     between kernels. Devices exchange data through shared memory. See docs/kernels.md.
@@ -31,13 +31,13 @@ class Native(AbstractBackend):
     **Arguments:**
 
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
-        "exhaustive". With all but "estimate", the rounding may differ from one run to the next.
+        "exhaustive". With every mode except "estimate", the rounding may differ from one run to the next.
     - `threads`: the number of threads that run a kernel, for all devices together. `None` starts one thread for each
         core that the process may use.
-    - `wire`: round exchanged numbers to a narrower dtype, as the option `wire` of `XLA` and `MPI` does: "float32",
-        "bfloat16" or "float16". This option shows the rounding error; it saves no time within a process.
+    - `wire`: round exchanged numbers to a narrower dtype: "float32", "bfloat16" or "float16". This option shows the
+        rounding error that `XLA` and `MPI` have with the same option. It saves no time within a process.
 
-    **Raises:** `ValueError` for an unknown option.
+    **Raises:** `ValueError` if an option has an invalid value.
     """
 
     planning: Planning = "measure"
@@ -74,7 +74,7 @@ class Native(AbstractBackend):
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
         entries = mesh_entries(plan, tuple(call.mesh.shape))
-        # Devices that do not exchange data form separate groups, which need not wait for each other.
+        # Only devices of the same group exchange data. So groups do not wait for each other.
         used = {
             name
             for blocks in (plan.source, *(stage.after for stage in plain_stages(plan.stages)))

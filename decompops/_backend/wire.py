@@ -15,7 +15,7 @@ from .._plan.lower import Wire
 
 
 def check_wire(wire: object) -> None:
-    """Raise `ValueError` unless a backend's option `wire` is `None` or one of the narrow dtypes."""
+    """Raise `ValueError` if `wire`, an option of backends, is neither `None` nor one of the narrow dtypes."""
     if wire is not None and wire not in get_args(Wire):
         raise ValueError(f"`wire` must be None or one of {get_args(Wire)}; got {wire!r}.")
 
@@ -42,7 +42,7 @@ def send_narrow(exchange: Callable[[Array], Array], block: Array, wire: Wire, nd
 def _narrow(block: Array, wire: Wire) -> Array:
     if not jnp.iscomplexobj(block):
         narrow = block.astype(wire)
-        # XLA for CPUs would send 16-bit numbers as 32-bit ones.
+        # XLA for CPUs would send 16-bit floats as 32-bit floats, so they are sent as integers.
         return narrow if wire == "float32" else lax.bitcast_convert_type(narrow, jnp.uint16)
     if wire == "float32":
         return block.astype(jnp.complex64)
@@ -62,7 +62,7 @@ def _wide(narrow: Array, dtype: np.dtype, wire: Wire) -> Array:
 def _exponent(block: Array, ndim: int, name: MeshAxis) -> Array:
     """Return the exponent of the largest number of each field, over all devices along `name`.
 
-    Scaling by this power of two avoids overflow, because the largest float16 is 65504.
+    Without a division by this power of two, large numbers would overflow: the largest float16 is 65504.
     """
     axes = tuple(range(-ndim, 0))
     parts = (block.real, block.imag) if jnp.iscomplexobj(block) else (block,)

@@ -23,11 +23,11 @@ from .xla_halo import Exchange, clear, crop, embed, extend, permute
 
 
 # XLA's CPU transposes write the output element by element. If the input stride is large, above all if it is a power of
-# two, nearly every read misses the cache. Writing a few cells of the new last axis at a time uses whole cache lines:
-# this is 1.4 to 2 times as fast at 256^3 (docs/performance.md). The number of chunks is limited to keep programs small.
+# two, nearly every read misses the cache. A transpose in chunks, each with a few cells of the new last axis, uses whole
+# cache lines, and is 1.4 to 2 times as fast at 256^3 (docs/performance.md). Too many chunks would make large programs.
 _CHUNK = 8
 _MOST_CHUNKS = 64
-# A function that exchanges parts of blocks between the devices along a mesh axis: `(block, mesh_axis, axis) -> block`.
+# A function `(block, mesh_axis, axis) -> block` that exchanges parts of blocks between the devices along a mesh axis.
 AllToAll = Callable[[Array, MeshAxis, int], Array]
 
 
@@ -40,12 +40,12 @@ class XLA(AbstractBackend):
     **Arguments:**
 
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. XLA for GPUs
-        exchanges one piece while it transforms another. With more pieces, complex transforms need less scratch memory,
-        and programs take longer to compile, above all for CPUs. See docs/performance.md.
+        exchanges one piece while it transforms another piece. With more pieces, complex transforms need less scratch
+        memory, but programs take longer to compile, above all for CPUs. See docs/performance.md.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
         the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
 
-    **Raises:** `ValueError` for an unknown option.
+    **Raises:** `ValueError` if an option has an invalid value.
     """
 
     overlap: int = field(default=1, kw_only=True)
@@ -72,7 +72,7 @@ def run_stage(stage: AbstractStage, block: Array, platform: str) -> Array:
     - `block`: shape `(*batch, *stage.before.block_shape)`. The result has shape `(*batch, *stage.after.block_shape)`.
     - `platform`: "cpu", "gpu" or "tpu".
 
-    Raises `TypeError` for a stage of another package without a method `apply`.
+    Raises `TypeError` if the stage is from another package and has no method `apply`.
     """
     match stage:
         case Move():
@@ -98,12 +98,12 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
     if not stage.transposed:
         return extend(stage, block, exchange)
     forward = stage.transpose()
-    # `linear_transpose` needs an example input. A part of `block` varies over the same axes of a surrounding
-    # `shard_map`. Its values do not matter.
+    # `linear_transpose` needs an example input, whose values do not matter. A part of `block` has the right type: it
+    # varies over the same axes of a surrounding `shard_map`.
     primal = block[..., *map(slice, forward.before.block_shape)]
-    # In a `shard_map` without `check_vma`, the types of arguments name the axes over which they vary, but the types of
-    # computed arrays do not. JAX requires the same type for a cotangent and its result. `[None]` makes the cotangent a
-    # computed array.
+    # In a `shard_map` without `check_vma`, the type of an argument names the axes over which it varies, but the type of
+    # a computed array does not. JAX requires that a cotangent has the type of the result, which is computed. `[None]`
+    # makes the cotangent a computed array, too.
     (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 
@@ -114,7 +114,7 @@ def all_to_all(block: Array, name: MeshAxis, axis: int) -> Array:
 
 
 def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll = all_to_all) -> Array:
-    """Rearrange one block: with one all-to-all if the mesh axes of a grid axis change, else with a local transpose.
+    """Rearrange one block: with an all-to-all if a grid axis changes its mesh axes, else with a local transpose.
 
     - `block`: of shape `(*batch, *stage.before.block_shape)`, inside a `shard_map` over the mesh. The result has shape
         `(*batch, *stage.after.block_shape)`.
@@ -126,12 +126,12 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
     gathered, divided = stage.gathered, stage.divided
     if gathered is None or divided is None or stage.mesh_axis is None:
         block = _reorder(block, order, chunked)
-        # Without this constraint, XLA for GPUs would rearrange each later array that is computed with the result.
+        # `row_major` is needed on GPUs: without it, XLA would rearrange each array that is computed from the result.
         return block if chunked else row_major(block)
 
-    # The block is cut into one piece for each receiver, along the axis that becomes sharded. The pieces are rearranged
+    # Along the axis that becomes sharded, the block is cut into one piece for each receiver. The pieces are rearranged
     # while they are copied, and joined along the axis that becomes whole. The all-to-all then splits and joins along
-    # the same axis, so that the only further copies are those inside XLA's all-to-all.
+    # this one axis. So nothing is copied again, except inside XLA's all-to-all.
     cells, parts, length = after.core(divided), stage.parts, before.core(divided)
     cut, join = lead + before.order.index(divided), lead + after.order.index(gathered)
     pieces = []
@@ -142,8 +142,8 @@ def move(stage: Move, block: Array, *, chunked: bool = False, exchange: AllToAll
         pieces.append(_reorder(piece, order, chunked))
     block = jnp.concatenate(pieces, axis=join)
     if (parts - 1) * cells >= length:
-        # XLA gives a piece that it knows to be zero a memory layout of its own, and then rejects its own all-to-all
-        # ("operands with different shapes"). The barrier hides which pieces are zero.
+        # If XLA knows that a piece is zero, it gives this piece a different memory layout, and then rejects its own
+        # all-to-all ("operands with different shapes"). The barrier hides which pieces are zero.
         block = lax.optimization_barrier(block)
     block = exchange(block, stage.mesh_axis, join)
     return lax.slice_in_dim(block, 0, after.core(gathered), axis=join)
@@ -171,10 +171,10 @@ def _reorder(block: Array, order: tuple[int, ...], chunked: bool) -> Array:
 def local_transform(stage: LocalTransform, block: Array, most: float | int = math.inf) -> Array:
     """Transform the lines of one block, with at most `most` elements in one FFT."""
     axes = tuple(stage.before.position(axis) for axis in stage.axes)
-    # In a real transform, the scale multiplies the spectrum, because the spectrum is copied anyway.
+    # In a real transform, the factor multiplies the spectrum and not the field, because the spectrum is copied anyway.
     early, late = (stage.scale, 1.0) if stage.transform.to_points else (1.0, stage.scale)
-    # XLA propagates memory layouts of neighbouring operations to an FFT. On CPUs, XLA's FFT fails at run time for every
-    # layout but the row-major one.
+    # XLA gives an FFT the memory layout of neighbouring operations. On CPUs, XLA's FFT fails at run time if this layout
+    # is not row-major.
     block = row_major(_times(block, early))
     return _times(row_major(_transformed(stage.transform, block, axes, stage.points, most)), late)
 
@@ -209,7 +209,8 @@ def _transformed(
 def assembled(pieces: Iterable[Array], axis: int, length: int) -> Array:
     """Join pieces along `axis` (negative, counted from the end). `length` is the length of the result.
 
-    A concatenation would hold all pieces and the result at once. This function writes each piece into the result.
+    A concatenation would hold all pieces and the result in memory. This function writes one piece after the other into
+    the result.
     """
     result, start = None, 0
     for piece in pieces:
@@ -227,7 +228,7 @@ def _times(block: Array, factor: float) -> Array:
 
 
 def resize(stage: Resize, block: Array) -> Array:
-    """Copy the coefficients of one block as the runs of `stage` say."""
+    """Copy coefficients of one block to the places that the runs of `stage` name."""
     lead = block.shape[: -stage.before.ndim]
     every: list[tuple[Run, ...]] = [(Run(0, 0, length),) for length in stage.before.block_shape]
     for axis, runs in zip(stage.axes, stage.runs):
@@ -243,11 +244,11 @@ def resize(stage: Resize, block: Array) -> Array:
         if stage.adds:
             piece = piece + lax.dynamic_slice(result, start, piece.shape)
         result = lax.dynamic_update_slice(result, piece, start)
-    return lax.optimization_barrier(result)  # This hides from XLA which parts are zero, as in `move`.
+    return lax.optimization_barrier(result)  # The barrier hides from XLA which parts are zero, as in `move`.
 
 
 def resize_fused(stage: Resize, block: Array) -> Array:
-    """Do the same as `resize`, for runs that only copy, in a form that XLA for GPUs fuses with other operations."""
+    """Return the result of `resize` for runs that only copy. XLA for GPUs fuses this form with other operations."""
     for axis, runs in zip(stage.axes, stage.runs):
         at, new = block.ndim + stage.before.position(axis), stage.after.lengths[axis]
 
@@ -261,7 +262,7 @@ def resize_fused(stage: Resize, block: Array) -> Array:
             end = run.target + run.length
         block = jnp.concatenate([*pieces, zeros(new - end)], axis=at)
         if axis == stage.arrived:
-            # An all-to-all has just joined this axis. The layout given here is the one in which its pieces arrived, so
-            # that a single pass over memory puts the pieces into order and adds the zeros.
+            # An all-to-all has just joined this axis. Its pieces arrived in the layout that is given here. With this
+            # layout, a single pass over memory puts the pieces into order and adds the zeros.
             block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
     return block

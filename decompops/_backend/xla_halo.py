@@ -1,4 +1,4 @@
-"""Halos with XLA: copies layers of cells from neighbours, with collective permutes or a given function `exchange`."""
+"""Halos with XLA: copies layers of cells from neighbours, with collective permutes or a function of the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ Pairs = tuple[tuple[int, int], ...]
 class Message:
     """The layers of cells that each device of a line sends to one other device in one exchange.
 
-    - `pairs`: the senders and receivers; empty if each device keeps its own layers.
-    - `parcels`: tuples `(hop, first, last)`: cells `first` to `last - 1` go to the device `hop` places ahead. The
-        parcels of a message are concatenated.
+    - `pairs`: pairs of sender and receiver; empty if each device keeps its own layers.
+    - `parcels`: tuples `(hop, first, last)`. Cells `first` to `last - 1` go to the device `hop` places ahead. A message
+        is the concatenation of its parcels.
     """
 
     pairs: Pairs
@@ -39,16 +39,17 @@ Exchange = Callable[[Extend, list[Message], list[Array]], list[Array]]
 
 
 def permute(stage: Extend, messages: list[Message], sent: list[Array]) -> list[Array]:
-    """Send each message with one collective permute. Devices that are sent nothing receive zeros."""
+    """Send each message with one collective permute. A device to which nothing is sent receives zeros."""
     name = stage.before.names[stage.axis]
     return [lax.ppermute(x, name, m.pairs) if m.pairs else x for m, x in zip(messages, sent)]
 
 
 def messages_of(stage: Extend) -> list[Message]:
-    """Return the messages that `stage` sends: one for each distance between owner and receiver, with its layers."""
+    """Return the messages that `stage` sends."""
     distance, offset, valid = _sources(stage)
-    # Parcels between the same pairs of devices share one message. On a ring of two devices, both neighbours
-    # are the same device. XLA would merge two separate messages into one that contains the whole block.
+    # There is one parcel for each distance between owner and receiver. Parcels between the same pairs of devices share
+    # one message. An example is a ring of two devices, where both neighbours are the same device. From two separate
+    # messages, XLA would make one message that contains the whole block.
     parcels: dict[Pairs, tuple[tuple[int, int, int], ...]] = {}
     for hop in sorted({int(h) for h in distance[valid]}, key=lambda h: (abs(h), h)):
         wanted = valid & (distance == hop)
@@ -130,14 +131,14 @@ def _sources(stage: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     else:
         valid = (cell >= 0) & (cell < length)
     # The distance to a periodic image includes one or more whole turns around the ring of devices. The left and the
-    # right neighbour therefore have different distances even if they are the same device, and each sends only its own
-    # layers.
+    # right neighbour therefore have different distances even if they are the same device, and only the layers of one
+    # side are sent over each distance.
     distance = device - (cell // cells + image * parts)
     return distance, cell % cells, valid
 
 
 def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
-    """Return the pairs of sender and receiver at a distance of `hop` devices; empty if each device is its own owner."""
+    """Return the pairs of sender and receiver at a distance of `hop` devices; empty if both are the same device."""
     parts = stage.before.parts[stage.axis]
     if hop % parts == 0:
         return ()
@@ -147,8 +148,8 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
     """Return the places if they are the same on all devices, with -1 for a zero cell; `None` if they differ.
 
-    A device at the edge of a field that is not periodic may use the places of other devices: it is sent nothing, so
-    its halo cells are zero.
+    At the edge of a field that is not periodic, a device may use the places of the other devices. Nothing is sent to it
+    for the cells beyond the edge, so these cells are zero.
     """
     device = np.argmax(valid, axis=0)
     shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)
@@ -158,16 +159,16 @@ def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray 
 
 
 def _runs(places: np.ndarray) -> list[np.ndarray]:
-    """Cut `places` into runs of consecutive (or all negative) indices."""
+    """Cut `places` into runs. The indices of a run are consecutive, or all negative."""
     step = np.diff(places)
     together = (step == 1) & (places[:-1] >= 0) | (places[:-1] < 0) & (places[1:] < 0)
     return np.split(places, np.flatnonzero(~together) + 1)
 
 
 def _cells(pool: list[Array], run: np.ndarray, axis: int) -> list[Array]:
-    """Return the cells of one run as slices of the arrays in `pool`, which hold the layers that a device has received.
+    """Return the cells of one run as slices. `pool` has the arrays of layers that a device has received.
 
-    The caller concatenates the slices once, in the result.
+    The slices are not joined here, because the caller concatenates all of them once, in the result.
     """
     if run[0] < 0:
         return [jnp.zeros_like(pool[0], shape=(*pool[0].shape[:axis], len(run), *pool[0].shape[axis + 1 :]))]

@@ -18,7 +18,7 @@ from .._structure import Structure
 
 
 class AbstractTyped(eqx.Module):
-    """A function of a field, such as an operator or a layer, with a known structure of its input and its result."""
+    """A function of a field, such as an operator or a layer, that knows the `Structure` of its input and its result."""
 
     @property
     @abc.abstractmethod
@@ -27,7 +27,7 @@ class AbstractTyped(eqx.Module):
 
     @abc.abstractmethod
     def result_structure(self, given: Structure) -> Structure:
-        """Return the structure of the result for an input of structure `given`, which fits `in_structure`."""
+        """Return the structure of the result for an input of structure `given`. `given` must fit `in_structure`."""
 
     @property
     def out_structure(self) -> Structure:
@@ -54,10 +54,10 @@ class AbstractTyped(eqx.Module):
 
 
 class AbstractOperator(AbstractTyped):
-    """A linear operator on fields of shape `(*batch, nx, ny, nz)` on a device mesh. Grids may have any number of axes.
+    """A linear operator on fields of shape `(*batch, nx, ny, nz)` on a device mesh. A grid may have any number of axes.
 
-    Operators are immutable PyTrees that are called like functions. Operators can be differentiated in forward and
-    reverse mode, accept any number of leading batch axes, work with `jax.vmap`, and compose with `@`.
+    Operators are immutable PyTrees that are called like functions. They accept any number of leading batch axes. JAX
+    can differentiate them in forward and reverse mode, and map them with `jax.vmap`. `a @ b` composes two operators.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
@@ -82,11 +82,11 @@ class AbstractOperator(AbstractTyped):
             `in_layout` tells the shape and the sharding of the grid axes.
         - `key`: ignored. `eqx.nn.Sequential` passes it.
 
-        **Returns:** a global array with the same batch axes. `out_layout` tells the shape and the sharding of its grid
-        axes.
+        **Returns:** a global array with the batch axes of `x`. `out_layout` tells the shape and the sharding of the
+        grid axes of the result.
 
-        **Raises:** `ValueError` for an `x` of another shape; `TypeError` for a complex `x` if the operator takes real
-        fields.
+        **Raises:** `ValueError` if `x` does not have the shape above; `TypeError` if `x` is complex and the operator
+        takes only real fields.
         """
 
     @abc.abstractmethod
@@ -105,12 +105,12 @@ class AbstractOperator(AbstractTyped):
 
     @property
     def in_layout(self) -> Layout:
-        """The layout of the input. Raises `ValueError` for an operator without a known shape."""
+        """The layout of the input. Raises `ValueError` if the operator does not know the shape of the grid."""
         return self._known_layout(self.in_structure)
 
     @property
     def out_layout(self) -> Layout:
-        """The layout of the result. Raises `ValueError` for an operator without a known shape."""
+        """The layout of the result. Raises `ValueError` if the operator does not know the shape of the grid."""
         return self._known_layout(self.out_structure)
 
     def _known_layout(self, structure: Structure) -> Layout:
@@ -130,16 +130,19 @@ class AbstractOperator(AbstractTyped):
 
 
 class Compose(AbstractOperator):
-    """A pipeline of operators, applied from the last to the first, as in a product of matrices. `a @ b` builds it.
+    """A pipeline of operators, applied from the last to the first, as in a product of matrices.
+
+    `a @ b` builds the pipeline that applies `b`, and then `a` to the result.
 
     **Arguments:**
 
-    - `operators`: operators, layers and any callables `x -> y`, such as a spectral filter. At least one must be an
-        operator or a layer.
+    - `operators`: operators, layers of `decompops.nn`, and any other callables `x -> y`, such as a spectral filter. At
+        least one must be an operator or a layer.
 
-    `.T` and `.H` raise `TypeError` if one part is not an operator.
+    `.T` and `.H` raise `TypeError` if a part is not an operator.
 
-    **Raises:** `ValueError` if the result of one part does not fit the next, or if no part is an operator or a layer.
+    **Raises:** `ValueError` if the result of a part does not fit the input of the next part, or if no part is an
+    operator or a layer.
     """
 
     operators: tuple[Callable, ...]
@@ -193,9 +196,9 @@ class Compose(AbstractOperator):
         return "\n".join(lines)
 
     def _structures(self, given: Structure | None) -> list[Structure | None]:
-        """Return the structure of each part's result, in the order of application; `None` where it is not known.
+        """Return the structures of the results of all parts, in the order in which the parts are applied.
 
-        Raises `ValueError` if the result of one part does not fit the next.
+        `None` stands for an unknown structure. Raises `ValueError` if the result of a part does not fit the next part.
         """
         found: list[Structure | None] = []
         previous = None
@@ -220,9 +223,10 @@ class Compose(AbstractOperator):
 
 
 def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
-    """Return the structure of the result of `operator` for the result of `previous`, whose structure is `given`.
+    """Return the structure of the result of `operator` when it is applied to an input of structure `given`.
 
-    Raises `ValueError` if `given` is not the structure that `operator` takes. `None` is not checked.
+    This input is the result of `previous`. Raises `ValueError` if `operator` does not take inputs of this structure.
+    Nothing is checked if `given` is `None`.
     """
     wanted = operator.in_structure
     if given is None:

@@ -20,7 +20,7 @@ from .base import AbstractOperator
 
 @dataclass(frozen=True)
 class Form:
-    """Which of the operations inversion, transposition and conjugation are applied to an operator.
+    """What is applied to an operator: any of the operations inversion, transposition and conjugation.
 
     The operations commute, and each is its own inverse.
     """
@@ -35,12 +35,12 @@ class Form:
         return self.inverted != self.transposed
 
     def __str__(self) -> str:
-        """Return the attributes that lead to this form: ".inverse", ".T", ".H", ".inverse.T"."""
+        """Return the attributes that lead to this form, such as ".inverse", ".T", ".H" or ".inverse.T"."""
         derived = {(False, False): "", (True, False): ".T", (True, True): ".H", (False, True): ".H.T"}
         return ".inverse" * self.inverted + derived[self.transposed, self.conjugated]
 
     def __xor__(self, other: "Form") -> "Form":
-        """Return the form of an operator to which first one form and then the other is applied."""
+        """Return the form that results from applying first the operations of `self`, and then those of `other`."""
         return Form(
             self.inverted != other.inverted,
             self.transposed != other.transposed,
@@ -55,7 +55,7 @@ _D = TypeVar("_D", bound="AbstractDerivable")
 
 
 class AbstractDerivable(AbstractOperator):
-    """An operator with one method, `apply`, for all its forms: transposed, conjugated, and inverted if it can be.
+    """An operator whose method `apply` runs all its forms: transposed, conjugated and, if possible, inverted.
 
     `__call__`, `.local`, `.T`, `.H` and `.inverse` follow from `apply`.
     """
@@ -73,7 +73,7 @@ class AbstractDerivable(AbstractOperator):
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         """Return the structures of the input and the result of the operator in `form`.
 
-        `given` is the structure of the actual input, or `None` if that is not known.
+        `given` is the structure of the actual input, or `None` if this structure is not known.
         """
 
     @property
@@ -142,12 +142,12 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
 def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
     operator = operator if operator.decomposition.has_mesh else _located(operator, x)
     # `apply` is looked up on the class, because Equinox wraps each bound method in a module. Wrapping takes as long as
-    # all the rest of the call.
+    # the rest of the call.
     return type(operator).apply(operator, x, UNCHANGED, local=local)
 
 
 def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
-    """Return a copy, on the mesh of the array `x`, of an operator that was built without a mesh."""
+    """Return a copy of `operator` on the mesh of the array `x`. `operator` must have been built without a mesh."""
     mesh = mesh_of(x)
     if mesh is None:
         raise ValueError(
@@ -159,7 +159,7 @@ def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
 
 
 def with_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
-    """Return a copy, on `mesh`, of an operator that was built without a mesh."""
+    """Return a copy of `operator` on `mesh`. `operator` must have been built without a mesh."""
 
     def replaced(node: Any) -> Any:
         return node.with_mesh(mesh) if isinstance(node, Decomposition) else node

@@ -1,4 +1,4 @@
-"""`FFT`, and its names `FFT2D` and `FFT3D`: the distributed fast Fourier transform."""
+"""`FFT`: the distributed fast Fourier transform; `FFT2D` and `FFT3D` build it for grids of two and three axes."""
 
 from typing import Any, TypedDict, Unpack
 
@@ -19,10 +19,10 @@ from .transform import AbstractTransform, check_modes, check_norm
 class FFT(AbstractTransform):
     """The discrete Fourier transform of fields on a grid of any number of axes.
 
-    The result equals `jnp.fft.fftn` over the grid axes (with `real=True`, `jnp.fft.rfftn`) in values, axis order and
-    dtype. Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three
-    axes, these are z-pencils and x-pencils. A transform needs one all-to-all for each sharded axis of
-    the grid. The algorithm is P3DFFT's (Pekurovsky, SIAM J. Sci. Comput. 34, 2012).
+    The result has the values, the axis order and the dtype of `jnp.fft.fftn` over the grid axes, or of `jnp.fft.rfftn`
+    with `real=True`. Fields lie in the pencils of the last axis: every device holds this axis whole. Spectra lie in the
+    pencils of the first axis. On a grid of three axes, these are z-pencils and x-pencils. A transform needs one
+    all-to-all for each sharded axis of the grid. The algorithm is P3DFFT's (Pekurovsky, SIAM J. Sci. Comput. 34, 2012).
 
     !!! example
 
@@ -64,8 +64,8 @@ class FFT(AbstractTransform):
 
         - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `transformed`: the grid axes to transform, by names or numbers, such as `("x", "z")` or `(0, 2)`; by default
-            all. Spectra lie in the pencils of the first axis, whichever axes are transformed. The functions of
-            `dops.fft` instead choose the sharding of the result that needs the least communication.
+            all axes. Spectra always lie in the pencils of the first axis. The functions of `dops.fft` differ: they
+            choose the sharding of the result that needs the least communication.
         - `real`: transform real fields to the half spectrum, which has `n // 2 + 1` modes along the last transformed
             axis. The inverse needs `shape`.
         - `norm`: the direction that is scaled by one over the number of points, as in `jnp.fft`: "backward" or
@@ -74,20 +74,21 @@ class FFT(AbstractTransform):
             (y, z, x), and the spectrum is sharded `P("x", "y", None)`. This order is faster if the spectrum is only
             multiplied pointwise and transformed back.
         - `modes`: keep only the modes of a coarser grid of this shape `(mx, my, mz)`: the modes whose integer
-            wavenumber along each axis is below `m / 2`. The values and the scale of these modes stay the same. The
-            other modes are dropped directly after each axis is transformed, so that less is computed and communicated.
-            `.inverse` replaces the dropped modes by zeros.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` along an axis whose number of modes `m` in `modes` is even
-            and less than the grid's length. If True, the Nyquist mode becomes the sum of the modes `m / 2` and
-            `-m / 2`; if False, it becomes zero.
+            wavenumber along each axis is below `m / 2` in magnitude. These modes have the same values and the same
+            scale as without `modes`. Directly after an axis is transformed, its other modes are dropped. So the later
+            steps compute and communicate less. `.inverse` replaces the dropped modes by zeros.
+        - `nyquist`: what happens to the Nyquist mode `m / 2` of an axis for which `modes` gives an even number `m` that
+            is less than the length of the grid. If True, this mode becomes the sum of the modes `m / 2` and `-m / 2` of
+            the whole spectrum; if False, it becomes zero.
 
-        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, an unknown `norm`,
-        unknown axes in `transformed`, `modes` without `shape`, and more `modes` than the grid has.
+        **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument, if `norm` is unknown,
+        if `transformed` names an unknown axis, if `modes` is given without `shape`, or if `modes` are more than the
+        grid has.
 
         An instance `fft` is called as `fft(u)`.
 
         **Arguments of the call:** a field of shape `(*batch, *shape)` and of any real or complex dtype (with
-        `real=True`, of a real dtype). Integers are converted as `jnp.fft` does.
+        `real=True`, of a real dtype). Integers are converted as in `jnp.fft`.
 
         **Returns:** the spectrum, a complex array of shape `(*batch, *fft.out_layout.shape)`.
         """

@@ -21,12 +21,12 @@ Halo = tuple[tuple[int, int], ...]
 
 
 class HaloExchange(AbstractPlanned):
-    """Extend every block of a field by layers of its neighbours' cells, edges and corners included.
+    """Extend every block of a field by layers of its neighbours' cells, including the cells at edges and corners.
 
     The result is one array, sharded like the field, in which the extended blocks lie side by side. The length of this
-    array along an axis is `devices * (before + cells + after)`, for blocks of `cells` cells. `halo.crop` drops the
-    layers, and `halo.update` refreshes them. `halo.T` adds each halo cell to the cell that it was copied from: it is
-    the exact transpose, which gradients use.
+    array along an axis is `devices * (before + cells + after)`, if a block has `cells` cells along this axis.
+    `halo.crop` drops the layers, and `halo.update` refreshes them. `halo.T` is the exact transpose, which gradients
+    use: it adds each halo cell to the cell that it was copied from.
 
     A halo may be wider than a block. Halo cells beyond a non-periodic edge of the grid are zero.
 
@@ -67,8 +67,8 @@ class HaloExchange(AbstractPlanned):
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
         - `order`: the grid axes in the order in which fields are stored, such as `("z", "x", "y")`.
 
-        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, for a `halo` that
-        is not made of non-negative integers, and for an unknown `pencil` or `order`.
+        **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument, if `halo` is not made
+        of non-negative integers, or if `pencil` or `order` is not valid.
 
         An instance `exchange` is called as `exchange(u)`.
 
@@ -87,7 +87,7 @@ class HaloExchange(AbstractPlanned):
         source = here = self.decomposition.blocks(self.pencil, shape, self.order)
         stages: list[AbstractStage] = []
         if any(self.halo[axis] == (0, 0) for axis in source.padded_axes):
-            stages.append(Clear(source))  # `Extend` ignores padding only along its own axis.
+            stages.append(Clear(source))  # `Extend` ignores padding along its own axis, but not along others.
         for axis in range(source.ndim):
             halo = tuple(self.halo[i] if i == axis else here.halo[i] for i in range(source.ndim))
             there = replace(here, halo=halo)
@@ -146,14 +146,15 @@ class HaloUpdate(AbstractPlanned):
 
 
 def check_halo(name: str, halo: Any, ndim: int) -> Halo:
-    """Return `halo` as pairs of widths, one for each axis. Raises `ValueError` or `TypeError` for other values."""
+    """Return `halo` as pairs of widths, one for each axis. Raises an error if `halo` is not valid."""
     halo = halo.tolist() if isinstance(halo, np.ndarray) else halo
     widths = halo if isinstance(halo, tuple | list) else (halo,) * ndim
     pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
     if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
         along = ", ".join(axis_names(ndim))
         raise ValueError(
-            f"`{name}` must be one int, or one int or (before, after) pair for each of {along}; got {halo!r}."
+            f"`{name}` must be one int for all axes, or a tuple with one entry for each of {along}, where an entry is "
+            f"an int or a pair (before, after); got {halo!r}."
         )
     if not all(isinstance(w, int | np.integer) and not isinstance(w, bool) for pair in pairs for w in pair):
         raise TypeError(f"`{name}` must be made of integers; got {halo!r}.")

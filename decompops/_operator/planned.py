@@ -1,4 +1,4 @@
-"""Operators that are defined by a plan and run by the JAX primitive of this package."""
+"""Operators that are defined by a plan. The JAX primitive of this package runs them."""
 
 import abc
 import math
@@ -24,7 +24,7 @@ from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
 
 
 class AbstractPlanned(AbstractDerivable):
-    """An operator that is defined by a plan. A subclass implements `plan`, which returns the plan for a grid shape."""
+    """An operator that is defined by a plan, which is a list of stages. A subclass implements the method `plan`."""
 
     def __check_init__(self):
         if not isinstance(self.decomposition, Decomposition):
@@ -35,7 +35,7 @@ class AbstractPlanned(AbstractDerivable):
 
     @abc.abstractmethod
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """Return the plan for a grid of lengths `shape`, without padding."""
+        """Return the plan for a grid of shape `shape`, in which padding is not counted."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         x = x if isinstance(x, Array) else jnp.asarray(x)
@@ -47,17 +47,17 @@ class AbstractPlanned(AbstractDerivable):
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         if x.dtype != dtype:
-            mesh_in_context(self.decomposition.mesh)  # Its error for a wrong mesh says what to do. JAX's does not.
+            mesh_in_context(self.decomposition.mesh)  # For a wrong mesh, its error says what to do. JAX's does not.
             x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        # Whether an inverse exists does not depend on the mesh, so an operator without a mesh gets an arbitrary one.
+        # Whether an inverse exists does not depend on the mesh, so an operator without a mesh gets an arbitrary mesh.
         operator = self if self.decomposition.has_mesh else with_mesh(self, AbstractMesh((1,), ("any",)))
         return _example(operator, UNCHANGED).is_invertible
 
-    # The space of the input and of the result: `None` if both fields and spectra are allowed.
+    # The spaces of the input and of the result: "field", "spectrum", or `None` if both are allowed.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
@@ -114,14 +114,20 @@ class AbstractPlanned(AbstractDerivable):
 
 @remembered
 def _example(operator: AbstractPlanned, form: Form) -> Plan:
-    """Return a plan that shows how fields are cut. If no shape is known, the grid has lengths that the mesh divides."""
+    """Return a plan that shows how fields are cut into blocks.
+
+    If the operator has no shape, this is the plan for a grid whose lengths the mesh divides.
+    """
     decomposition = operator.decomposition
     n = 2 * math.prod(decomposition.sizes)
     return plan_in_form(operator.plan(decomposition.shape or (n,) * decomposition.ndim), form)
 
 
 def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:
-    """Return the kinds of numbers that a plan takes and returns; `None` if it keeps the kind of its input."""
+    """Return the kinds of numbers, "real" or "complex", that a plan takes and returns.
+
+    Both kinds are `None` if the plan takes either kind and keeps it.
+    """
     real, complex_ = np.dtype(np.float32), np.dtype(np.complex64)
     try:
         plan.input_dtype(complex_)
@@ -153,7 +159,10 @@ def plan_in_form(plan: Plan, form: Form) -> Plan:
 
 
 def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
-    """Raise `ValueError` if a plan without a known shape has padding: the result would not tell the true lengths."""
+    """Raise `ValueError` if an operator without a known shape has a plan with padding.
+
+    The shape of the result would then not tell the true lengths.
+    """
     for blocks, of, wanted in (
         (plan.source, f"`{name}`", "the true shape of the grid"),
         (plan.target, "the result", f"`shape={plan.source.lengths}`"),

@@ -23,12 +23,12 @@ from .halo import HaloExchange
 
 
 class Stencil(AbstractDerivable):
-    """Apply `fn` to every extended block, as in finite differences, convolutions and limiters.
+    """Apply `fn` to every block extended by its halo, as in finite differences, convolutions and limiters.
 
     `fn` takes one extended block of shape `(*batch, before + cells + after, ...)`, and returns one block of shape
-    `(*batch, cells, ...)`. `fn` may combine, add or remove batch axes, and may be nonlinear. If `fn` is an
-    `equinox.Module`, its parameters can be trained. Only `.T` and `.H` need a linear `fn`. For an affine
-    `fn` such as `a * h + b`, `.T` and `.H` transpose only its linear part, `a * h`.
+    `(*batch, cells, ...)`. `fn` may combine, add or remove batch axes. If `fn` is an `equinox.Module`, its parameters
+    can be trained. `fn` may be nonlinear, except for `.T` and `.H`. For an affine `fn` such as `a * h + b`, `.T` and
+    `.H` transpose only its linear part, `a * h`.
 
     !!! example
 
@@ -63,8 +63,9 @@ class Stencil(AbstractDerivable):
         - `mesh`, `halo`, `periodic`, `pencil`, `shape`, `ndim`, `axes`, `pad`, `backend`: the arguments of the
             `decompops.HaloExchange` that extends the blocks.
 
-        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.HaloExchange` refuses, and `TypeError` for
-        an `fn` that is not callable. Calls raise `TypeError` or `ValueError` if `fn` does not return a block.
+        **Raises:** `ValueError` or `TypeError` if `decompops.HaloExchange` refuses an argument; `TypeError` if `fn` is
+        not callable. A call raises `TypeError` if `fn` does not return an array, and `ValueError` if this array does
+        not have the shape of a block.
         """
         if not callable(fn):
             raise TypeError(f"`fn` must be a function of one extended block; got {fn!r}.")
@@ -110,9 +111,9 @@ class Stencil(AbstractDerivable):
         extended = windows(x)
         layout = windows.plan_for(jnp.shape(x)).target
         mesh, names = self.decomposition.mesh, layout.names
-        # Each sharded axis is split into an axis of blocks, with one block for each device, and an axis of cells. `fn`
-        # is mapped over the blocks by `vmap`. Unlike a `shard_map`, this leaves the sharding of batch axes to XLA, and
-        # `fn` may use arrays from its closure.
+        # Each sharded axis is split into two axes: an axis of blocks, one for each device, and an axis of cells. `vmap`
+        # maps `fn` over the blocks. Unlike a `shard_map`, `vmap` leaves the sharding of batch axes to XLA, and allows
+        # `fn` to use arrays from its closure.
         pairs = [
             axis
             for length, parts, name in zip(layout.block_shape, layout.parts, names)
@@ -129,7 +130,7 @@ class Stencil(AbstractDerivable):
         ]
         mapped = functools.partial(self._on_block, layout)
         for number, axis in reversed(list(enumerate(divided))):
-            # This axis of blocks is followed by the same grid axis, the later grid axes, and their axes of blocks.
+            # After this axis of blocks come its own axis of cells, the later grid axes, and their axes of blocks.
             position = axis - layout.ndim - len(divided) + number
             mapped = jax.vmap(
                 mapped,
@@ -155,7 +156,8 @@ class Stencil(AbstractDerivable):
     def _windows(self) -> HaloExchange:
         """Return the halo exchange for `_on_block`.
 
-        Along a padded axis, the halo before a block is wider than the halo of `fn`, by the number of cells of padding.
+        Along a padded axis, the halo before a block is wider than the halo of `fn`: the difference is the number of
+        cells of padding.
         """
         exchange = self.exchange
         if exchange.decomposition.shape is None:
@@ -167,9 +169,10 @@ class Stencil(AbstractDerivable):
     def _on_block(self, layout: Blocks, extended: Array, *shifts: Array | None) -> Array:
         """Apply `fn` to one extended block of `layout`.
 
-        `fn` never gets padding. A result in the padding, such as 0 / 0, could be masked, but its gradient could not. If
-        a block reaches past the end of the field, `fn` gets a window that ends with the field. The window starts
-        `shifts` cells earlier along each sharded axis (`None` for an axis without padding).
+        `fn` never gets padding, because a result in the padding, such as 0 / 0, could be masked, but not its gradient.
+        If a block reaches past the end of the field, `fn` gets a window that ends where the field ends.
+        `shifts` has, for each sharded axis, the number of cells by which the window starts before the block, or
+        `None` if the axis has no padding.
         """
         ndim, cells = layout.ndim, tuple(map(layout.core, range(layout.ndim)))
         divided = [axis for axis, name in enumerate(layout.names) if name]
@@ -197,7 +200,7 @@ class Stencil(AbstractDerivable):
     def _transposed(self, function: Callable, x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(f"`x` must be real or complex for the transpose of a stencil; got {x.dtype}.")
-        result = jax.eval_shape(function, x)  # This raises errors of `fn` itself unchanged, outside of the `try`.
+        result = jax.eval_shape(function, x)  # Outside of the `try`, errors of `fn` itself are raised unchanged.
         if (result.shape, result.dtype) != (x.shape, x.dtype):
             raise ValueError(
                 "`fn` must keep the batch axes and the dtype for the transpose of the stencil; got "
@@ -205,7 +208,7 @@ class Stencil(AbstractDerivable):
             )
         try:
             (y,) = jax.linear_transpose(function, x)(x)
-        except Exception as error:  # The type of JAX's error depends on the function that is not linear.
+        except Exception as error:  # JAX raises errors of different types for different nonlinear functions.
             raise ValueError(f"`fn` must be linear for the transpose of the stencil; got {self.fn!r}.") from error
         return y
 

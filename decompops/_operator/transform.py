@@ -1,4 +1,4 @@
-"""Transforms along the axes of a grid, each in a basis of its own."""
+"""Transforms along the axes of a grid. Each axis has its own basis."""
 
 import abc
 import functools
@@ -38,8 +38,8 @@ Wavenumbers = tuple[Float[Array, "*#k"], ...]
 class AbstractTransform(AbstractPlanned):
     """A transform of fields along the axes of a grid.
 
-    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. An axis with the basis
-    `Points()` is not transformed.
+    Fields lie in the pencils of the last axis: every device holds this axis whole. Spectra lie in the pencils of the
+    first axis. An axis with the basis `Points()` is not transformed.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
@@ -67,7 +67,7 @@ class AbstractTransform(AbstractPlanned):
 
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
-        """Return the same transform with other `options`, which have the names of the constructor's arguments."""
+        """Return a copy of this transform with changed `options`, which are arguments of the constructor."""
 
     @property
     def takes_complex(self) -> bool:
@@ -95,15 +95,16 @@ class AbstractTransform(AbstractPlanned):
         - `shape`: the shape of the grid; needed only if the operator was built without `shape`.
         - `box`: the box that the grid fills.
         - `dtype`: a real dtype; `None` for JAX's default, which is float32, or float64 in 64-bit mode.
-        - `nyquist`: `False` returns zero for the Nyquist wavenumber of an even number of modes. The Nyquist mode stands
-            for both signs of the wavenumber, so odd functions of the wavenumber, such as first derivatives, are zero
-            for it.
+        - `nyquist`: if False, the Nyquist wavenumber of an axis with an even number of modes is returned as zero. The
+            Nyquist mode stands for both signs of its wavenumber. So odd functions of the wavenumber, such as first
+            derivatives, are zero for this mode.
 
         **Returns:** one real array for each grid axis, in radians per unit of length, always in the order of the grid
-        axes. The wavenumbers of padding and of axes that are not transformed are zero.
+        axes. Wavenumbers are zero in the padding, and along axes that are not transformed.
 
-        **Raises:** `ValueError` if no shape is known, for a shape other than the operator's, and for a box with another
-        number of axes; `TypeError` for a `box` that is not a `Box`, and for a dtype that is not real.
+        **Raises:** `ValueError` if neither the operator nor the call gives a `shape`, if `shape` differs from the
+        operator's shape, or if `box` has the wrong number of axes. `TypeError` if `box` is not a `Box`, or if
+        `dtype` is not real.
         """
         shape = self._known_shape(shape)
         lengths = cast(tuple, check_box(box, len(shape)).lengths)
@@ -122,10 +123,11 @@ class AbstractTransform(AbstractPlanned):
     def multiplicity(self, shape: Lengths | None = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
         """Return how many terms of the expansion each stored coefficient stands for.
 
-        A mode of a half spectrum whose complex conjugate is not stored counts two, other Fourier modes count one, and
-        padding counts zero. These numbers are the weights for sums over the spectrum, as in Parseval's theorem.
+        In a half spectrum, a mode whose complex conjugate is not stored stands for two terms. All other Fourier modes
+        stand for one term, and padding for none. These numbers are the weights in sums over the spectrum, as in
+        Parseval's theorem.
 
-        **Arguments:** `shape` and `dtype` as for `wavenumbers`.
+        **Arguments:** `shape` and `dtype`, with the same meaning as in `wavenumbers`.
 
         **Returns:** a real array that broadcasts against the spectrum.
         """
@@ -141,9 +143,9 @@ class AbstractTransform(AbstractPlanned):
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean of a field over the volume of the box, by the quadrature rules of the bases.
 
-        The weights are `basis.weights`. If points are not equally spaced (`Chebyshev`) or lie on walls, the result
-        differs from the mean over the points, `layout.mean`. Values in the padding are ignored. The only communication
-        is an all-reduce.
+        The weights are `basis.weights`. If the points of an axis are not equally spaced (as with `Chebyshev`), or if
+        some of them lie on walls, the result differs from `layout.mean`, which is the mean over the points. Values in
+        the padding are ignored. The only communication is an all-reduce.
 
         **Arguments:**
 
@@ -152,7 +154,8 @@ class AbstractTransform(AbstractPlanned):
         **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.mean` returns. Half precision is
         accumulated in single precision.
 
-        **Raises:** `ValueError` for a field of another shape, and inside a `shard_map` over a mesh axis of the grid.
+        **Raises:** `ValueError` if `field` does not have the shape above, or if this method is called inside a
+        `shard_map` over a mesh axis that shards the grid.
         """
         dec = self.decomposition
         check_global("field", dec.mesh_axes)
@@ -187,9 +190,9 @@ class AbstractTransform(AbstractPlanned):
 class Transform(AbstractTransform):
     """A transform with one basis for each grid axis: Fourier modes, cosines, sines, polynomials, or none.
 
-    Fields lie in the pencils of the last axis, spectra in the pencils of the first axis. On a grid of three axes, these
-    are z-pencils and x-pencils. `FFT` is a transform whose bases are all `Fourier`. A basis of your own is a
-    subclass of `decompops.extend.AbstractBasis`; docs/extending.md has an example.
+    Fields lie in the pencils of the last axis: every device holds this axis whole. Spectra lie in the pencils of the
+    first axis. On a grid of three axes, these are z-pencils and x-pencils. `FFT` is a transform whose bases are all
+    `Fourier`. A basis of your own is a subclass of `decompops.extend.AbstractBasis`; docs/extending.md has an example.
 
     !!! example
 
@@ -228,23 +231,25 @@ class Transform(AbstractTransform):
         - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
             `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
             for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
-            then needs `shape`. The axis with this basis is transformed first. If it is not the last axis of the grid,
-            the transform needs one more exchange.
-        - `norm`: which direction is scaled. A forward and an inverse transform without scaling, one after the other,
-            multiply a field by a number N; for Fourier bases N is the number of points. "backward" multiplies the
+            then needs `shape`. The axis with this basis is transformed first. If this axis is not the last axis of the
+            grid, the transform needs one more exchange.
+        - `norm`: which direction is scaled. Without scaling, a forward transform followed by the inverse transform
+            multiplies a field by a number N; for Fourier bases, N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
             root of 1/N, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")` does; `Chebyshev`
             refuses "ortho". `None` means "backward".
         - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
             (y, z, x).
-        - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the others by zeros.
-        - `nyquist`: whether to keep the Nyquist mode `m / 2` along an axis whose number of modes `m` in `modes` is even
-            and less than the grid's length. If True, the Nyquist mode becomes the sum of the modes `m / 2` and
-            `-m / 2`; if False, it becomes zero.
+        - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the dropped
+            coefficients by zeros.
+        - `nyquist`: what happens to the Nyquist mode `m / 2` of an axis for which `modes` gives an even number `m` that
+            is less than the length of the grid. If True, this mode becomes the sum of the modes `m / 2` and `-m / 2` of
+            the whole spectrum; if False, it becomes zero.
 
-        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses; `TypeError` for
-        `bases` that are not bases; `ValueError` if there is not one basis for each axis, for bases that cannot be
-        combined, an unknown `norm`, `modes` without `shape`, and more `modes` than the grid has.
+        **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument. `TypeError` if `bases`
+        contains an object that is not a basis. `ValueError` if there is not one basis for each axis, if the bases
+        cannot be combined, if `norm` is unknown, if `modes` is given without `shape`, or if `modes` are more than the
+        grid has.
         """
         self.bases = check_bases(bases)
         if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):
@@ -266,7 +271,7 @@ class Transform(AbstractTransform):
 
 
 def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
-    """Return `bases` as a tuple. Raises an error for other objects, and for bases that cannot be combined."""
+    """Return `bases` as a tuple. Raises an error if one is not a basis, or if they cannot be combined."""
     found = tuple(bases) if isinstance(bases, tuple | list) else (bases,)
     if not found or not all(isinstance(basis, AbstractBasis) for basis in found):
         raise TypeError(f"`bases` must be bases such as `Fourier()`, one for each axis of the grid; got {bases!r}.")
@@ -275,7 +280,7 @@ def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
 
 
 def check_norm(norm: Any) -> Norm:
-    """Return `norm`, or "backward" for `None`. Raises `ValueError` for another name."""
+    """Return `norm`, or "backward" for `None`. Raises `ValueError` if the name is unknown."""
     norm = "backward" if norm is None else norm
     if norm not in get_args(Norm):
         raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
@@ -283,7 +288,7 @@ def check_norm(norm: Any) -> Norm:
 
 
 def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
-    """Return the number of modes to keep along each axis; `None` for all. Raises `ValueError` for too many."""
+    """Return the number of modes to keep along each axis; `None` for all. Raises an error if `modes` is not valid."""
     if modes is None:
         return None
     if shape is None:
@@ -293,7 +298,7 @@ def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
 
 
 def real_dtype(dtype: Any) -> np.dtype:
-    """Return `dtype`, or JAX's default real dtype for `None`. Raises `TypeError` for a dtype that is not real."""
+    """Return `dtype`, or JAX's default real dtype for `None`. Raises `TypeError` if `dtype` is not real."""
     dtype = jnp.zeros((), dtype).dtype
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")

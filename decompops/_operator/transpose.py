@@ -18,11 +18,11 @@ from .planned import AbstractPlanned
 
 
 class Transpose(AbstractPlanned):
-    """Redistribute a field from one pencil to another, which changes the axis that is whole on every device.
+    """Redistribute a field from one pencil to another: another grid axis is then whole on every device.
 
-    The values and the order of the axes stay the same. A transpose needs one all-to-all between neighbouring pencils,
-    such as z and y, and two between z and x. Slabs need one or none. Both pencils may have any storage order and halo
-    layers.
+    The values stay the same, and by default the order of the axes, too. A transpose between neighbouring pencils, such
+    as z and y, needs one all-to-all; a transpose between z and x needs two. With slabs (one sharded axis), it needs one
+    or none. Each of the two pencils may have its own storage order and halo layers.
 
     !!! example
 
@@ -67,11 +67,13 @@ class Transpose(AbstractPlanned):
             (z, x, y), x-pencils as (y, z, x). Otherwise both are stored as (x, y, z).
         - `source_order`, `target_order`: the grid axes in the order in which the source or the target pencil is stored,
             such as `("z", "x", "y")`. Pass these orders instead of `axis_contiguous`.
-        - `source_halo`: the halo layers of the input, as for `HaloExchange`. The transpose drops them.
-        - `target_halo`: the halo layers of the result, which are zero. `HaloExchange(...).update` fills them.
+        - `source_halo`: the width of the halo layers of the input, in the forms that `HaloExchange` accepts. The
+            transpose drops these layers.
+        - `target_halo`: the width of the halo layers of the result. These layers are zero. `HaloExchange(...).update`
+            fills them.
 
-        **Raises:** `ValueError` or `TypeError` for arguments that `decompops.Decomposition` refuses, and for unknown
-        pencils, orders and halos.
+        **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument, or if a pencil, an
+        order or a halo is not valid.
 
         An instance `transpose` is called as `transpose(u)`.
 
@@ -96,7 +98,7 @@ class Transpose(AbstractPlanned):
             dec.check_divided(dec.shape, source, target)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        # Pencils between the source and the target may be padded, because users never see these pencils.
+        # Only these two pencils are checked: pencils between them may be padded, because users never see those.
         self.decomposition.check_divided(shape, self.source, self.target)
         dec, step = self.decomposition, 1 if self.source <= self.target else -1
         first, last = (
@@ -110,7 +112,7 @@ class Transpose(AbstractPlanned):
         stages: list[AbstractStage] = [Crop(extended, first)] if extended.has_halo else []
         moved = {axis for move in moves for axis in (move.gathered, move.divided)}
         if not moved.issuperset(first.padded_axes):
-            stages.append(Clear(first))  # A `Move` clears the padding of its own two axes only.
+            stages.append(Clear(first))  # A `Move` clears padding only along its own two axes.
         stages += moves
         surrounded = replace(last, halo=self.target_halo)
         if surrounded.has_halo:

@@ -1,8 +1,8 @@
-"""Lowers a plan to a schedule.
+"""Lowers a plan to a schedule: the steps in which one backend runs the stages of the plan.
 
 The schedule fixes which stages overlap, which exchanges send a narrower dtype, which stages a backend's kernels run,
-which stage multiplies by the scale, and which stages XLA fuses. Each pass replaces steps by steps that compute the same
-result.
+which stage multiplies by the scale, and which stages XLA fuses. Each of these decisions is a function of this module
+that takes steps and returns steps with the same result. (`computed` also returns a factor.)
 """
 
 import itertools
@@ -27,8 +27,8 @@ class Step:
     """One stage of a schedule.
 
     - `kernel`: the number of the kernel that runs the stage; `None` if XLA runs it.
-    - `pieces`: the `Pieces` that contain the stage, if it is carried out piece by piece.
-    - `wire`: the narrower dtype that the stage sends; `None` for a stage that keeps the field's dtype.
+    - `pieces`: the `Pieces` that contain the stage; `None` if the stage runs on whole blocks.
+    - `wire`: the narrower dtype that the stage sends; `None` if it sends the field's dtype, or nothing.
     """
 
     stage: AbstractStage
@@ -41,7 +41,8 @@ class Step:
 class Segment:
     """Consecutive stages. If `native` is True, one kernel of a backend runs all of them; else XLA runs them one by one.
 
-    A segment with `wire` is a single exchange. Values are cast to that dtype before the exchange, and back after it.
+    A segment with `wire` is a single exchange. Values are cast to the dtype `wire` before the exchange, and back to the
+    field's dtype after it.
     """
 
     plan: Plan
@@ -55,7 +56,7 @@ class Chunks:
 
     - `source`, `target`: how the field is cut into blocks before and after the segments.
     - `axis`: the grid axis along which blocks are cut into pieces; `None` for the leading batch axes.
-    - `pieces`: for each piece, its length along that axis and its segments.
+    - `pieces`: for each piece, its length along `axis` and its segments.
     """
 
     source: Blocks
@@ -65,7 +66,7 @@ class Chunks:
 
     @property
     def segments_of_pieces(self) -> tuple[tuple[Segment, ...], ...]:
-        """The segments for each length of pieces. A block has pieces of one length or of two."""
+        """The segments for each length of pieces. The pieces of a block have at most two different lengths."""
         return tuple(dict(self.pieces).values())
 
 
@@ -78,8 +79,8 @@ def schedule(
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
-    - `takes`: a function that gets stages and returns how many of them, counted from the first, one kernel of the
-        backend runs, or 0 if XLA must run the first stage.
+    - `takes`: a function that gets stages and returns how many of the first of them one kernel of the backend runs. It
+        returns 0 if XLA must run the first stage.
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.
@@ -99,7 +100,7 @@ def _segments(name: str, steps: Steps) -> tuple[Segment, ...]:
     segments = []
     for (kernel, wire), group in itertools.groupby(steps, lambda step: (step.kernel, step.wire)):
         stages = tuple(step.stage for step in group)
-        # An exchange with `wire` is a segment of its own.
+        # An exchange with `wire` is alone in its segment.
         for part in [(stage,) for stage in stages] if wire else [stages]:
             segments.append(Segment(Plan(name, part[0].before, part), kernel is not None, wire))
     return tuple(segments)
@@ -122,7 +123,7 @@ def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
 def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None) -> Steps:
     """Assign each stage to a kernel of the backend, or to XLA.
 
-    If no kernel runs a stage of type `Pieces` as a whole, the stages inside are assigned one by one.
+    If no kernel runs a whole stage of type `Pieces`, the stages that it contains are assigned one by one.
 
     With `wire`, no kernel runs an exchange together with other stages.
     """
@@ -159,7 +160,7 @@ def _exchanges(stage: AbstractStage) -> bool:
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
     """Replace each transform that XLA runs by the equivalent transform that XLA computes fastest.
 
-    Return the new steps, and the factor by which their result must be multiplied.
+    Return the new steps, and a factor by which their result must be multiplied to be the same.
     """
     replaced, factors = [], []
     for step in steps:
@@ -172,7 +173,7 @@ def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
 
 
 def joined(steps: Steps) -> Steps:
-    """Replace consecutive transforms of different kinds by one FFT of XLA where possible."""
+    """Replace two consecutive transforms of different kinds by one FFT of XLA, where this is possible."""
     done: list[Step] = []
     for step in steps:
         stage = _joined(done[-1], step) if done else None
@@ -193,7 +194,7 @@ def _joined(first: Step, second: Step) -> LocalTransform | None:
 
 
 def fused(steps: Steps, platform: str) -> Steps:
-    """On GPUs, copy coefficients in the form that XLA fuses with the operations before and after."""
+    """On GPUs, copy coefficients in a form that XLA fuses with the operations before and after the copy."""
     if platform != "gpu":
         return steps
 
@@ -210,10 +211,10 @@ def fused(steps: Steps, platform: str) -> Steps:
 def scaled(steps: Steps, scale: float, target: Blocks) -> Steps:
     """Give the whole scale to one transform, where the multiplication fuses with other work.
 
-    The best transform is one that multiplies by weights anyway. If no transform does, the first one gets the scale,
-    because the multiplication fuses with a copy before or after this transform.
+    The best transform is one that multiplies by weights anyway. If there is no such transform, the first transform gets
+    the scale: the multiplication fuses with a copy before or after it.
     """
-    # Products of sizes and their reciprocals may differ from 1 by a rounding error of float64.
+    # A product of sizes and of their reciprocals may differ from 1 by a rounding error of float64.
     if abs(scale - 1) < 1e-14:
         return steps
     transforms = {

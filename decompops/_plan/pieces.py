@@ -1,4 +1,4 @@
-"""Stages that are carried out piece by piece, so that one piece is exchanged while another is transformed."""
+"""Stages that run piece by piece, so that one piece is exchanged while another piece is transformed."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from .stage import AbstractStage, LocalTransform, Move, Resize
 
 @dataclass(frozen=True)
 class Pieces(AbstractStage):
-    """Consecutive stages that are carried out for `count` pieces of each block.
+    """Consecutive stages that run on each of `count` pieces of a block.
 
-    - `stages`: the stages, as they are for whole blocks.
-    - `axis`: the grid axis along which blocks are cut; no stage transforms, resizes or reshards this axis. `None` if
-        blocks are cut along their leading batch axes.
+    - `stages`: the stages, as they would be for whole blocks.
+    - `axis`: the grid axis along which blocks are cut into pieces. No stage may transform, resize or reshard this axis.
+        `None` if blocks are cut along their leading batch axes.
 
-    The pieces are independent of each other: a backend may exchange one piece while it transforms another.
+    The pieces are independent of each other: a backend may exchange one piece while it transforms another piece.
     """
 
     stages: tuple[AbstractStage, ...]
@@ -77,12 +77,12 @@ def plain_stages(stages: Iterable[AbstractStage]) -> tuple[AbstractStage, ...]:
 
 
 def even_lengths(cells: int, count: int) -> tuple[int, ...]:
-    """Return the lengths of `count` pieces of `cells` cells. The first pieces are longer if the lengths differ."""
+    """Return the lengths of `count` pieces with `cells` cells in total. If the lengths differ, the first are longer."""
     return tuple(cells // count + (piece < cells % count) for piece in range(count))
 
 
 def untouched_axes(stage: AbstractStage) -> frozenset[int]:
-    """Return the grid axes along which `stage` treats all cells alike and independently."""
+    """Return the grid axes along which `stage` does the same with every cell, independently of the other cells."""
     match stage:
         case Move(before=before, after=after):
             touched = {axis for axis in range(before.ndim) if before.parts[axis] != after.parts[axis]}
@@ -106,11 +106,11 @@ def shortened(stage: AbstractStage, axis: int, length: int) -> AbstractStage:
 
 
 def in_pieces(stages: tuple[AbstractStage, ...], count: int, fields: int) -> Iterator[AbstractStage]:
-    """Yield `stages` with each exchange, and the stages that can overlap with it, combined into `Pieces`.
+    """Combine each exchange, and the stages that can overlap with it, into `Pieces`. Yield all resulting stages.
 
     Several `fields` are cut along their batch axes, and all stages become one `Pieces`. A single field is cut along a
-    grid axis that neither the exchange nor the stages beside the exchange touch. A grid of two axes has no such axis,
-    so its stages are yielded unchanged.
+    grid axis that no stage in these `Pieces` touches. A grid of two axes has no such axis, so its stages are yielded
+    unchanged.
     """
     exchanges = [i for i, stage in enumerate(stages) if is_exchange(stage)]
     if exchanges and fields > 1:
@@ -135,9 +135,9 @@ def is_exchange(stage: AbstractStage) -> bool:
 
 
 def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: int, last: int) -> tuple[int, int, int]:
-    """Return the longest range of stages around an exchange, within `first` and `last`, that do not touch `axis`.
+    """Return the longest range of stages that contains an exchange, and whose other stages do not touch `axis`.
 
-    The result is `(start, stop, axis)`.
+    The range lies between `first` and `last`. The result is `(start, stop, axis)`.
     """
     start = stop = exchange
     while start > first and axis in untouched_axes(stages[start - 1]):
@@ -148,10 +148,11 @@ def _around(stages: tuple[AbstractStage, ...], axis: int, first: int, exchange: 
 
 
 def _merit(stages: tuple[AbstractStage, ...], start: int, stop: int, axis: int) -> tuple[int, int, int]:
-    """Return how good a choice of `_around` is. The largest result is the best.
+    """Return how good a choice of `_around` is. The best choice has the largest merit.
 
-    The best choice has the most transforms that overlap. If several choices have equally many, the best one cuts the
-    longest axis. If several axes are equally long, it cuts the axis whose pieces are most contiguous in memory.
+    The best choice has the most transforms that overlap with the exchange. If several choices have the same number of
+    transforms, the best choice cuts the longest axis. If several axes have the same length, it cuts the axis whose
+    pieces are most contiguous in memory.
     """
     transforms = sum(isinstance(stage, LocalTransform) for stage in stages[start:stop])
     blocks = stages[start].before

@@ -15,16 +15,16 @@ class Plan:
     """A distributed linear operator: stages that run one after the other, and a factor.
 
     - `name`: the operator's name in error messages, such as "FFT3D".
-    - `source`: how an input is cut into blocks: the blocks that the first stage starts from.
+    - `source`: how an input is cut into blocks. The first stage must start from these blocks.
     - `stages`: the stages.
     - `scale`: the factor, a finite number.
 
-    The inverse, transpose and conjugate come from the same list: each stage is replaced by its own inverse, transpose
-    or conjugate. The inverse and the transpose also reverse the order of the stages. The padding of a result is zero
-    whatever the input's padding holds.
+    The plans of the inverse, transpose and conjugate are derived from these stages. Each stage is replaced by its own
+    inverse, transpose or conjugate. For the inverse and the transpose, the order of the stages is also reversed. The
+    padding of a result is always zero, even if the padding of the input is not.
 
-    Raises `ValueError` for a stage that does not start from the blocks after the previous one, and for a factor that is
-    not finite; `TypeError` for an entry that is not a stage.
+    Raises `ValueError` if a stage does not start from the blocks after the previous stage, or if the factor is not
+    finite; `TypeError` if an entry of `stages` is not a stage.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Plan:
     def _hash(self) -> int:
         return hash((self.name, self.source, self.stages, self.scale))
 
-    def __hash__(self) -> int:  # The hash is stored, because every eager call needs it and stages are nested tuples.
+    def __hash__(self) -> int:  # Stored, because every eager call needs the hash, and hashing nested tuples is slow.
         return self._hash
 
     @property
@@ -109,7 +109,7 @@ class Plan:
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of the result for an input of `dtype`, a dtype that `input_dtype` has returned."""
+        """Return the dtype of the result for an input of `dtype`. `input_dtype` must have returned this `dtype`."""
         return functools.reduce(lambda dtype, stage: stage.result_dtype(dtype), self.stages, dtype)
 
     def _mirrored(self, stages: tuple[AbstractStage, ...], scale: float) -> "Plan":

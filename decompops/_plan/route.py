@@ -1,4 +1,4 @@
-"""Finds the route of a transform: the order of its axes, and exchanges in between that communicate least."""
+"""Finds the route of a transform: in which order its axes are transformed, and the cheapest exchanges in between."""
 
 import functools
 import heapq
@@ -11,13 +11,13 @@ from .._basis.base import AbstractBasis
 from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
 
 
-# For each grid axis, the mesh axes that shard it, with their sizes, major axis first. Mesh axes of size 1 are left out.
+# For each grid axis: the mesh axes that shard it, with their sizes, major mesh axis first. Sizes of 1 are left out.
 Division = tuple[tuple[tuple[MeshAxis, int], ...], ...]
 
 
 @dataclass(frozen=True)
 class Leg:
-    """The part of a route between two exchanges: how the grid is divided, and the axes to transform, in order."""
+    """The part of a route between two exchanges: how the grid is divided, and which axes are transformed in turn."""
 
     division: Division
     axes: tuple[int, ...]
@@ -30,7 +30,7 @@ class NoRouteError(ValueError):
 def division_of(blocks: Blocks) -> Division:
     """Return the mesh axes, with their sizes, that shard each grid axis.
 
-    If an entry of `blocks.names` has several mesh axes, exchanges move them together, never one of them alone.
+    If an entry of `blocks.names` has several mesh axes, exchanges always move them together.
     """
     return tuple(
         ((name, parts),) if name is not None and parts > 1 else () for name, parts in zip(blocks.names, blocks.parts)
@@ -66,7 +66,7 @@ def find_route(
     *,
     is_complex: bool = True,
 ) -> tuple[Leg, ...]:
-    """Return the route with the fewest exchanges. Among several, return the one that sends the fewest bytes per device.
+    """Return the route with the fewest exchanges, and among several such routes the one that sends the fewest bytes.
 
     - `lengths`, `stored`: the lengths of the axes before and after their transforms.
     - `start`, `end`: the divisions of the grid at the start and at the end. If one is `None`, the route may start or
@@ -95,7 +95,7 @@ def find_route(
         return done == wanted and (_is_even(sizes(done), division) if last is None else division == last)
 
     leg, done = transform(first, done, bases)
-    # Routes of equal cost are compared by the ranks of their exchanges, which differ between any two routes.
+    # Routes of equal cost are compared by `ranks`, the numbers of their exchanges. No two routes have equal ranks.
     ahead: list[tuple[int, Fraction, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
     ahead = [(0, Fraction(0), (), first, done, (leg,))]
     seen = set()
@@ -124,9 +124,10 @@ def _is_even(lengths: tuple[int, ...], division: Division) -> bool:
 def _transformed(
     division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]
 ) -> tuple[Leg, frozenset[int]]:
-    """Transform every whole axis that can be transformed now, later axes first. Return the leg and all axes done.
+    """Transform every whole axis that can be transformed now, later axes first.
 
-    Bases with complex coefficients come last, because real transforms take half as long.
+    Axes whose bases have complex coefficients come last, because transforms of real numbers take half as long. Return
+    the leg, and all axes that are now transformed.
     """
     axes: list[int] = []
     while ready := [axis for axis in range(len(bases)) if _is_ready(axis, division, done.union(axes), bases)]:
@@ -135,7 +136,7 @@ def _transformed(
 
 
 def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> tuple[Leg, frozenset[int]]:
-    """Reverse `_transformed`: undo the transform of every whole axis that may have been transformed last.
+    """Do the reverse of `_transformed`: undo the transform of every whole axis that can have been transformed last.
 
     Return the leg and the axes that are still transformed.
     """
@@ -149,7 +150,7 @@ def _undone(division: Division, done: frozenset[int], bases: tuple[AbstractBasis
 def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[AbstractBasis, ...]) -> bool:
     """Return whether an axis can be transformed after the axes in `done`.
 
-    Bases of real fields must be transformed before bases with complex coefficients.
+    Axes whose bases take only real fields must be transformed before axes whose bases have complex coefficients.
     """
     if axis in done or division[axis] or not bases[axis].is_transformed:
         return False
@@ -162,7 +163,7 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
 def _joined(
     legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[Leg, ...]:
-    """Return the route, but transform an axis in a later leg if one call can transform it there with a later axis."""
+    """Return the route with some axes moved to a later leg, where one call transforms each with a later axis."""
     axes = [list(leg.axes) for leg in legs]
     for number, leg in enumerate(legs):
         for axis in leg.axes:
@@ -178,11 +179,13 @@ def _joined(
 def _exchanges(division: Division, lengths: tuple[int, ...], *, forwards: bool) -> Iterator[tuple[Division, int]]:
     """Yield each division that one exchange can reach, and the number of devices that take part in the exchange.
 
-    An exchange moves the last (minor) mesh axes of one grid axis to another grid axis, behind the mesh axes that shard
-    that axis already. The order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges
-    that shard a whole axis come first. Among these, and among the other exchanges, `forwards` puts those first that
-    make later axes whole, so that routes lead from z-pencils to x-pencils. Without `forwards`, those that make earlier
-    axes whole come first, and routes lead from x-pencils to z-pencils.
+    An exchange moves the last (minor) mesh axes of one grid axis to another grid axis. If that grid axis is already
+    sharded, the moved mesh axes come after its own mesh axes.
+
+    The order of the exchanges decides between routes of equal cost: earlier exchanges win. Exchanges that shard a whole
+    axis come before all others. Within both groups, the order depends on `forwards`. If it is true, exchanges that make
+    later axes whole come first, so that routes lead from z-pencils to x-pencils. If it is false, exchanges that make
+    earlier axes whole come first, so that routes lead from x-pencils to z-pencils.
     """
     axes = range(len(division))[:: -1 if forwards else 1]
     pairs = sorted(((s, t) for s in axes for t in axes[::-1] if s != t), key=lambda pair: bool(division[pair[1]]))

@@ -1,7 +1,8 @@
 """Stages: the steps of which every distributed operator consists.
 
-A stage defines *what* happens to a field, and how the field is cut into blocks before and after. A backend defines
-*how* it happens. Each stage has a transpose and a conjugate, which are stages too, and may have an inverse.
+A stage defines *what* happens to a field, and how the field is cut into blocks before and after the stage. A backend
+defines *how* it happens. The transpose and the conjugate of each stage are stages, too. A stage may also have an
+inverse.
 """
 
 import abc
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class AbstractStage(abc.ABC):
     """One linear step of a plan. Subclasses are frozen dataclasses of plain, hashable data.
 
-    `before` and `after` define how the field is cut into blocks, and so the shape of a block.
+    `before` and `after` define how the field is cut into blocks before and after the stage, and so the block shapes.
     """
 
     # `before` and `after` are `Blocks`. `Any` keeps type checkers from treating them as constructor arguments.
@@ -35,11 +36,11 @@ class AbstractStage(abc.ABC):
         """Return the transpose, without complex conjugation."""
 
     def conjugate(self) -> "AbstractStage":
-        """Return the stage with the complex conjugate matrix: the stage itself if its matrix is real."""
+        """Return the stage whose matrix is the complex conjugate. This is the stage itself if its matrix is real."""
         return self
 
     def inverse(self) -> "tuple[AbstractStage, float] | None":
-        """Return a stage and a factor whose product is the inverse, or `None` if there is no inverse."""
+        """Return a stage and a factor. Their product is the inverse. Return `None` if there is no inverse."""
         return None
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
@@ -47,13 +48,14 @@ class AbstractStage(abc.ABC):
         return dtype
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype after the stage, for an input of `dtype`."""
+        """Return the dtype of the result for an input of `dtype`."""
         return dtype
 
     def apply(self, block: "Array") -> "Array":
         """Apply the stage with JAX to one block of shape `(*batch, *before.block_shape)`, inside a `jax.shard_map`.
 
-        Stages of other packages define this method. Backends run the stages of this package without calling it.
+        Stages of other packages must define this method. Stages of this package need no `apply`, because backends have
+        their own code for these stages.
         """
         del block
         raise TypeError(
@@ -77,9 +79,9 @@ def _check_axes(axes: tuple[int, ...], stage: AbstractStage) -> None:
 class Move(AbstractStage):
     """Rearrange a field: move mesh axes from one grid axis to another, or change the storage order, or both.
 
-    The moved mesh axes are a whole entry of `Blocks.names`, or the last mesh axes of an entry. After the move, these
-    mesh axes cut each block of the other grid axis, which may already be sharded. A grid axis that is sharded both
-    before and after the move must need no padding.
+    The moved mesh axes are a whole entry of `Blocks.names`, or the last mesh axes of an entry. The grid axis that gets
+    them may already be sharded: they then cut each of its blocks. A grid axis that is sharded both before and after the
+    move must need no padding.
     """
 
     before: Blocks
@@ -93,12 +95,12 @@ class Move(AbstractStage):
 
     @property
     def gathered(self) -> int | None:
-        """The grid axis that loses mesh axes; `None` if nothing is communicated."""
+        """The grid axis that the mesh axes leave; `None` if nothing is communicated."""
         return next((axis for axis in self._changed if self.before.parts[axis] > self.after.parts[axis]), None)
 
     @property
     def divided(self) -> int | None:
-        """The grid axis that gains mesh axes; `None` if nothing is communicated."""
+        """The grid axis that gets the mesh axes; `None` if nothing is communicated."""
         return next((axis for axis in self._changed if self.before.parts[axis] < self.after.parts[axis]), None)
 
     @property
@@ -116,7 +118,7 @@ class Move(AbstractStage):
 
     @functools.cached_property
     def mesh_axis(self) -> MeshAxis | None:
-        """The mesh axes that move to another grid axis; `None` if none move, or if one exchange cannot move them."""
+        """The mesh axes that move to another grid axis. `None` if there are none, or if they need several exchanges."""
         gathered, divided, b, a = self.gathered, self.divided, self.before, self.after
         if gathered is None or divided is None or len(self._changed) > 2:
             return None
@@ -197,9 +199,8 @@ class Extend(AbstractStage):
 
     The transposed stage adds each of these cells to the cell that it was copied from.
 
-    Cells along the axis are numbered so that the field has the cells 0 to n - 1. With `periodic`, a cell of number `g`
-    outside the field is a copy of the field's cell `g` modulo n. Otherwise it is zero. Padding is outside the field,
-    but periodic images of the field may fill it.
+    Along the axis, the field has the cells 0 to n - 1. A cell `g` outside the field is zero, or with `periodic` a copy
+    of cell `g` modulo n. Cells of padding are outside the field, so with `periodic` they may hold copies.
     """
 
     before: Blocks
@@ -239,7 +240,7 @@ class Crop(AbstractStage):
 class Clear(AbstractStage):
     """Set padding to zero. For fields without padding, this stage is the identity.
 
-    The stage is its own transpose. It is also its own inverse, because padding of a valid field is zero.
+    The stage is its own transpose. It is also its own inverse, because the padding of a valid field is already zero.
     """
 
     before: Blocks
@@ -293,11 +294,11 @@ class Scale(AbstractStage):
 class Resize(AbstractStage):
     """Copy coefficients of a spectrum along whole axes: remove the highest modes, or add modes that are zero.
 
-    - `runs`: for each of `axes`, the source, target and factor of consecutive coefficients. A coefficient that is the
-        target of no run is zero. Coefficients with the same target are added. The sources of two runs are either
-        equal or disjoint, and so are their targets.
-    - `fused`: copy in the form that XLA fuses with other steps. The lowering sets this hint.
-    - `arrived`: the axis that an all-to-all has just made whole. The lowering sets this hint.
+    - `runs`: for each of `axes`, runs of consecutive coefficients. Each run has a source, a target and a factor. A
+        coefficient that is the target of no run is zero. Coefficients with the same target are added. The sources of
+        two runs are either equal or disjoint, and so are their targets.
+    - `fused`: copy in the form that XLA fuses with other steps. This hint is set when a plan is lowered (`lower.py`).
+    - `arrived`: the axis that an all-to-all has just made whole. This hint is set when a plan is lowered.
     """
 
     before: Blocks
@@ -337,7 +338,7 @@ class Resize(AbstractStage):
         return Resize(self.after, self.before, self.axes, tuple(map(_mirrored, self.runs)))
 
     def inverse(self) -> "tuple[Resize, float]":
-        """Return the inverse for spectra whose extra modes, which only one side has, are zero."""
+        """Return the inverse for spectra whose extra modes are zero. Extra modes are modes that only one side has."""
         return Resize(self.after, self.before, self.axes, tuple(map(_inverted, self.runs))), 1.0
 
 
@@ -356,7 +357,7 @@ def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the pseudo-inverse. Coefficients with a common source or target get equal shares of the value."""
+    """Return the pseudo-inverse. If runs have a common source or target, their coefficients get equal shares."""
 
     def images(run: Run) -> int:
         return sum(other.source == run.source or other.target == run.target for other in runs)

@@ -1,4 +1,4 @@
-"""Plans of transforms along the axes of a grid. Each axis has a basis of its own."""
+"""Plans of transforms along the axes of a grid. Each axis has its own basis."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,17 +24,17 @@ def transform_plan(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """Return the plan of a transform, for any decomposition: transforms of whole axes and exchanges alternate.
+    """Return the plan of a transform for any decomposition. In this plan, transforms and exchanges alternate.
 
     - `source`, `target`: the blocks of fields and of spectra.
     - `bases`: the basis of each axis.
     - `kept`: for each axis, the number of points whose coefficients are kept, from 1 to the points in `source`.
     - `nyquist`: whether a coefficient that represents two modes becomes the sum of both. Otherwise it becomes zero.
 
-    The axes of one transform are the last axes in storage order, so that one FFT over contiguous memory handles them.
+    Axes that are transformed together are stored last, so that one FFT transforms them in contiguous memory.
 
-    Raises `ValueError` for a wrong number of `bases`, for `kept` out of range, and if no order of transforms gives each
-    basis the real or complex input that it needs.
+    Raises `ValueError` if the number of `bases` is wrong, if `kept` is out of range, or if no order of transforms gives
+    each basis the real or complex input that it needs.
     """
     bases = tuple(bases)
     if not len(bases) == len(kept) == source.ndim:
@@ -58,11 +58,11 @@ def plan_along(
     scale: float = 1.0,
     nyquist: bool = False,
 ) -> Plan:
-    """Return the plan of a transform on a given route. Arguments without a description are those of `transform_plan`.
+    """Return the plan of a transform on a given route. `transform_plan` describes the other arguments.
 
     - `legs`: the route.
-    - `points`: the lengths that are transformed; by default the lengths of `source`. An axis that has another length in
-        `source` is cropped or zero-padded at its end before its transform. After its transform, it is cropped or
+    - `points`: the lengths that are transformed; by default the lengths of `source`. If an axis has a different length
+        in `source`, it is cropped or zero-padded at its end before its transform. After its transform, it is cropped or
         zero-padded to its length in `target`.
     """
     points = points or source.lengths
@@ -95,9 +95,10 @@ def _is_folded(basis: AbstractBasis, points: int, kept: int, nyquist: bool) -> b
 
 
 def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
-    """Split a leg after the last of its axes in `folded`.
+    """Split a leg in two after its last axis that is in `folded`.
 
-    The sum of two modes of a half spectrum can be computed only before any other axis is transformed.
+    Along an axis in `folded`, two modes of a half spectrum are added. This is possible only before another axis is
+    transformed.
     """
     found = [leg.axes.index(axis) for axis in folded if axis in leg.axes]
     first = 1 + max(found, default=-1)
@@ -107,7 +108,7 @@ def _divided(leg: Leg, folded: Sequence[int]) -> list[Leg]:
 
 
 def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> list[tuple[int, ...]]:
-    """Group the axes of a leg: one transform handles each group. Return the groups in the order of the transforms."""
+    """Return groups of the axes of a leg, in the order of their transforms. One transform handles each group."""
     groups: list[list[int]] = []
     for axis in axes:
         if groups and bases[axis].joined(bases[groups[-1][0]]) is not None:
@@ -115,8 +116,8 @@ def _groups(axes: Sequence[int], bases: Sequence[AbstractBasis], last: int) -> l
         else:
             groups.append([axis])
 
-    # The first axis of a group may have a half spectrum, and must then be stored last. Otherwise the first axis of the
-    # grid is stored last, because this order is closer to the order of x-pencils.
+    # If the first axis of a group has a half spectrum, it must be stored last. If not, the first axis of the grid is
+    # stored last, because this order is closer to the order of x-pencils.
     def ends_with_first(group: list[int]) -> bool:
         return last not in group and len(groups) == 1 and len({bases[axis] for axis in group}) == 1
 
@@ -132,7 +133,7 @@ def _transforms(
     nyquist: bool,
     lengths: tuple[int, ...],
 ) -> list[AbstractStage]:
-    """Return the stages that transform the axes of a group together, truncate them, and give them their `lengths`."""
+    """Return the stages that transform the axes of a group together, truncate them, and fit them to `lengths`."""
     stages = _fitted(here, group, points)
     here = stages[-1].after if stages else here
     taken = {axis: bases[axis].transformed_points(points[axis]) for axis in group}
@@ -151,7 +152,7 @@ def _transforms(
 
 
 def _fitted(here: Blocks, axes: tuple[int, ...], lengths: tuple[int, ...]) -> list[AbstractStage]:
-    """Return the stages that crop or zero-pad `axes` at their ends to their `lengths`."""
+    """Return the stages that give `axes` their `lengths`: the axes are cropped or zero-padded at their ends."""
     return _copied(here, {axis: (lengths[axis], (Run(0, 0, min(here.lengths[axis], lengths[axis])),)) for axis in axes})
 
 
@@ -170,7 +171,7 @@ def _with_lengths(blocks: Blocks, lengths: dict[int, int]) -> Blocks:
 
 
 def _order(here: Blocks, axes: tuple[int, ...], target: Blocks | None) -> tuple[int, ...]:
-    """Return a storage order that has `axes` last: the order of `target` if possible, else one close to `here`."""
+    """Return a storage order with `axes` last: the order of `target` if it fits, else the order of `here`, changed."""
     if target is not None and target.order[-len(axes) :] == axes:
         return target.order
     return (*(axis for axis in here.order if axis not in axes), *axes)

@@ -1,4 +1,4 @@
-"""Plans of transforms of whole arrays: each axis of an array is a grid axis, and any of them may be sharded."""
+"""Plans of transforms of whole arrays. Each axis of an array is a grid axis, and any of these axes may be sharded."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,12 @@ def whole_array_plan(
     scale: float,
     is_complex: bool,
 ) -> Plan:
-    """Return the plan that transforms an array from points to coefficients on the route that communicates least.
+    """Return the plan that transforms an array from points to coefficients, on the route that communicates least.
 
-    - `lengths`: the shape of the array before, the lengths that are transformed, and the shape afterwards.
-    - `ends`: the entries that shard the array before and afterwards. One of the two may be `None`. The plan then uses
-        the sharding that is cheapest to reach among those that need no padding.
+    - `lengths`: the shape of the array before the transform, the lengths that are transformed, and the shape of the
+        result.
+    - `ends`: the entries that shard the array, and the entries that shard the result. One of the two may be `None`.
+        Then, of all shardings that need no padding, the plan uses the one that is cheapest to reach.
     - `sizes`: the sizes of the mesh axes.
     - `is_complex`: whether the input is complex.
 
@@ -47,9 +48,9 @@ def whole_array_plan(
 def default_entries(shape: Sequence[int], sizes: Mapping[str, int], fixed: Entries | None = None) -> Entries:
     """Return the default sharding of an array of `shape` on mesh axes of `sizes`.
 
-    The last mesh axes, at most as many as the array has axes, shard its axes in order. Each mesh axis goes to the next
-    free axis whose length it divides. Entries in `fixed` stay. A one-dimensional array is not sharded, because its
-    transform needs the whole axis.
+    If there are more mesh axes than array axes, only the last mesh axes are used. One after the other, each mesh axis
+    shards the next free array axis whose length it divides. Entries in `fixed` stay. A one-dimensional array is not
+    sharded, because its transform needs the whole axis.
     """
     entries = list(fixed or [None] * len(shape))
     free = [axis for axis, entry in enumerate(entries) if entry is None] if len(shape) > 1 else []
@@ -68,14 +69,14 @@ def undivided_axis(shape: Sequence[int], entries: Entries, sizes: Mapping[str, i
 
 
 def _division(entries: Entries, sizes: Mapping[str, int]) -> Division:
-    """Return the mesh axes and sizes that shard each array axis. Exchanges may move each mesh axis separately."""
+    """Return the mesh axes, with their sizes, that shard each array axis. Exchanges may move mesh axes separately."""
     return tuple(tuple((name, sizes[name]) for name in entry_names(entry) if sizes[name] > 1) for entry in entries)
 
 
 def _labelled(blocks: Blocks, entries: Entries, sizes: Mapping[str, int]) -> Blocks:
-    """Return the same blocks, with the mesh axes of size 1 in `entries` as names of whole axes.
+    """Return `blocks`, but give whole axes the mesh axes of size 1 in `entries` as names.
 
-    These mesh axes shard nothing, but they are part of an array's type in JAX, and JAX compares types.
+    These mesh axes shard nothing. But they are part of the type of an array in JAX, and JAX compares types.
     """
     labels = (entry if all(sizes[name] == 1 for name in entry_names(entry)) else None for entry in entries)
     return replace(blocks, names=tuple(name or label for name, label in zip(blocks.names, labels)))

@@ -1,4 +1,4 @@
-"""Write and read sharded fields and spectra as Zarr or HDF5 files, and checkpoints of runs, on any mesh."""
+"""Write sharded fields and spectra to Zarr or HDF5 files, write checkpoints of runs, and read both on any mesh."""
 
 from ._checkpoints import Checkpoints as Checkpoints
 from ._series import write_series as write_series

@@ -1,4 +1,4 @@
-"""The attributes of a snapshot: strings, numbers and lists of either. Every format stores them in the same way."""
+"""The attributes of a snapshot: strings, numbers, and lists of strings or numbers. All formats store them alike."""
 
 from typing import Any, TypeAlias
 
@@ -13,10 +13,10 @@ MOST_BYTES = 2**15
 
 
 def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, Attribute]:
-    """Return attributes as plain Python objects, exactly as every format returns them.
+    """Return attributes as the plain Python objects that a file of any format returns when it is read.
 
     NumPy and JAX scalars become numbers, and arrays become lists. In a list of integers and floats, the integers become
-    floats. Raises `TypeError` or `ValueError` for attributes that some format cannot store.
+    floats. Raises `TypeError` or `ValueError` if one of the formats cannot store an attribute.
     """
     checked = {}
     for key, value in dict(attributes or {}).items():
@@ -30,7 +30,7 @@ def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, At
 
 
 def check_text(name: str, text: str) -> None:
-    """Raise `ValueError` for a text that HDF5 cannot store."""
+    """Raise `ValueError` if HDF5 cannot store a text."""
     try:
         is_plain = b"\0" not in text.encode()
     except UnicodeEncodeError:

@@ -6,30 +6,30 @@ from pathlib import Path
 import jax
 
 
-# If processes wait at different barriers, they raise an error after this number of seconds.
+# Processes that wait at different barriers raise an error after this number of seconds.
 SECONDS = 30.0
 _FOLDERS = itertools.count()
 
 
 class BrokenBarrier(RuntimeError):
-    """The error for a process that waits for another process, which has failed.
+    """The error that a process raises if it waits for a process that has failed.
 
-    If the waiting process has failed as well, `__context__` is its own failure.
+    If the waiting process has failed, too, `__context__` is the failure of the waiting process.
     """
 
 
 class Barrier:
     """A function for orbax that waits for all processes, and raises `BrokenBarrier` if one of them has failed.
 
-    A process that fails skips some barriers of orbax, so it waits at another barrier than the other processes, and all
-    of them would wait for 20 minutes. With this class, the processes first meet at a barrier that is named after the
-    number of the call. Then they meet at a barrier that is also named after the `key` that orbax passes. If a process
-    passes another key, the second barrier fails after `SECONDS`. This time is enough, because there is no work between
-    the two barriers.
+    A process that fails skips some barriers of orbax. It then waits at a different barrier than the other processes, so
+    all of them would wait for 20 minutes. With this class, each call has two barriers. The name of the first barrier
+    has only the number of the call. The name of the second barrier also has the `key` that orbax passes. If a process
+    passes a different key, the second barrier fails after `SECONDS`. This time is enough, because there is no work
+    between the two barriers.
     """
 
     def __init__(self, folder: Path):
-        # Processes create the same folders and write the same checkpoints, in the same order.
+        # The counters agree, because all processes create the same folders and write the same checkpoints in one order.
         self._name, self._calls = f"{folder}.{next(_FOLDERS)}", itertools.count()
         self._is_broken = False
 

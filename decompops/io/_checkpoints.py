@@ -23,8 +23,8 @@ from ._checksums import checksum, checksum_of_json
 from ._contents import check_version, damaged
 
 
-# Increase this number if older versions of the library would misread new checkpoints, or if this version would misread
-# old checkpoints. Checkpoints of format 1 have no checksums.
+# The format of checkpoints. Increase this number if older versions of the library would misread new checkpoints, or if
+# this version would misread old checkpoints. Checkpoints of format 1 have no checksums.
 VERSION = 2
 
 
@@ -32,8 +32,8 @@ class Checkpoints:
     """Save PyTrees of arrays as numbered checkpoints in a folder, and keep only the newest checkpoints.
 
     A checkpoint is either complete or absent, even if the program is killed while it writes. A checkpoint does not
-    depend on the mesh, the backend or the padding of the run that wrote it: a run that continues reads the checkpoint
-    onto its own devices. On the same mesh, the arrays are bitwise equal. This class needs orbax:
+    depend on the mesh, the backend or the padding of the run that wrote it. The next run can read it onto a different
+    mesh. On the same mesh, the arrays that are read are bitwise equal to the saved arrays. This class needs orbax:
     `pip install orbax-checkpoint`.
 
     !!! example
@@ -52,9 +52,9 @@ class Checkpoints:
         """**Arguments:**
 
         - `folder`: the folder of the checkpoints, which all processes share. It is created if it does not exist.
-        - `keep`: the number of checkpoints to keep. An older checkpoint is removed once a new one is complete.
+        - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
-        **Raises:** `ValueError` for a `keep` that is not a positive integer; `ImportError` without orbax.
+        **Raises:** `ValueError` if `keep` is not a positive integer; `ImportError` if orbax is not installed.
         """
         orbax = _orbax()
         newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
@@ -84,12 +84,12 @@ class Checkpoints:
         - `step`: the number of the checkpoint, larger than all earlier numbers.
         - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
             (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
-        - `structures`: a dictionary from the names of states in `tree` to their `Structure`, such as
-            `solver.in_structure`. The structure says which part of an array is padding.
+        - `structures`: a dictionary that gives the `Structure` of states, such as `solver.in_structure`, by their names
+            in `tree`. A structure says which part of an array is padding.
 
-        **Raises:** `ValueError` for a `step` that is not larger than all earlier numbers, and for names in `structures`
-        that `tree` does not have; `TypeError` for a `tree` that is not a dictionary; the error of the previous
-        checkpoint as in `wait`, if writing it failed.
+        **Raises:** `ValueError` if `step` is not larger than all earlier numbers, or if `structures` has a name that
+        `tree` does not have. `TypeError` if `tree` is not a dictionary. If the previous checkpoint could not be
+        written, its error, as `wait` does.
         """
         orbax = _orbax()
         if self.latest is not None and step <= self.latest:
@@ -118,15 +118,15 @@ class Checkpoints:
 
         - `like`: a dictionary with the same names and PyTrees as the saved dictionary. Its arrays may be
             `jax.ShapeDtypeStruct`s. Each array of the result has the sharding of the same leaf in `like`. Leaves that
-            are not saved are taken from `like`.
-        - `structures`: a dictionary from the names of states in `like` to their `Structure` on this mesh.
+            `save` does not save, such as functions, are taken from `like`.
+        - `structures`: a dictionary that gives the `Structure` of states on this mesh, by their names in `like`.
         - `step`: the number of the checkpoint. The default is the newest checkpoint.
 
         **Returns:** a dictionary with the names and the PyTrees of `like`.
 
-        **Raises:** `FileNotFoundError` if the checkpoint does not exist; `ValueError` for a checkpoint that is damaged,
-        that another version of decompops wrote in another format, or whose arrays differ from `like` in number, shape
-        or dtype. Every array is compared with its checksum.
+        **Raises:** `FileNotFoundError` if the checkpoint does not exist. `ValueError` if it is damaged, if a different
+        version of decompops wrote it in a different format, or if its arrays differ from `like` in number, shape or
+        dtype. Damage is detected by the checksum of every array.
         """
         self.wait()
         step = self.latest if step is None else step
@@ -163,14 +163,15 @@ class Checkpoints:
         return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
 
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
-        """Return the contents of a checkpoint: a description of each leaf by its path, such as "model/weight".
+        """Return the contents of a checkpoint: a dictionary of descriptions of leaves. A key is the path of a leaf.
 
         All processes must call this method.
 
-        The description of a leaf has the name of its "type". For an array, it also has the true "shape" (the shape
-        without padding) and the "checksum"; for a number, the "value".
+        An example of a path is "model/weight". Every description has the name of the "type" of the leaf. The
+        description of an array also has the "shape" without padding and the "checksum"; the description of a number has
+        the "value".
 
-        **Raises:** `ValueError` for a checkpoint that is damaged, or that a newer version of decompops wrote.
+        **Raises:** `ValueError` if the checkpoint is damaged, or if a newer version of decompops wrote it.
         """
         return self._facts(self.folder / str(step))
 
@@ -201,10 +202,10 @@ class Checkpoints:
         self.close()
 
     def _clean(self) -> None:
-        """Before the first checkpoint, remove the leftovers of a program that was killed while it saved.
+        """Before the first checkpoint is saved, remove what a killed program has left unfinished.
 
-        A program that only reads must not remove these files, because another program may be saving at the same time.
-        Therefore orbax's own removal of leftovers is not used.
+        A program that only reads must not remove such files, because another program may be saving at the same time.
+        Therefore the removal that orbax offers is not used.
         """
         if not self._is_clean and jax.process_index() == 0:
             for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
@@ -212,7 +213,7 @@ class Checkpoints:
         self._is_clean = True
 
     def _facts(self, where: Path) -> dict[str, dict]:
-        """Return, by path, the type and value of each number, and the type, shape and axis order of each array."""
+        """Return the description of each leaf by its path: type and value, or type, shape and axis order."""
         orbax = _orbax()
         with _reading(where):
             facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
@@ -255,12 +256,12 @@ class _Leaf:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the leaf lies on a mesh. Other leaves lie on the default device of each process."""
+        """Whether the leaf lies on a mesh. All other arrays lie on the default device of each process."""
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
 
     @property
     def is_too_wide(self) -> bool:
-        """Whether JAX would replace the type of the leaf by one with fewer bits, because 64-bit mode is off."""
+        """Whether JAX would replace the dtype of the leaf by a dtype with fewer bits, because 64-bit mode is off."""
         on_host = self.is_number or self.is_key or isinstance(self.leaf, np.ndarray | np.generic)
         return not on_host and jax.dtypes.canonicalize_dtype(self.leaf.dtype) != self.leaf.dtype
 
@@ -276,7 +277,7 @@ class _Leaf:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The type, true shape, storage order and value of the leaf, which a checkpoint stores as JSON."""
+        """What a checkpoint stores as JSON: the type, the shape without padding, the storage order and the value."""
         if self.is_number:
             is_complex = isinstance(self.leaf, complex)
             return {**self.kind, "value": [self.leaf.real, self.leaf.imag] if is_complex else self.leaf}
@@ -299,7 +300,7 @@ class _Leaf:
         return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
 
     def value(self, array: Any, known: dict) -> Any:
-        """Convert an array that was read to the leaf of the result."""
+        """Return the leaf of the result, made from the `array` that was read."""
         if self.is_number:
             return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
         if isinstance(self.leaf, np.ndarray | np.generic):
@@ -316,7 +317,7 @@ class _Leaf:
 
 
 def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
-    """Return the leaves to save, by their path."""
+    """Return the leaves to save, with their paths as keys."""
     structures = dict(structures or {})
     if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
         raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
@@ -333,8 +334,8 @@ def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
 
 def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
     """Return the checksum of each array, or `None` for an array whose mesh has no devices of this process."""
-    # Each result is awaited before the next program starts: on the CPU devices of one process, XLA can deadlock if more
-    # than 32 programs are under way (docs/caveats.md).
+    # This function waits for each result before it starts the next program. On the CPU devices of one process, XLA can
+    # deadlock if more than 32 programs run at the same time (docs/caveats.md).
     return {
         name: None
         if isinstance(array, Array) and not array.addressable_shards
@@ -353,7 +354,7 @@ def _implementation(key: Any) -> Any:
 
 
 def _reader(handler: Any) -> Any:
-    """Return an orbax checkpointer that reads without waiting for other processes, because one of them may fail."""
+    """Return an orbax checkpointer that does not wait for other processes when it reads, because they may fail."""
     orbax, process = _orbax(), jax.process_index()
     alone = orbax.options.MultiprocessingOptions(primary_host=process, active_processes={process})
     return orbax.Checkpointer(handler, multiprocessing_options=alone)
@@ -361,7 +362,7 @@ def _reader(handler: Any) -> Any:
 
 @contextmanager
 def _reading(where: Path) -> Iterator[None]:
-    """Raise `Damaged` on every process if reading fails on one of them."""
+    """Raise `Damaged` on every process if reading fails on one process."""
     error = None
     try:
         yield

@@ -1,9 +1,9 @@
-"""Checksums of arrays that do not depend on the mesh, the padding or the storage order.
+"""Checksums of arrays. They do not depend on the mesh, the padding or the storage order.
 
 The checksum of an array is the sum, modulo 2^32, of a hash of each cell outside the padding. The hash mixes the bits of
-the cell with the index that the cell has if the axes are in natural order: x, y, z. The hash is a bijection of each
-32-bit word, so damage to one word always changes the checksum. Each device adds up the hashes of its own cells, and the
-only communication is an all-reduce of one number.
+the cell with the index that the cell has if the axes are in natural order: x, y, z. The hash maps each 32-bit word of
+the cell by a bijection, so damage to one word always changes the checksum. Each device adds up the hashes of its own
+cells, and the only communication is an all-reduce of one number.
 """
 
 import json
@@ -26,7 +26,7 @@ CELLS = 2**20
 
 
 def checksum(array: Array | np.ndarray, layout: Layout | None = None) -> Array | int:
-    """Return the checksum of an array: a scalar on the devices of a `jax.Array`, or an integer for a NumPy array.
+    """Return the checksum of an array: for a `jax.Array` a scalar on its devices, for a NumPy array an integer.
 
     `layout` is the layout of a field or a spectrum, with or without padding. `None` stands for an array that has no
     padding and whose axes are in natural order.
@@ -48,7 +48,7 @@ def checksum(array: Array | np.ndarray, layout: Layout | None = None) -> Array |
 
 
 def checksum_of_json(value: Any) -> int:
-    """Return the checksum of numbers, texts, lists and dictionaries. It does not depend on the order of the keys."""
+    """Return the checksum of a value that JSON can store. The order of the keys of dictionaries does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
@@ -70,7 +70,7 @@ def _words(cells: Any, bits_as: Callable[[Any, Any], Any]) -> list[Any]:
     if jnp.issubdtype(cells.dtype, jnp.complexfloating):
         return [*_words(cells.real, bits_as), *_words(cells.imag, bits_as)]
     bits = jax.dtypes.itemsize_bits(cells.dtype)
-    if bits < 8 or cells.dtype == bool:  # Such a cell may be smaller than a byte. A float can hold all its values.
+    if bits < 8 or cells.dtype == bool:  # These cells may be smaller than a byte. Floats have all their values.
         cells, bits = cells.astype(np.float32), 32
     whole = bits_as(cells, np.dtype(f"uint{bits}"))
     halves = [whole & np.uint64(2**32 - 1), whole >> np.uint64(32)] if bits == 64 else [whole]
@@ -86,7 +86,10 @@ def _hashes(words: list[Any], index: Any) -> Any:
 
 
 def _mixed(bits: Any) -> Any:
-    """Return a bijection of 32-bit words in which each bit changes all others (Ellis, hash-prospector, lowbias32)."""
+    """Return a bijection of 32-bit words in which every bit of the input affects every bit of the result.
+
+    Its source is "lowbias32" (Ellis, hash-prospector).
+    """
     bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
     bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
     return bits ^ (bits >> np.uint32(16))

@@ -1,4 +1,4 @@
-"""The contents of a snapshot besides the cells: names, dimensions, coordinates, units, box and time."""
+"""All contents of a snapshot except the cells: names, dimensions, coordinates, units, box and time."""
 
 import math
 import zlib
@@ -18,8 +18,8 @@ from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
 
 
-# Increase this number if older versions of the library would misread new files, or if this version would misread old
-# files. Files of format 1 have no checksum of their description.
+# The format of files. Increase this number if older versions of the library would misread new files, or if this version
+# would misread old files. Files of format 1 have no checksum of their description.
 VERSION = 2
 FORMAT, CHECKSUM, SPACE, LENGTHS, BOX = "decompops_format", "decompops_checksum", "space", "lengths", "box"
 RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX)
@@ -28,7 +28,7 @@ TIME = "time"
 
 @dataclass(frozen=True)
 class Variable:
-    """One array of a file: the names of its dimensions, its true shape in natural order, and its dtype."""
+    """One array of a file: its dimensions, its shape in natural order (x, y, z) without padding, and its dtype."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Contents:
-    """A description of the arrays of a file, of their coordinates, and of the units of both, with the attributes."""
+    """The description of a file: its arrays, their coordinates, the units of arrays and coordinates, and attributes."""
 
     variables: dict[str, Variable]
     coordinates: dict[str, np.ndarray]  # The keys are dimensions. "time" is a single number.
@@ -51,12 +51,12 @@ class Contents:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The true lengths of the last axes of each array: the number of points or modes along each axis."""
+        """The lengths of the grid axes, without padding: the number of points or modes along each axis."""
         return tuple(self.attributes[LENGTHS])  # pyright: ignore[reportArgumentType]
 
     @property
     def checksum(self) -> int:
-        """The checksum of this description, equal for all formats. The file stores the checksum as an attribute."""
+        """The checksum of this description, which a file stores as an attribute. It is the same for all formats."""
         variables = {name: [v.dims, v.shape, v.dtype.name, v.dtype.isnative] for name, v in self.variables.items()}
         coordinates = {name: [v.shape, zlib.crc32(v.astype("<f8").tobytes())] for name, v in self.coordinates.items()}
         attributes = {name: value for name, value in self.attributes.items() if name != CHECKSUM}
@@ -73,7 +73,7 @@ def describe(
     units: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> tuple[Contents, Layout]:
-    """Return the contents of a file of these arrays, and the layout of the arrays.
+    """Return the contents of a file with these arrays, and the layout of the arrays.
 
     Raises `ValueError` or `TypeError` for invalid arguments.
     """
@@ -103,7 +103,7 @@ def describe(
 
 
 def check_format(attributes: Mapping[str, Any], path: Any) -> None:
-    """Raise `ValueError` if these are not the attributes of a snapshot that this version of the library reads."""
+    """Raise `ValueError` if `attributes` do not belong to a snapshot that this version of the library can read."""
     version = attributes.get(FORMAT)
     if not isinstance(version, int | np.integer):
         raise ValueError(f"`path` must be a snapshot written by decompops; got {path}, which has no `{FORMAT}`.")
@@ -125,7 +125,7 @@ class Damaged(ValueError):
 
 
 def check_version(rule: str, path: Any, found: int, known: int) -> None:
-    """Raise `ValueError` if the format of a file, `found`, is not the one that this version of the library knows."""
+    """Raise `ValueError` if a file has a format, `found`, that is not the format of this version of the library."""
     if found > known:
         raise ValueError(
             f"{rule} of format {known}; got {path} of format {found}, which a newer decompops wrote. To read it, type "
@@ -146,9 +146,9 @@ def damaged(path: Any, reason: object) -> Damaged:
 
 @contextmanager
 def reading(path: Any, what: str = "it") -> Iterator[None]:
-    """Turn every error of reading a damaged file into a `ValueError` that names the file.
+    """Turn every error that a damaged file causes into a `ValueError` that names the file.
 
-    The libraries that read files raise errors of many types for damaged files.
+    For damaged files, the libraries that read files raise errors of many types.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The interface of a file format, by which snapshots are written and read. The natural order of axes is x, y, z."""
+"""The interface of a file format for snapshots. In this module, the natural order of axes is x, y, z."""
 
 import abc
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from ._contents import Contents
 from ._parts import Bounds
 
 
-# A part of an array: the name of the array, the bounds of the part, and the cells with the axes in natural order.
+# A part of an array: the name of the array, the bounds of the part, and its cells. The axes are in natural order.
 Cells = tuple[str, Bounds, np.ndarray]
 
 
@@ -24,7 +24,7 @@ class AbstractFile(abc.ABC):
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         """Fill `cells` with the cells of an array within `bounds`, with the axes in natural order.
 
-        Several threads call this method at the same time. Raises `ValueError` for damaged data.
+        Several threads call this method at the same time. Raises `ValueError` if the data is damaged.
         """
 
 
@@ -39,7 +39,7 @@ class AbstractFormat(abc.ABC):
 
     @abc.abstractmethod
     def may_replace(self, path: Path) -> bool:
-        """Return whether a snapshot may replace what exists at `path`."""
+        """Return whether a snapshot may replace the file or folder at `path`."""
 
     @abc.abstractmethod
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
@@ -52,8 +52,8 @@ class AbstractFormat(abc.ABC):
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
         """Write parts of the arrays, and wait until they are on disk.
 
-        Several processes call this method at the same time. No chunk belongs to two parts. The method iterates once
-        over `parts`, so that only a few parts are in memory.
+        Several processes call this method at the same time. No chunk belongs to two parts. `parts` is iterated only
+        once, so that only a few parts are in memory at the same time.
         """
 
     @abc.abstractmethod

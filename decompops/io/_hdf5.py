@@ -1,8 +1,9 @@
 """HDF5: one file, in which the grid axes have the order z, y, x, as in CF conventions and ParaView.
 
-h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks by plain file
-operations, without h5py. Several processes can therefore write at the same time with any build of HDF5, at the speed of
-the disk. (HDF5 itself needs a build with MPI for parallel writing, and it ends in a segmentation fault on a full disk.)
+h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks with plain file
+operations, without h5py. So several processes can write at the same time, with any build of HDF5, at the speed of the
+disk. (If HDF5 itself wrote in parallel, it would need a build with MPI. On a full disk, it ends in a segmentation
+fault.)
 """
 
 import math
@@ -26,17 +27,17 @@ from ._xdmf import DIMENSIONS, write_xdmf
 
 # The name that netCDF gives to a dimension without coordinates.
 WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
-# The group with the CRC-32 of every chunk of each array, in the order of the chunks. No array can have this name.
+# The group that holds the CRC-32 of every chunk, for each array in the order of its chunks. No array has this name.
 CHECKSUMS = "CRC-32 of chunks"
-# HDF5 writes at most this many bytes besides the arrays. HDF5 crashes on a full disk, so plain file operations first
-# write the same number of bytes, which raises an error on a full disk.
+# HDF5 writes at most this many bytes in addition to the arrays. HDF5 crashes on a full disk. So plain file operations
+# first write the same number of bytes: on a full disk, they raise an error.
 METADATA_BYTES = 2**20
-# The number of bytes that a thread writes or reads at once. A piece of this size is reordered in the cache.
+# The number of bytes that a thread writes or reads at once. So many bytes fit into the cache while they are reordered.
 WRITTEN_BYTES, READ_BYTES = 2**21, 2**18
 
 
 class HDF5(AbstractFormat):
-    """A snapshot is an HDF5 file. Fields with two or three axes get an XDMF file beside it, which ParaView opens."""
+    """A snapshot is an HDF5 file. For fields with two or three axes, an XDMF file next to it lets ParaView open it."""
 
     suffixes = (".h5", ".hdf5")
 
@@ -108,7 +109,7 @@ class _HDF5File(AbstractFile):
         self.path = path
         with reading(path):
             intact = is_intact(path)
-        if intact is False:  # HDF5 may crash on such a file.
+        if intact is False:  # HDF5 may crash when it opens such a file.
             raise damaged(path, "the checksum of its description is wrong")
         with reading(path), _h5py().File(path, "r") as file:
             attributes = {name: _plain(value) for name, value in file.attrs.items()}
@@ -155,14 +156,14 @@ class _Places:
         self.chunk, self.dtype = dataset.chunks, dataset.dtype
         self.counts = [-(-n // length) for n, length in zip(dataset.shape, self.chunk)]
         self.offsets = {}
-        # Asking for the chunks one by one would take a time that is quadratic in the number of chunks.
+        # To ask for one chunk after the other would take a time that is quadratic in the number of chunks.
         dataset.id.chunk_iter(lambda info: self.offsets.update({info.chunk_offset: info.byte_offset}))
         self.checksums = checksums.id.get_offset()
         if len(self.offsets) != math.prod(self.counts) or self.checksums is None:
             raise ValueError(f"`{dataset.name}` lacks space for some of its chunks")
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of each chunk in the file, in bytes, and then the bounds of the checksums."""
+        """Yield the positions in the file where each chunk begins and ends, and then those of the checksums."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         for offset in self.offsets.values():
             yield offset, offset + size
@@ -171,8 +172,8 @@ class _Places:
     def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], Bounds, tuple[slice, ...]]]:
         """Yield each chunk that overlaps with `bounds`.
 
-        A chunk is given by its first cell, by the bounds of the overlap counted from this cell, and by the index of the
-        overlap in an array of the cells within `bounds`.
+        A chunk is described by its first cell, by the bounds of the overlap counted from this cell, and by the index of
+        the overlap in an array that holds the cells within `bounds`.
         """
         firsts = [range(start // n * n, stop, n) for (start, stop), n in zip(bounds, self.chunk)]
         for chunk in product(*firsts):
@@ -181,7 +182,7 @@ class _Places:
             yield chunk, there, slices(tuple((start - a, stop - a) for (start, stop), (a, _) in zip(ends, bounds)))
 
     def put(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
-        """Write a chunk: `cells` within the bounds `there`, and zeros beyond the end of the array."""
+        """Write a chunk. It has `cells` within the bounds `there`, and zeros beyond the end of the array."""
         offset, checksum = self.offsets[chunk], 0
         for slab in _slabs(self.chunk, self.dtype.itemsize, WRITTEN_BYTES):
             buffer = np.zeros([stop - start for start, stop in slab], self.dtype)
@@ -192,10 +193,10 @@ class _Places:
             _write_at(file, data, offset)
             offset += len(data)
         _write_at(file, memoryview(checksum.to_bytes(4, "little")), self._checksum(chunk))
-        os.fdatasync(file)  # So the disk is busy while other threads reorder the next chunks.
+        os.fdatasync(file)  # This keeps the disk busy while other threads reorder the next chunks.
 
     def get(self, file: int, chunk: tuple[int, ...], there: Bounds, cells: np.ndarray) -> None:
-        """Fill `cells` with the cells of a chunk within the bounds `there`. Raises `ValueError` for a damaged chunk."""
+        """Fill `cells` with the cells of a chunk within `there`. Raises `ValueError` if the chunk is damaged."""
         offset, checksum, expected = self.offsets[chunk], 0, bytearray(4)
         for slab in _slabs(self.chunk, self.dtype.itemsize, READ_BYTES):
             buffer = np.empty([stop - start for start, stop in slab], self.dtype)
@@ -216,12 +217,12 @@ class _Places:
 
 
 def _reversed(cells: np.ndarray, ndim: int) -> np.ndarray:
-    """Return a view of `cells` with the grid axes, the last `ndim` axes, in reversed order."""
+    """Return a view of `cells` in which the last `ndim` axes, the grid axes, are in reversed order."""
     return cells.transpose(reversed_grid(tuple(range(cells.ndim)), ndim))
 
 
 def _slabs(chunk: tuple[int, ...], itemsize: int, most: int) -> Iterator[Bounds]:
-    """Yield the bounds of the parts of a chunk that are written or read at once: about `most` contiguous bytes each."""
+    """Yield the bounds of the parts of a chunk to write or read at once: about `most` contiguous bytes each."""
     axis = next(axis for axis in range(len(chunk)) if math.prod(chunk[axis + 1 :]) * itemsize <= most)
     rows = most // (math.prod(chunk[axis + 1 :]) * itemsize)
     rest = tuple((0, n) for n in chunk[axis + 1 :])
@@ -231,7 +232,7 @@ def _slabs(chunk: tuple[int, ...], itemsize: int, most: int) -> Iterator[Bounds]
 
 
 def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the overlap of two ranges of cells, as an index into the first and as an index into the second."""
+    """Return the overlap of two ranges of cells: its index in the first range and its index in the second range."""
     starts = [max(a, b) for (a, _), (b, _) in zip(slab, there)]
     stops = [max(start, min(a, b)) for start, (_, a), (_, b) in zip(starts, slab, there)]
     return tuple(
@@ -243,10 +244,10 @@ def _overlap(slab: Bounds, there: Bounds) -> tuple[tuple[slice, ...], tuple[slic
 def _reorder(cells: np.ndarray, target: np.ndarray) -> None:
     """Copy cells to `target`, whose axes have a different order in memory.
 
-    The first copy goes to a buffer, in the order of the cells in memory. The second copy goes from the buffer to
-    `target`, one line along the last axis of `target` after the other. In the buffer, neighbouring cells of such a line
-    are an odd number of cache lines apart. With a distance of a power of two, which is common in arrays, the cells
-    would displace each other in the cache.
+    This takes two copies. The first copy reads the cells in the order in which they lie in memory, and writes them to a
+    buffer. The second copy reads the buffer, and writes `target` line by line along its last axis. In the buffer,
+    neighbouring cells of such a line are an odd number of cache lines apart. In arrays, this distance is often a power
+    of two. The cells would then displace each other in the cache.
     """
     last = cells.ndim - 1
     axes = (last, *sorted(range(last), key=lambda axis: -cells.strides[axis]))

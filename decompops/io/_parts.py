@@ -1,4 +1,4 @@
-"""Divides an array into the parts that each process writes or reads, and converts blocks to parts and back."""
+"""Divides an array into the parts that processes write or read. Converts blocks to parts, and parts to blocks."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from .._layout import Layout
 from .._sharding import no_ambient_mesh
 
 
-# The first cell and one past the last cell along each axis.
+# Along each axis, the first cell and the cell after the last.
 Bounds = tuple[tuple[int, int], ...]
 # The number of parts or chunks that are read or written at the same time. More threads are not faster.
 THREADS = 4
@@ -23,7 +23,7 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an array in a file: its bounds along the axes in natural order, and the process that writes the part.
+    """A part of an array in a file: its bounds, with the axes in natural order, and the process that writes it.
 
     The natural order of the axes is x, y, z. In a file, arrays have no padding.
     """
@@ -38,10 +38,10 @@ class Part:
 
 
 def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
-    """Return, for each part of an array, its block, or `None` if this process does not have the block.
+    """Return the block of each part of an array, or `None` in place of a block that this process does not have.
 
-    If several devices hold the same block, only the first device writes it. A NumPy array is one part, because every
-    process has the whole array.
+    If several devices hold the same block, the process of the first device writes it. A NumPy array is a single part,
+    because every process has the whole array.
     """
     if not isinstance(array, Array):
         bounds = tuple((0, n) for n in _natural_shape(array.shape, layout))
@@ -57,14 +57,14 @@ def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np
 
 
 def processes_of(mesh: Mesh | AbstractMesh) -> tuple[int, ...]:
-    """Return the processes that have devices of a mesh, in ascending order. An abstract mesh has no processes."""
+    """Return the processes that own devices of a mesh, in ascending order. An abstract mesh has none."""
     return tuple(sorted({device.process_index for device in mesh.devices.flat})) if isinstance(mesh, Mesh) else ()
 
 
 def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: bool) -> np.ndarray:
     """Return the cells of a part on the host, with the axes in natural order and without padding.
 
-    Without `copy`, the result may be a view of the block.
+    If `copy` is False, the result may be a view of the block.
     """
     ndim, order = layout.blocks.ndim, layout.blocks.order
     cells = _natural_view(np.asarray(block), part.lengths, ndim, order)
@@ -77,8 +77,8 @@ def read_array(
 ) -> Array:
     """Return an array in `layout`. Its blocks are read in parallel.
 
-    `shape` is the shape without padding, in natural order. `read(bounds, cells)` fills `cells` with the cells within
-    `bounds`.
+    `shape` is the shape of the array without padding, in natural order. `read(bounds, cells)` fills `cells` with the
+    cells of the file within `bounds`.
     """
     blocks = layout.blocks
     stored = (*shape[: -blocks.ndim], *blocks.shape)
@@ -109,7 +109,7 @@ def part_lengths(parts: Iterable[Part]) -> tuple[int, ...]:
 def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the shape of the chunks in which a file stores parts of these lengths. A chunk has at most 16 MiB.
 
-    The shape divides `lengths`, so every chunk belongs to one part, and is written by one process.
+    The shape divides `lengths`. So every chunk belongs to one part, and one process writes it.
     """
     chunk = list(lengths)
     while math.prod(chunk) * itemsize > 2**24 and max(chunk) > 1:
@@ -119,7 +119,7 @@ def chunk_shape(lengths: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def reversed_grid(values: tuple, ndim: int) -> tuple:
-    """Reverse the last `ndim` of `values`. There is one value for each array axis, and the last ones are grid axes."""
+    """Reverse the last `ndim` of `values`. Each value belongs to an array axis; the last values belong to grid axes."""
     return (*values[:-ndim], *reversed(values[-ndim:]))
 
 
@@ -140,7 +140,7 @@ def _natural_view(block: np.ndarray, lengths: tuple[int, ...], ndim: int, order:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an empty array, aligned so that JAX can use its memory for a block on a CPU without a copy."""
+    """Return an empty array. Its alignment lets JAX use its memory for a block on a CPU, without a copy."""
     size, alignment = math.prod(shape) * dtype.itemsize, 64
     memory = np.empty(size + alignment, np.uint8)
     first = -memory.ctypes.data % alignment

@@ -1,7 +1,8 @@
-"""The seal of an HDF5 file: a checksum of all bytes besides the cells, at the end of the file.
+"""The seal at the end of an HDF5 file: a checksum of all bytes of the file except the cells.
 
 HDF5 has no checksum of the bytes that describe the arrays. If these bytes are damaged, the HDF5 library may crash or
-hang. So the seal is compared before HDF5 opens a file. HDF5 ignores bytes after the end of its own data.
+hang. So the seal is checked before HDF5 opens a file. HDF5 does not read the seal: it ignores bytes after the end of
+its own data.
 """
 
 import struct
@@ -15,7 +16,7 @@ import numpy as np
 
 MAGIC = b"dcmpseal"
 # A file ends with the bounds of the gaps (the bytes that the seal does not cover), the number of gaps, the checksum and
-# the magic bytes. `END` has the last three.
+# the magic bytes. `END` is the format of the last three of these.
 END = struct.Struct("<QI8s")
 # The number of bytes that are read at once.
 READ_BYTES = 2**20
@@ -37,7 +38,7 @@ def seal(path: Path, gaps: Iterable[tuple[int, int]]) -> None:
 
 
 def is_intact(path: Path) -> bool | None:
-    """Return whether the bytes of a file have the checksum of its seal, or `None` for a file without a seal."""
+    """Return whether the bytes of a file have the checksum in its seal, or `None` if the file has no seal."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size < END.size:

@@ -20,8 +20,8 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
     - `path`: the file to write, ending in `.xdmf`.
     - `snapshots`: the HDF5 files that `write` wrote, in the order of their times.
 
-    **Raises:** `ValueError` for a `path` with another suffix, for an empty series, for snapshots of spectra, for grids
-    that have neither two nor three axes, and for a colon in the path of a snapshot.
+    **Raises:** `ValueError` if `path` does not end in `.xdmf`, if `snapshots` is empty, if a snapshot has spectra, if a
+    grid has neither two nor three axes, or if the path of a snapshot contains a colon.
     """
     path, files = Path(path), [Path(snapshot) for snapshot in snapshots]
     if path.suffix != ".xdmf":

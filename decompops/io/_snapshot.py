@@ -1,4 +1,4 @@
-"""`write`, `Writer` and `read`: write snapshots of sharded fields and spectra to disk, and read them."""
+"""`write` and `Writer` write snapshots of sharded fields and spectra to disk; `read` reads snapshots."""
 
 import errno
 import os
@@ -62,10 +62,10 @@ def write(
     attributes: Mapping[str, Any] | None = None,
     patience: float = 600.0,
 ) -> None:
-    """Write fields or spectra to a snapshot, which `read` reads on any mesh. xarray and ParaView open it as well.
+    """Write fields or spectra to a snapshot. `read` reads it on any mesh, and xarray and ParaView can open it.
 
     All processes of the mesh must call this function. Each process writes its own blocks, without padding; no array is
-    gathered. The snapshot appears at `path` once it is complete. Until then, an older snapshot stays at `path`.
+    gathered. The snapshot appears at `path` when it is complete. Until then, an older snapshot stays at `path`.
 
     !!! example
 
@@ -75,8 +75,8 @@ def write(
 
     **Arguments:**
 
-    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. Fields
-        with two or three axes in HDF5 get an `.xdmf` file next to it, which ParaView opens.
+    - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. For fields
+        with two or three axes in HDF5, a second file, `.xdmf`, is written next to it. ParaView opens this file.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays.
@@ -86,13 +86,13 @@ def write(
     - `space`: "field", or "spectrum" for spectra that `grid` returns.
     - `units`: a dictionary of units. Its keys are names of arrays, names of coordinates such as "x" or "kx", and
         "time".
-    - `attributes`: a dictionary of strings, numbers, lists of strings and lists of numbers, which is stored in the
-        file. Scalars and arrays of NumPy become numbers and lists.
+    - `attributes`: a dictionary to store in the file. Its values are strings, numbers, lists of strings and lists of
+        numbers. Scalars and arrays of NumPy become numbers and lists.
     - `patience`: the number of seconds that a process waits for another process before it raises an error.
 
-    **Raises:** `ValueError` or `TypeError` for invalid arguments, on every process; `ImportError` without tensorstore
-    or h5py; `OSError` if the disk is full, if the folder cannot be written or if `path` exists but is not a snapshot;
-    `RuntimeError` if another process failed.
+    **Raises:** `ValueError` or `TypeError` on every process if an argument is not valid. `ImportError` if the library
+    for the format, tensorstore or h5py, is not installed. `OSError` if the disk is full, if the folder cannot be
+    written to, or if `path` exists but is not a snapshot. `RuntimeError` if another process failed.
     """
     options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
     _Writing(path, arrays, grid, patience=patience, **options).run()
@@ -101,8 +101,8 @@ def write(
 class Writer:
     """Write snapshots in the background, while the program computes.
 
-    `writer.write` takes the arguments of `io.write`. It waits for the previous snapshot, copies the blocks of this
-    process, and returns. So each process holds at most one copy of its blocks at a time.
+    `writer.write` takes the arguments of `io.write`. It waits until the previous snapshot is complete, copies the
+    blocks of this process, and returns. So each process holds at most one copy of its blocks.
 
     !!! example
 
@@ -123,8 +123,8 @@ class Writer:
     ) -> None:
         """Start to write a snapshot. This method takes the arguments of `io.write`.
 
-        **Raises:** the errors of `io.write` for invalid arguments and for a folder that cannot be written; the error of
-        the previous snapshot, if writing it failed.
+        **Raises:** the errors of `io.write`, if an argument is not valid or if the folder cannot be written to. If the
+        previous snapshot could not be written, its error.
         """
         writing = _Writing(path, arrays, grid, **options)
         with writing.staging.telling():
@@ -132,7 +132,7 @@ class Writer:
             self._pending = self._thread.submit(writing.copy().run)
 
     def wait(self) -> None:
-        """Wait until the last snapshot is complete. **Raises:** the error of that snapshot, if writing it failed."""
+        """Wait until the last snapshot is complete. **Raises:** if it could not be written, its error."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -160,15 +160,16 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     **Arguments:**
 
     - `path`: a snapshot that `write` wrote.
-    - `grid`: a transform, a `Decomposition` or a `Layout`, as for `write`. The arrays of the result lie on the devices
-        of `grid`. If `grid` is `None`, every process gets the whole arrays as NumPy arrays.
+    - `grid`: a transform, a `Decomposition` or a `Layout`, as in `write`. The arrays of the result lie on the devices
+        of `grid`. If `grid` is `None`, every process gets whole arrays, as NumPy arrays.
     - `names`: the name or the names of the arrays to read. The default is all arrays.
 
-    **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. If JAX is not in 64-bit mode, arrays on devices
-    have 32-bit types instead of 64-bit types.
+    **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. But if JAX is not in 64-bit mode, 64-bit arrays
+    become 32-bit arrays on devices.
 
-    **Raises:** `FileNotFoundError` if the snapshot does not exist; `ValueError` for a file that is damaged, that is not
-    a snapshot or that has the format of another version, and for a `grid` or `names` that do not fit the file.
+    **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
+    snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
+    file.
     """
     format, path = _format(path)
     file = format.open(find(path))
@@ -202,7 +203,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
 
 class _Writing:
-    """One snapshot to write. Every process calls the constructor, which checks that all write the same snapshot."""
+    """One snapshot to write. Every process calls the constructor, which checks that all are to write the same one."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
         self.format, self.path = _format(path)
@@ -219,7 +220,7 @@ class _Writing:
     def _begin(
         self, mesh: Mesh, processes: tuple[int, ...], arrays: Mapping[str, Any], path: str, patience: float
     ) -> Staging:
-        """Return the folder of this snapshot, which the first process creates. After a failure, no file remains.
+        """Return the temporary folder of this snapshot. The first process creates it, and removes it after a failure.
 
         Raises an error on every process if the folder cannot be created, or if the processes are about to write
         different snapshots.
@@ -245,7 +246,7 @@ class _Writing:
         return staging
 
     def _error_of(self, begin: Callable[[], None]) -> OSError | None:
-        """Create the folder by `begin()`. Return its error instead of raising the error."""
+        """Call `begin()`, which creates the folder. If it raises an `OSError`, return this error."""
         try:
             if self.path.exists() and not self.format.may_replace(self.path):
                 return FileExistsError(

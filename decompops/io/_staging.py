@@ -1,8 +1,8 @@
 """Makes a snapshot appear only when it is complete: processes write to a temporary folder, and rename files at the end.
 
 The temporary folder is next to the path of the snapshot. When a process has done a step, it creates an empty file in
-this folder to tell the others. So processes need no collectives, and snapshots can be written in the background.
-Collectives in the background would interfere with the collectives of the program.
+this folder to tell the other processes. So writing needs no collectives, and can run in the background. Collectives in
+the background would interfere with the collectives of the program.
 """
 
 import glob
@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-# The steps of writing. A process names its empty file after the step that it has done. `BEGUN` stays until the end.
+# The steps of writing. A process names its empty file after the step that it has done. `BEGUN` exists until the end.
 BEGUN, CREATED, WRITTEN, DONE, SEEN, FAILED, ENDED = "begun", "created", "written", "done", "seen", "failed", "ended"
 
 
 class Staging:
-    """The folder in which `processes` write a snapshot before it is moved to `path`. `token` makes its name unique."""
+    """The folder to which `processes` write a snapshot before it moves to `path`. `token` makes the name unique."""
 
     def __init__(self, path: Path, token: int, process: int, processes: tuple[int, ...], patience: float):
         self.path = path
@@ -42,8 +42,8 @@ class Staging:
 
         A process that fails tells the other processes.
 
-        **Raises:** the errors of `create` and `write` on the process where they fail, and `RuntimeError` on the other
-        processes; `RuntimeError` if a process does not finish a step within `patience` seconds.
+        **Raises:** if `create` or `write` fails on one process, its error on this process and `RuntimeError` on the
+        others. `RuntimeError` if a process does not finish a step within `patience` seconds.
         """
         first = self.processes[0]
         with self.telling():
@@ -59,7 +59,7 @@ class Staging:
             if self.process == first:
                 self._wait(WRITTEN, self.processes, "write its blocks")
                 self._put()
-                # From here on, files are only renamed. This works even on a full disk.
+                # The step `DONE` is told by renaming a file, which works even on a full disk.
                 self._file(CREATED).rename(self._file(DONE))
             self._wait(DONE, (first,), "move it to its path")
             self._file(WRITTEN).rename(self._file(SEEN))
@@ -81,17 +81,17 @@ class Staging:
                 self._file(ENDED).touch()
                 if all(self._file(ENDED, process).exists() for process in self.processes):
                     self.remove()
-            except OSError:  # A full disk may have no room for an empty file. Then the missing folder tells the others.
+            except OSError:  # A full disk may have no space for an empty file. The missing folder tells the others.
                 self.remove()
             raise
 
     def _put(self) -> None:
-        """Move each written file to its path. The snapshot itself is last, after files such as XDMF files."""
+        """Move each written file to its path. The snapshot is moved last, after other files such as an XDMF file."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
             put(new, self.path.with_name(new.name))
 
     def _file(self, step: str, process: int | None = None) -> Path:
-        """Return the empty file by which `process` (default: this process) tells the others that it has done a step."""
+        """Return the file that tells that `process`, by default this process, has done a step."""
         return self.folder / f"{step}-{self.process if process is None else process}"
 
     def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:
@@ -120,15 +120,15 @@ class Staging:
         self._was_there = is_there
 
     def _other_failed(self) -> RuntimeError:
-        """Return the error to raise if another process has removed the folder."""
+        """Return the error to raise when another process has failed and removed the folder."""
         return RuntimeError(f"{self.path} was not written, because another process failed: read its error.")
 
 
 def put(new: Path, path: Path) -> None:
     """Move a complete file or folder to `path`.
 
-    A folder cannot replace another folder in one step. The old folder is therefore renamed first, and `find` returns
-    the old folder until the new folder is at `path`.
+    A folder cannot replace another folder in one step. So the old folder is first renamed. Until the new folder is at
+    `path`, `find` returns the renamed folder.
     """
     for folder in (*(Path(name) for name, _, _ in os.walk(new, topdown=False)), new.parent):
         _sync(folder)
@@ -141,7 +141,7 @@ def put(new: Path, path: Path) -> None:
 
 
 def find(path: Path) -> Path:
-    """Return the path of the newest complete snapshot with this name. Raises `FileNotFoundError` without a snapshot."""
+    """Return the path of the newest complete snapshot at `path`. Raises `FileNotFoundError` if there is none."""
     for candidate in (path, _aside(path)):
         if candidate.exists():
             return candidate

@@ -16,7 +16,7 @@ DIMENSIONS = (2, 3)
 
 
 def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
-    """Write an XDMF file that describes one HDF5 file of fields as a grid, or several HDF5 files as a time series."""
+    """Write an XDMF file. It describes one HDF5 file of fields as a grid, or several HDF5 files as a time series."""
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     grids = [_grid(os.path.relpath(file, path.parent), contents) for file, contents in snapshots]
@@ -34,7 +34,7 @@ def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
 
 
 def _grid(file: str, contents: Contents) -> ET.Element:
-    """Return the XDMF element of one snapshot. XDMF lists lengths from the slowest to the fastest axis, z to x."""
+    """Return the XDMF element of one snapshot. XDMF lists lengths from the slowest axis (z) to the fastest axis (x)."""
     lengths, ndim = contents.lengths[::-1], len(contents.lengths)
     grid = ET.Element("Grid", Name="grid")
     if "time" in contents.coordinates:
@@ -53,7 +53,7 @@ def _grid(file: str, contents: Contents) -> ET.Element:
 
 
 def _attributes(file: str, name: str, variable: Variable, lengths: tuple[int, ...]) -> Iterable[ET.Element]:
-    """Yield the XDMF elements of an array: one vector for three components in 3D, otherwise a scalar per component."""
+    """Yield the XDMF elements of an array: a vector if it has three components in 3D, else a scalar per component."""
     lead = variable.shape[: -len(lengths)]
     if lead == (3,) and len(lengths) == 3:
         joined = _attribute(name, "Vector")

@@ -15,7 +15,7 @@ from ._parts import THREADS, Bounds, slices
 
 
 class Zarr(AbstractFormat):
-    """A snapshot is a Zarr group. The file `zarr.json` of the group has the attributes of the snapshot."""
+    """A snapshot is a Zarr group. The file `zarr.json` of the group holds the attributes of the snapshot."""
 
     suffixes = (".zarr",)
 
@@ -33,8 +33,8 @@ class Zarr(AbstractFormat):
         for name, values in contents.coordinates.items():
             variable = Variable((name,)[: values.ndim], values.shape, values.dtype)
             _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
-        # The file of the group repeats the metadata of all arrays, so that readers need to open only one file. This is
-        # a convention of zarr-python.
+        # By a convention of zarr-python, the file of the group repeats the metadata of all arrays. So a reader needs to
+        # open only one file.
         members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
