@@ -56,7 +56,7 @@ def admissible(wall: np.ndarray, bound: float) -> np.ndarray:
 
 
 class Descent(NamedTuple):
-    """The result of a descent: wall temperatures, heat fluxes, and the last states before and after the descent."""
+    """The result of a descent: wall temperatures, heat fluxes, and how a rollout ends before and after the descent."""
 
     wall: np.ndarray
     history: list[float]
@@ -65,7 +65,7 @@ class Descent(NamedTuple):
 
 
 def descend(flux: Callable, wall: np.ndarray, iterations: int, step: float, bound: float, report: Callable) -> Descent:
-    """Reduce the heat flux. `flux(wall)` returns the heat flux with the last state, and the gradient."""
+    """Reduce the heat flux. `flux(wall)` returns `((heat flux, last state), gradient)`."""
     (value, before), gradient = flux(wall)
     history, after = [float(value)], before
     print(f"{0:4d}  heat flux {history[0]:.6f}", flush=True)

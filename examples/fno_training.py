@@ -1,4 +1,4 @@
-"""Training of a Fourier neural operator: turbulence from the library's solver, parallel over data and over space.
+"""Training of a Fourier neural operator: it learns flows of the library's solver, in parallel over data and space.
 
     pip install "decompops[examples,training]"
     python examples/fno_training.py                             # 16³ cells on 8 virtual CPU devices: three minutes
@@ -58,7 +58,7 @@ def make_flows(fft: dops.FFT, samples: int, key: Array) -> Array:
 
 
 def sharded_over_data(leaf: Array) -> NamedSharding:
-    """Return the sharding that stores a parameter: also over `data`, along the first free axis that `data` divides."""
+    """Return the sharding for storing a parameter: `data` also shards the first free axis that it divides."""
     sharding = jax.typeof(leaf).sharding
     spec = [*sharding.spec, *[None] * leaf.ndim][: leaf.ndim]
     parts = sharding.mesh.shape["data"]
@@ -123,7 +123,7 @@ def draw_batches(flows: Array, steps: int, batch: int, key: Array) -> tuple[Arra
 def restore_on(
     mesh: Mesh, checkpoints: Checkpoints, model: dops.nn.FNO, pair: tuple[Array, Array]
 ) -> tuple[Any, Array]:
-    """Restore the state in a checkpoint on another mesh. Returns the state, and its loss there for a batch."""
+    """Restore the state of a checkpoint on another mesh. Returns the state, and its loss for a batch on that mesh."""
     here = model.blocks[0].spectral.fft.decomposition
     frames = [here.gather(u) for u in pair]
     with jax.set_mesh(mesh):
@@ -141,7 +141,7 @@ def equal(one: Any, other: Any) -> bool:
 def plot(
     fft: dops.FFT, truth: np.ndarray, guess: np.ndarray, losses: np.ndarray, errors: np.ndarray, path: Path
 ) -> None:
-    """Draw a flow beside its prediction, the losses, and the errors of the rollout."""
+    """Draw a flow and its prediction, the losses, and the errors of the rollout."""
     upper, (left, right) = dops.plot.panels(2, 2, size=(4.2, 3.4))
     names = [f"velocity along x at t = {INTERVAL}: truth", "prediction of the network"]
     dops.plot.slice(fft, np.stack([truth[0], guess[0]]), "z", index=0, ax=upper, title=names)

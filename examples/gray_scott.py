@@ -29,7 +29,7 @@ DIFFUSIVITIES = 2e-5, 1e-5  # of the substance and the catalyst
 
 
 def initial_fields(n: int, length: float) -> np.ndarray:
-    """Return the substance everywhere, with square patches of catalyst of width 0.1, about five per unit of area."""
+    """Return fields with substance everywhere, and with catalyst in squares of width 0.1, about five per unit area."""
     rng = np.random.default_rng(0)
     substance, catalyst = np.ones((n, n)), np.zeros((n, n))
     width = max(2, round(0.1 * n / length))

@@ -1,4 +1,4 @@
-"""The Taylor–Green vortex: a vortex breaks down into turbulence, beside the published 512³ solution for Re = 1600.
+"""The Taylor–Green vortex: its breakdown into turbulence, compared with the published 512³ solution for Re = 1600.
 
     python examples/taylor_green.py                  # 64³ on 8 virtual CPU devices, or on all GPUs: a minute
     python examples/taylor_green.py --gradient       # differentiate through a whole (small) simulation
