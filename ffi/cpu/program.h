@@ -34,7 +34,7 @@ struct Sweep {
   Index real_bytes;
 };
 
-// The start of an exchange, and the end of the oldest exchange under way.
+// `Start` starts an exchange. `Finish` waits until the oldest exchange under way has ended.
 struct Start {
   Exchange exchange;
 };

@@ -22,7 +22,7 @@ namespace decompops {
 // is transposed.
 constexpr Index kTileBytes = 256;  // one cell of each line of a tile, together: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
-constexpr Index kLeastTileBytes = kCacheLine;  // the least value instead of `kTileBytes` if lines are long
+constexpr Index kLeastTileBytes = kCacheLine;  // the smallest replacement of `kTileBytes` for long lines
 constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the second level of the cache
 
 struct Free {
@@ -85,8 +85,8 @@ class Tile {
   std::unique_ptr<AbstractFft> fft_;
 };
 
-// The number of lines of a tile, for `count` lines in total. With `scattered`, at least as many as a cache line has
-// cells, if there are so many.
+// The number of lines of a tile, for `count` lines in total. With `scattered`, a tile has at least as many lines as a
+// cache line has cells, if there are so many lines.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
   const Index cell = 2 * sizeof(Real);
