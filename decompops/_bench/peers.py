@@ -109,7 +109,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
     order: tuple[int, ...] = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
     note = ""
     if task.is_transform:
-        note = "complex transform" if task.real else ""
+        note = "complex transform, because it has no real one" if task.real else ""
 
         def weight():
             return weights(*map(jnp.asarray, wavenumbers(task, half=False, order=order)))
@@ -125,7 +125,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
             return jaxdecomp.transposeYtoZ(jaxdecomp.transposeXtoY(u))
 
     else:
-        note = "after padding each block"
+        note = "the time includes the padding of each block"
 
         def function(u):
             widths = [(width, width) for width in task.halo]

@@ -75,7 +75,7 @@ def _is_external(link: str) -> bool:
 
 
 def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
-    """Return whether the file of a link exists in the site or the repository, and its anchor, if it names one."""
+    """Return whether the site or the repository has the file of a link, and the anchor if the link names one."""
     if urlsplit(link).scheme in ("mailto", "data"):
         return True
     if link.startswith(REPOSITORY):
