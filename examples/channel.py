@@ -9,8 +9,8 @@ The program solves the incompressible Navier–Stokes equations between walls at
     ∂u/∂t + (u·∇)u = -∇p + ∇²u/Re_tau + e_y   and   ∇·u = 0,
 
 where u = 0 at the walls. The unit of length is half the distance between the walls, and the driving force is 1, so the
-friction velocity of the steady flow is 1. With the mean velocity V along the channel, the viscosity ν = 1/Re_tau, and
-the stress τ at the wall x = 0, averages over the averaging time obey
+friction velocity of the steady flow is 1. Let V be the mean velocity along the channel, ν = 1/Re_tau the viscosity, and
+τ the stress at the wall x = 0. Averages over the averaging time then obey
 
     ν dV/dx - ⟨u'v'⟩ = τ - x + d/dt ∫₀ˣ V dx.
 

@@ -3,7 +3,7 @@
     python examples/control_convection.py                    # Ra = 2e4, on one virtual CPU device: two minutes
     python examples/control_convection.py --rayleigh 1e5 --n 48 --dt 0.02 --iterations 40 --mesh 4
 
-The Boussinesq equations are those of examples/rayleigh_benard.py. The unknowns are the temperatures T(0, y) at the
+The program solves the equations of examples/rayleigh_benard.py. The unknowns are the temperatures T(0, y) at the
 points of the bottom wall; their mean is 1, and their root mean square deviation from 1 is bounded. The objective is the
 Nusselt number, averaged over both walls and over the second half of a rollout that starts from developed rolls:
 

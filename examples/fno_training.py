@@ -13,9 +13,10 @@ the modes that the spectral layers keep, are sharded over `x` and `y`. Where pos
 the optimizer are also sharded over `data` (FSDP): the program gathers parameters just before use, and sums and scatters
 their gradients in one operation.
 
-After half of the steps, `decompops.io` saves the whole state. The program then trains the second half twice, the second
-time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh with all
-devices along `x`: the parameters and the state of the optimizer have the same shapes on every mesh.
+After half of the steps, `decompops.io` saves the whole state. The program then runs the second half of the steps twice,
+the second time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh
+with all devices along `x`. This works because the parameters and the state of the optimizer have the same shapes on
+every mesh.
 
 Source: Li et al., Fourier neural operator for parametric partial differential equations (ICLR 2021).
 """

@@ -7,7 +7,7 @@ The program minimises the misfit ⟨|u(T; v) - w|²⟩ over the initial velocity
 Navier–Stokes equations from v to the time T, and w is the velocity seen at T. One backward run through the distributed
 solver gives the gradient with respect to all 3n³ unknowns. `rollout` limits the memory of this run by checkpoints.
 
-Source: Barzilai & Borwein (IMA J. Numer. Anal. 8, 1988) give the step sizes, which only need the gradient.
+Source: Barzilai & Borwein (IMA J. Numer. Anal. 8, 1988) give the step sizes, which need nothing but the gradient.
 """
 
 from collections.abc import Callable

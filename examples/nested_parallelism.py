@@ -4,7 +4,7 @@
     python examples/nested_parallelism.py --n 64 --members 8 --mesh 4x1x2
 
 The devices form a mesh with the axes c, x and y. Operators shard each grid over x and y. `jax.vmap` turns a solver for
-one flow into a solver for an ensemble. With the ensemble sharded over c, each group of devices along x and y computes
+one flow into a solver for an ensemble. If the ensemble is sharded over c, each group of devices along x and y computes
 its own members. The groups do not communicate with each other: the example checks this in its compiled program.
 
 The flows are incompressible. Each flow is in a periodic box, and has a viscosity ν of its own. With the projection P

@@ -115,7 +115,7 @@ def draw_dissipation(history: History, reference: History | None, budget: np.nda
 
 
 def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> None:
-    """Differentiate the final energy by viscosity and initial amplitude. Compare with central differences."""
+    """Compare derivatives of the final energy by viscosity and by initial amplitude with central differences."""
 
     @jax.jit
     def final_energy(parameters: Array, u: Array) -> Array:

@@ -174,7 +174,7 @@ class Groups:
         """Run the solver for one interval in its own processes. Returns the snapshot at the end of the interval."""
         snapshot = Snapshot(None, None)
         if SOLVER in states:
-            jax.block_until_ready(states[SOLVER])  # XLA's CPU devices deadlock with dozens of waiting calls.
+            jax.block_until_ready(states[SOLVER])  # Dozens of waiting calls would deadlock XLA's CPU devices.
             with jax.set_mesh(self.meshes[SOLVER]):
                 states[SOLVER], snapshot = self.programs[SOLVER](states[SOLVER])
         return Snapshot(*map(known, self.home, self.snapshot, snapshot))
@@ -229,7 +229,7 @@ def run(groups: Groups, intervals: int, report: Callable) -> Result:
     solver = time.perf_counter() - begin
 
     received = jax.block_until_ready([groups.deliver(snapshot) for snapshot in sent])
-    groups.finish(states)  # Only the learners know when all data has arrived.
+    groups.finish(states)  # Wait for the learners, because only they know when all data has arrived.
     begin = time.perf_counter()
     for i, snapshots in enumerate(received):
         groups.learn(states, snapshots)

@@ -1,4 +1,4 @@
-"""Libraries that transform NumPy arrays with the threads of one process: SciPy, FFTW by pyFFTW, MKL."""
+"""Libraries that transform NumPy arrays with the threads of one process: SciPy, FFTW (called by pyFFTW), MKL."""
 
 import os
 from collections.abc import Callable

@@ -28,7 +28,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 from jaxpm.painting import cic_paint_dx, cic_read_dx  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
-# JaxPM 0.1.6 passes arguments to `shard_map` that JAX 0.10 no longer takes. Its one halo width is for both axes.
+# JaxPM 0.1.6 passes arguments to `shard_map` that JAX 0.10 no longer takes. In JaxPM 0.1.6, a halo has the same width
+# along both axes.
 RELEASE = "check_rep" in inspect.signature(jaxpm.distributed.autoshmap).parameters
 if RELEASE:
     jaxpm.distributed.shard_map = lambda f, mesh, in_specs, out_specs, *_: jax.shard_map(

@@ -75,7 +75,7 @@ class Reader {
     return stage;
   }
 
-  // Checks, after the last stage, that no pieces are left open.
+  // Checks, after the last stage, that all pieces have been joined.
   void end() const {
     if (in_pieces_) refuse("pieces are not joined");
   }

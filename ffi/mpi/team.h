@@ -137,8 +137,8 @@ class Team {
   void end(const Call& call, const std::string& error) noexcept;
   // After this, no call runs any more. If the reason comes from this rank, the others are told.
   void fail(const std::string& reason, bool own) noexcept;
-  // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function fails the
-  // team, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
+  // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function lets the
+  // team fail, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
   // Waits in the same way for the event that `has_ended` reports. `needed` returns the ranks that must still act.
   template <class HasEnded, class Needed>
