@@ -1,4 +1,4 @@
-"""The "peers", libraries with the same operators: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and those of host.py.
+"""The "peers", libraries with the operators of decompops: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and host.py's.
 
 Every peer gets the same NumPy array `u` in natural order, in every process. The function `collect` of a contestant
 returns the whole result as such an array, in every process.

@@ -146,7 +146,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
 
 
 def _connect() -> None:
-    """Connect the processes of JAX, which need the address of process 0. Slurm or, without Slurm, MPI provides it."""
+    """Connect the processes of JAX. They need the address of process 0, from Slurm or, without Slurm, from MPI."""
     method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
     jax.distributed.initialize(cluster_detection_method=method)
 

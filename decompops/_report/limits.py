@@ -67,7 +67,7 @@ def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
 
 
 def _all_to_all(mesh: Mesh, length: int) -> Contestant:
-    """Return a contestant: all-to-alls of XLA with blocks of `length` float32 numbers, whose memory is reused."""
+    """Return a contestant: all-to-alls of XLA with blocks of `length` float32 numbers. Their memory is reused."""
     size = mesh.size
     rows = np.arange(size * size, dtype=np.float32)
     sharding = NamedSharding(mesh, P("x"))

@@ -2,7 +2,7 @@
 
 python docs/tools/links.py site                   # links within the site and the repository
 python docs/tools/links.py site --external        # also links to other sites, which needs a network
-python docs/tools/links.py site --try-external    # the same if there is a network, and only prints their faults
+python docs/tools/links.py site --try-external    # like --external if there is a network, but only prints the faults
 """
 
 import argparse

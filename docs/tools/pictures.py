@@ -158,7 +158,7 @@ def _block(low: np.ndarray, high: np.ndarray, device: int, centre: np.ndarray) -
 
 
 def _cube_axes(x: float, y: float) -> str:
-    """The names of the axes, beside the edges of a cube."""
+    """The names of the axes, next to the edges of a cube."""
     places = ((0.5, 1.13, -0.08), (1.13, 0.5, -0.08), (1.1, -0.12, 0.5))
     marks = (_screen(np.array(place), np.array((x, y))) for place in places)
     return "".join(_text(at[0], at[1] + 6, name, 20, style="italic") for name, at in zip("xyz", marks))

@@ -154,7 +154,8 @@ std::vector<Compiler::Cut> Compiler::cuts_of(const Stage& opening) const {
   return cuts;
 }
 
-// The index of the exchange with which the pieces begin that stage `first` cuts; 0 if they begin with another stage.
+// Stage `first` cuts the block into pieces. Returns the index of the exchange with which these pieces begin, or 0 if
+// they begin with a stage of another kind.
 std::size_t Compiler::first_exchange(std::size_t first) const {
   std::size_t index = first + 1;
   while (plan_.stages[index].kind == Stage::Kind::move && moves_nothing(plan_.stages[index])) ++index;

@@ -34,8 +34,8 @@ struct SharedProgram {
   Index messages = 0, sent_bytes = 0;  // of the messages that shared memory replaces
 };
 
-// `program` is the program of the rank at `place`, `program_of` makes the programs of other places, and `sharing` are
-// the places of the ranks on the same node.
+// `program` is the program of the rank at `place`. `program_of` makes the program of another place. `sharing` are the
+// places of the ranks on the same node.
 SharedProgram share(Program program, const std::function<Program(int)>& program_of, int place,
                     const std::vector<int>& sharing);
 

@@ -69,7 +69,7 @@ class Team {
   Index sent_bytes() const { return sent_bytes_; }
   // The number of announcements that this rank has passed on.
   Index announcements() const { return announcements_; }
-  // The bytes of this rank's memory that others share.
+  // The bytes of this rank's memory that it shares with other ranks.
   Index shared_bytes() const { return shared_bytes_; }
   // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must stay free for other work,
   // such as a collective of XLA for which other ranks may be waiting. A quick call whose turn has come runs in the
@@ -135,7 +135,7 @@ class Team {
   std::string both_sides(const Announcement& mine) const;
   void end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept;
   void end(const Call& call, const std::string& error) noexcept;
-  // After this, no call runs any more. If the reason comes from this rank, the others are told.
+  // After this, no call runs any more. If the reason comes from this rank (`own`), this rank tells it to the others.
   void fail(const std::string& reason, bool own) noexcept;
   // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function lets the
   // team fail, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
