@@ -1,6 +1,6 @@
 """Turbulent flow in a plane channel: the mean velocity, its fluctuations, and the balance of stresses across it.
 
-    python examples/channel.py       # some steps on a tiny grid: a minute; a check of the program, not turbulence
+    python examples/channel.py       # a few steps on a tiny grid, too few for turbulence: a minute
     python examples/channel.py --n 97 96 96 --re-tau 180 --lengths 6.283 3.1416 --t-end 20 --average 10 \\
         --dt 0.0005 --mesh 8x1       # turbulence, for GPUs
 
@@ -9,13 +9,13 @@ The program solves the incompressible Navier–Stokes equations between walls at
     ∂u/∂t + (u·∇)u = -∇p + ∇²u/Re_tau + e_y   and   ∇·u = 0,
 
 where u = 0 at the walls. The unit of length is half the distance between the walls, and the driving force is 1, so the
-friction velocity of the steady flow is 1. With the mean velocity V along the channel, the viscosity ν = 1/Re_tau, and
-the stress τ at the wall x = 0, averages over the averaging time obey
+friction velocity of the steady flow is 1. Let V be the mean velocity along the channel, ν = 1/Re_tau the viscosity, and
+τ the stress at the wall x = 0. Averages over the averaging time then obey
 
     ν dV/dx - ⟨u'v'⟩ = τ - x + d/dt ∫₀ˣ V dx.
 
-The left side is the sum of the viscous stress and the turbulent stress. The program prints the largest error of this
-balance, which measures the resolution, and the profiles in wall units.
+The left side is the sum of the viscous stress and the turbulent stress. The program prints the profiles in wall units,
+and the largest error of this balance, which measures the resolution.
 
 Source: Kim, Moin & Moser (J. Fluid Mech. 177, 1987) give these profiles for Re_tau = 180.
 """
@@ -35,7 +35,7 @@ from options import Parser, at_least, figure, make_mesh, mesh_shape, positive, s
 
 
 class Statistics(NamedTuple):
-    """Means over time and over planes parallel to the walls: arrays over the points between the walls."""
+    """Means over time and over planes parallel to the walls. There is one plane for each point along x."""
 
     velocity: np.ndarray
     """The mean velocity along the channel."""
@@ -44,7 +44,7 @@ class Statistics(NamedTuple):
     turbulent: np.ndarray
     """The turbulent stress -⟨u'v'⟩."""
     change: np.ndarray
-    """The change of the mean velocity along the channel during the averaging time, over this time."""
+    """How much the mean velocity along the channel changes during the averaging time, divided by this time."""
     stress: np.ndarray
     """The viscous stress at both walls."""
 
@@ -67,14 +67,14 @@ def initial_velocity(shape: tuple[int, ...], x: np.ndarray, re_tau: float, ampli
 
 
 def moments(equation: Channel, u: Array) -> tuple[Array, Array, Array]:
-    """Return plane means of the components and of four of their products, and the stress at both walls."""
+    """Return the plane means of the components, the plane means of four products, and the stress at both walls."""
     fields = equation.fields(u)
     products = jnp.stack([*(fields * fields), fields[0] * fields[1]])
     return equation.plane_mean(fields), equation.plane_mean(products), equation.wall_stress(u)
 
 
 def statistics(samples: tuple[np.ndarray, ...], first: np.ndarray, time: float) -> Statistics:
-    """Average samples at equal intervals by the trapezoidal rule. `first` is V at the start of the averaging time."""
+    """Average equally spaced samples by the trapezoidal rule. `first` is V at the start of the averaging time."""
     mean, products, stress = (np.trapezoid(values, axis=0) / (len(values) - 1) for values in samples)
     change = (samples[0][-1, 1] - first) / time
     variances = products[:3] - mean**2

@@ -3,7 +3,7 @@
     python examples/control_convection.py                    # Ra = 2e4, on one virtual CPU device: two minutes
     python examples/control_convection.py --rayleigh 1e5 --n 48 --dt 0.02 --iterations 40 --mesh 4
 
-The Boussinesq equations are those of examples/rayleigh_benard.py. The unknowns are the temperatures T(0, y) at the
+The program solves the equations of examples/rayleigh_benard.py. The unknowns are the temperatures T(0, y) at the
 points of the bottom wall; their mean is 1, and their root mean square deviation from 1 is bounded. The objective is the
 Nusselt number, averaged over both walls and over the second half of a rollout that starts from developed rolls:
 
@@ -56,7 +56,7 @@ def admissible(wall: np.ndarray, bound: float) -> np.ndarray:
 
 
 class Descent(NamedTuple):
-    """The result of a descent: wall temperatures, heat fluxes, and the last states before and after the descent."""
+    """The result of a descent: wall temperatures, heat fluxes, and how a rollout ends before and after the descent."""
 
     wall: np.ndarray
     history: list[float]
@@ -65,7 +65,7 @@ class Descent(NamedTuple):
 
 
 def descend(flux: Callable, wall: np.ndarray, iterations: int, step: float, bound: float, report: Callable) -> Descent:
-    """Reduce the heat flux. `flux(wall)` returns the heat flux with the last state, and the gradient."""
+    """Reduce the heat flux. `flux(wall)` returns `((heat flux, last state), gradient)`."""
     (value, before), gradient = flux(wall)
     history, after = [float(value)], before
     print(f"{0:4d}  heat flux {history[0]:.6f}", flush=True)

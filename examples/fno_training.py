@@ -1,4 +1,4 @@
-"""Training of a Fourier neural operator: turbulence from the library's solver, parallel over data and over space.
+"""Training of a Fourier neural operator: it learns flows of the library's solver, in parallel over data and space.
 
     pip install "decompops[examples,training]"
     python examples/fno_training.py                             # 16³ cells on 8 virtual CPU devices: three minutes
@@ -13,9 +13,10 @@ the modes that the spectral layers keep, are sharded over `x` and `y`. Where pos
 the optimizer are also sharded over `data` (FSDP): the program gathers parameters just before use, and sums and scatters
 their gradients in one operation.
 
-After half of the steps, `decompops.io` saves the whole state. The program then trains the second half twice, the second
-time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh with all
-devices along `x`: the parameters and the state of the optimizer have the same shapes on every mesh.
+After half of the steps, `decompops.io` saves the whole state. The program then runs the second half of the steps twice,
+the second time from the checkpoint, and compares the results bit for bit. It also restores the checkpoint on a mesh
+with all devices along `x`. This works because the parameters and the state of the optimizer have the same shapes on
+every mesh.
 
 Source: Li et al., Fourier neural operator for parametric partial differential equations (ICLR 2021).
 """
@@ -58,7 +59,7 @@ def make_flows(fft: dops.FFT, samples: int, key: Array) -> Array:
 
 
 def sharded_over_data(leaf: Array) -> NamedSharding:
-    """Return the sharding that stores a parameter: also over `data`, along the first free axis that `data` divides."""
+    """Return the sharding for storing a parameter: `data` also shards the first free axis that it divides."""
     sharding = jax.typeof(leaf).sharding
     spec = [*sharding.spec, *[None] * leaf.ndim][: leaf.ndim]
     parts = sharding.mesh.shape["data"]
@@ -123,7 +124,7 @@ def draw_batches(flows: Array, steps: int, batch: int, key: Array) -> tuple[Arra
 def restore_on(
     mesh: Mesh, checkpoints: Checkpoints, model: dops.nn.FNO, pair: tuple[Array, Array]
 ) -> tuple[Any, Array]:
-    """Restore the state in a checkpoint on another mesh. Returns the state, and its loss there for a batch."""
+    """Restore the state of a checkpoint on another mesh. Returns the state, and its loss for a batch on that mesh."""
     here = model.blocks[0].spectral.fft.decomposition
     frames = [here.gather(u) for u in pair]
     with jax.set_mesh(mesh):
@@ -141,7 +142,7 @@ def equal(one: Any, other: Any) -> bool:
 def plot(
     fft: dops.FFT, truth: np.ndarray, guess: np.ndarray, losses: np.ndarray, errors: np.ndarray, path: Path
 ) -> None:
-    """Draw a flow beside its prediction, the losses, and the errors of the rollout."""
+    """Draw a flow and its prediction, the losses, and the errors of the rollout."""
     upper, (left, right) = dops.plot.panels(2, 2, size=(4.2, 3.4))
     names = [f"velocity along x at t = {INTERVAL}: truth", "prediction of the network"]
     dops.plot.slice(fft, np.stack([truth[0], guess[0]]), "z", index=0, ax=upper, title=names)

@@ -9,7 +9,7 @@ The substance u and the catalyst v diffuse and react in a periodic box:
     ∂u/∂t = Dᵤ∇²u - uv² + F(1 - u)   and   ∂v/∂t = Dᵥ∇²v + uv² - (F + k)v,
 
 where F is the feed rate, k the kill rate, Dᵤ = 2e-5 and Dᵥ = 1e-5. The reaction turns substance into catalyst, so only
-feeding and killing change the total amount. The program compares what they supply with the change of this amount.
+feeding and killing change the total amount. The program compares the change of this amount with what they supply.
 
 Source: Pearson, Complex patterns in a simple system (Science 261, 1993), maps the patterns over F and k.
 """
@@ -29,7 +29,7 @@ DIFFUSIVITIES = 2e-5, 1e-5  # of the substance and the catalyst
 
 
 def initial_fields(n: int, length: float) -> np.ndarray:
-    """Return the substance everywhere, with square patches of catalyst of width 0.1, about five per unit of area."""
+    """Return fields with substance everywhere, and with catalyst in squares of width 0.1, about five per unit area."""
     rng = np.random.default_rng(0)
     substance, catalyst = np.ones((n, n)), np.zeros((n, n))
     width = max(2, round(0.1 * n / length))

@@ -8,15 +8,16 @@ mass among the eight cells around it (cloud in cell), as in particle-mesh codes 
 of the density. The example computes its gradient with respect to the displacements on one device, with `jax.numpy`, and
 on a mesh.
 
-On the mesh, each device paints its own particles on its block and a halo. The mass in the halo belongs to neighbours.
+On the mesh, each device paints its own particles on its block and a halo. The mass in the halo belongs to the blocks of
+the neighbouring devices.
 
-- decompops: `HaloExchange.T`, the transpose of the halo exchange, adds this mass to its owners.
-- jaxDecomp has no such operator. JaxPM, a particle-mesh code, makes the halo twice as wide, calls
+- decompops: `HaloExchange.T`, the transpose of the halo exchange, adds this mass to the neighbours' blocks.
+- jaxDecomp has no such operator. JaxPM, a particle-mesh code on top of jaxDecomp, makes the halo twice as wide, calls
   `jaxdecomp.halo_exchange` to get the neighbours' halos, and adds them. This example does the same.
 
 Both densities are right. The gradient goes backwards through the exchange, so it needs the transpose of the exchange.
-jaxDecomp uses the exchange itself instead, in versions 0.3.1 and 0.3.4, which both ran here. Finite differences show
-which gradient is right.
+jaxDecomp 0.3.1 and 0.3.4, which both ran here, use the exchange itself instead of its transpose. Finite differences
+show which gradient is right.
 """
 
 import importlib.metadata
@@ -54,14 +55,14 @@ def paint(displacement: Array, halo: int = 0) -> Array:
 
 
 def with_decompops(mesh: Mesh, halo: int) -> Painter:
-    """Paint on blocks with a halo; the transpose of the halo exchange adds the halo to its owners."""
+    """Paint on blocks with a halo; the transpose of the halo exchange adds the halo to the neighbours' blocks."""
     on_blocks = jax.shard_map(partial(paint, halo=halo), mesh=mesh, in_specs=VECTOR, out_specs=FIELD)
     exchange = dops.HaloExchange(mesh, (halo, halo, 0))
     return lambda displacement: exchange.T(on_blocks(displacement))
 
 
 def with_jaxdecomp(mesh: Mesh, halo: int) -> Painter:
-    """Paint on blocks with a halo that is twice as wide, exchange the outer half, and add it, as JaxPM does."""
+    """Paint on blocks with a halo of twice the width, exchange the outer half, and add it, as JaxPM does."""
     import jaxdecomp  # pyright: ignore[reportMissingImports]  (not needed by the rest of the example)
 
     def add_halos(block: Array) -> Array:
@@ -77,7 +78,7 @@ def with_jaxdecomp(mesh: Mesh, halo: int) -> Painter:
 
 
 def displacements(n: int, largest: float, seed: int) -> np.ndarray:
-    """Random displacements (3, n, n, n), smooth over about two cells, of at most `largest` cells along each axis."""
+    """Return random displacements (3, n, n, n), smooth over about two cells, of at most `largest` cells per axis."""
     noise = np.random.default_rng(seed).standard_normal((3, n, n, n))
     k = 2 * np.pi * np.fft.fftfreq(n)
     smoothing = np.exp(-(k[:, None, None] ** 2 + k[:, None] ** 2 + k**2) * 2)

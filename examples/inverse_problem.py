@@ -7,7 +7,7 @@ The program minimises the misfit ⟨|u(T; v) - w|²⟩ over the initial velocity
 Navier–Stokes equations from v to the time T, and w is the velocity seen at T. One backward run through the distributed
 solver gives the gradient with respect to all 3n³ unknowns. `rollout` limits the memory of this run by checkpoints.
 
-Source: Barzilai & Borwein (IMA J. Numer. Anal. 8, 1988) give the step sizes, which only need the gradient.
+Source: Barzilai & Borwein (IMA J. Numer. Anal. 8, 1988) give the step sizes, which need nothing but the gradient.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def plot(dec: dops.Decomposition, fields: dict[str, Array], misfits: np.ndarray,
 
 
 def main(argv: list[str] | None = None) -> tuple[float, float]:
-    """Run the example. Returns the last misfit over the first, and the relative error of the recovered field."""
+    """Run the example. Returns the last misfit divided by the first, and the relative error of the recovered field."""
     parser = Parser(__doc__)
     parser.add_argument("--n", type=at_least(8), default=24, help="cells along each axis (24)")
     parser.add_argument("--steps", type=at_least(1), default=10, help="time steps of 0.05 (10)")

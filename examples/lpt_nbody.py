@@ -13,7 +13,7 @@ Poisson's equation for the force, and moves the particles by a leapfrog.
 
 Particles are stored as fields of displacements (3, nx, ny, nz), sharded by the positions where the particles start.
 Each device deposits its own particles on its block plus a halo. The transpose of the halo exchange then adds the mass
-in the halos to the neighbouring blocks. Lengths are in cells, but in Mpc/h in the power spectrum and in the figure.
+in the halos to the neighbouring blocks. Lengths are in cells; only the power spectrum and the figure use Mpc/h.
 
 Source: Bouchet et al. (A&A 296, 1995) for 2LPT; Feng et al. (MNRAS 463, 2016) for the leapfrog.
 """
@@ -127,7 +127,7 @@ class ParticleMesh(eqx.Module):
             return (displacement, momentum), jnp.stack([self.reach(halfway), self.reach(displacement)])
 
         (displacement, _), reach = jax.lax.scan(step, (displacement, momentum), (times[:-1], times[1:]))
-        return displacement, jnp.nanmax(reach)  # After a particle has left the halo, all is NaN.
+        return displacement, jnp.nanmax(reach)  # After a particle has left the halo, all numbers are NaN.
 
 
 def simulate(pm: ParticleMesh, delta: Array, steps: int) -> tuple[Array, Array]:
@@ -186,7 +186,7 @@ def main(argv: list[str] | None = None) -> Array:
 
     @jax.jit
     def run(noise: Array):
-        """Return the mean square of the final density with intermediate results, and its gradient by the noise."""
+        """Return the final density's mean square, intermediate results, and the gradient with respect to the noise."""
 
         def clumping(noise):
             delta = colour(noise)
@@ -204,7 +204,7 @@ def main(argv: list[str] | None = None) -> Array:
                 raise SystemExit(
                     f"A particle moved {reach:.2f} cells, but the halo has {args.halo}; use a larger --halo."
                 )
-            eps, values = 1e-7, []  # eps is small because the density has kinks where particles change their cells.
+            eps, values = 1e-7, []  # eps is small because the density has kinks where particles pass from cell to cell.
             for shift in (eps, -eps):
                 report(1 + len(values))
                 values.append(float(run(noise + shift * direction)[0][0]))

@@ -4,11 +4,11 @@
     python examples/nested_parallelism.py --n 64 --members 8 --mesh 4x1x2
 
 The devices form a mesh with the axes c, x and y. Operators shard each grid over x and y. `jax.vmap` turns a solver for
-one flow into a solver for an ensemble. With the ensemble sharded over c, each group of devices along x and y computes
-its own members. The groups do not communicate: the example checks the collectives in its compiled program.
+one flow into a solver for an ensemble. If the ensemble is sharded over c, each group of devices along x and y computes
+its own members. The groups do not communicate with each other: the example checks this in its compiled program.
 
-The flows are incompressible, in a periodic box, with different viscosities ν. With the projection P onto
-divergence-free fields they obey
+The flows are incompressible. Each flow is in a periodic box, and has a viscosity ν of its own. With the projection P
+onto divergence-free fields, the flows obey
 
     ∂u/∂t = -P((u·∇)u) + ν∇²u.
 
@@ -121,7 +121,7 @@ def plot(dec: dops.Decomposition, u: Array, viscosities: np.ndarray, path: optio
         axes.remove()
     panels = panels[: len(viscosities)]
     titles = [f"ν = {viscosity:.3f}" for viscosity in viscosities]
-    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # Coordinates are numbers of cells.
+    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # Coordinates are in cells.
     dops.plot.slice(dec, u[:, 0], **place, limits=(-1.4, 1.4), ax=panels, title=titles)
     for axes in panels:
         axes.images[0].set_interpolation("bicubic")
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
     if args.members % mesh.shape["c"]:
         parser.error(f"argument --members: must be a multiple of {mesh.shape['c']}, the groups; got '{args.members}'")
 
-    backend = dops.XLA()  # Its collectives are in the compiled program; other backends hide them in their kernels.
+    backend = dops.XLA()  # The compiled program shows XLA's collectives; other backends communicate inside kernels.
     fft = dops.FFT3D(mesh, shape=(args.n,) * 3, pad=True, real=True, backend=backend)
     fft = spectral.dealiased(fft)  # By the 2/3 rule.
     values = np.geomspace(HIGHEST / 10, HIGHEST, args.members)

@@ -18,8 +18,8 @@ from decompops.pde import NotFinite, Simulation, simulate
 from jax.sharding import Mesh
 
 
-DATA = Path(__file__).parent / "data"  # A notebook has no `__file__`, but imports this file from its own folder.
-MOST_DEVICES = 64  # The limit for virtual devices, because each one has a thread.
+DATA = Path(__file__).parent / "data"  # This also works for a notebook, which imports this file from its own folder.
+MOST_DEVICES = 64  # The limit for virtual devices. Each virtual device has a thread.
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(least: int | float):
-    """Return the type of an option: a finite number of the type of `least` that is not smaller than `least`."""
+    """Return the type of an option: a finite number that is at least `least`, and has the type of `least`."""
 
     def convert(text: str) -> int | float:
         try:
@@ -91,7 +91,7 @@ def make_mesh(
     """Make the mesh of the `--mesh` option, with GPUs where JAX finds them, otherwise with virtual CPU devices.
 
     `default` gives the name and the size of each axis. A program calls this function before anything else starts JAX,
-    because JAX cannot change its devices later. In a notebook where JAX already runs, the mesh has the devices of JAX.
+    because JAX cannot change its devices later. If JAX already runs in a notebook, the mesh has the devices of JAX.
     """
     jax.config.update("jax_enable_x64", double)
     names, usual = tuple(default), tuple(default.values())
@@ -100,7 +100,7 @@ def make_mesh(
     if backend == "mpi":
         dops.MPI.initialize()
     else:
-        with contextlib.suppress(RuntimeError):  # JAX raises it if it already runs.
+        with contextlib.suppress(RuntimeError):  # JAX raises this error if it already runs.
             jax.config.update("jax_num_cpu_devices", min(math.prod(shape or usual), MOST_DEVICES))
     devices = jax.devices()
     if not shape:
@@ -117,7 +117,7 @@ def _text(shape: tuple[int, ...]) -> str:
 
 
 def stable(solver: Any, u: Any, t_end: float, **options: Any) -> Simulation:
-    """Call `simulate`, which shows progress, and end the program in one line if the state becomes infinite or NaN."""
+    """Call `simulate`, which shows progress. If the state becomes infinite or NaN, end the program with one line."""
     try:
         return simulate(solver, u, t_end, **options)
     except NotFinite as error:
@@ -129,7 +129,7 @@ def progress(text: str, total: int) -> Iterator[Callable[[Any], None]]:
     """Show on stderr how many of the `total` parts of a task are done. Only the first process shows anything.
 
     This context manager yields a function. The task calls this function with the number of parts that are done.
-    Progress is a bar on a terminal if rich is installed, otherwise a line every five seconds.
+    On a terminal, progress is a bar if rich is installed. Otherwise, it is a line every five seconds.
     """
     if jax.process_index() > 0:
         yield lambda done: None
@@ -167,7 +167,7 @@ def _lines(text: str, total: int) -> Iterator[Callable[[Any], None]]:
             seconds = time.monotonic() - start
             print(f"{text}: {reached} of {total} done after {seconds:.0f} s", file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=show, daemon=True)  # A thread also reports while XLA compiles.
+    thread = threading.Thread(target=show, daemon=True)  # A separate thread can report while XLA compiles.
     thread.start()
     try:
         yield report

@@ -39,7 +39,7 @@ def solve(mesh: jax.sharding.Mesh, f: np.ndarray) -> np.ndarray:
 
 
 def plot(sizes: list[int], errors: list[float], path: Path) -> None:
-    """Draw the errors beside the errors of a second-order method."""
+    """Draw the errors, and for comparison the errors of a second-order method."""
     second = {"a second-order method": (np.array(sizes), errors[0] * (np.array(sizes) / sizes[0]) ** -2.0)}
     axes = dops.plot.curves(
         np.array(sizes),

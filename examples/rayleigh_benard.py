@@ -8,11 +8,11 @@ The program solves the Boussinesq equations between walls at x = 0 and x = 1 wit
 
     ∂u/∂t + (u·∇)u = -∇p + ν∇²u + T eₓ,   ∇·u = 0   and   ∂T/∂t + u·∇T = κ∇²T,
 
-where ν = (Pr/Ra)^(1/2) and κ = (Pr Ra)^(-1/2); the unit of time is the free-fall time. In a steady flow five formulas
-give the same Nusselt number, and the program prints them side by side:
+where ν = (Pr/Ra)^(1/2) and κ = (Pr Ra)^(-1/2); the unit of time is the free-fall time. In a steady flow, five formulas
+give the same Nusselt number. The program prints the results of all five:
 
-- the heat flux through the bottom wall, over the heat flux by conduction alone;
-- the same at the top wall;
+- the heat flux through the bottom wall, divided by the heat flux by conduction alone;
+- the same quotient at the top wall;
 - 1 + ⟨uₓT⟩/κ, from the mean heat flux in the volume;
 - ⟨|∇T|²⟩, from the dissipation of the temperature variance;
 - 1 + ν⟨|∇u|²⟩/κ, from the dissipation of kinetic energy.

@@ -1,4 +1,4 @@
-"""The Taylor–Green vortex: a vortex breaks down into turbulence, beside the published 512³ solution for Re = 1600.
+"""The Taylor–Green vortex: its breakdown into turbulence, compared with the published 512³ solution for Re = 1600.
 
     python examples/taylor_green.py                  # 64³ on 8 virtual CPU devices, or on all GPUs: a minute
     python examples/taylor_green.py --gradient       # differentiate through a whole (small) simulation
@@ -115,7 +115,7 @@ def draw_dissipation(history: History, reference: History | None, budget: np.nda
 
 
 def check_gradient(solver: ETDRK, u: Array, viscosity: float, steps: int, console: Console) -> None:
-    """Differentiate the final energy by viscosity and initial amplitude. Compare with central differences."""
+    """Compare derivatives of the final energy by viscosity and by initial amplitude with central differences."""
 
     @jax.jit
     def final_energy(parameters: Array, u: Array) -> Array:

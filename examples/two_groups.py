@@ -8,22 +8,22 @@ Group 0 solves the incompressible Navier–Stokes equations for a decaying turbu
 
     ∂u/∂t + (u·∇)u = -∇p + ν∇²u   and   ∇·u = 0   with   ν = 0.02.
 
-After each interval `mpmd.reshard` sends the velocity to the other groups, from pencils in group 0 to slabs in the other
-groups. Each of these groups computes the energy spectrum, and trains a network that corrects a solver of half the
-resolution. The network sees the flow at the start of the interval and the prediction of this coarse solver, and learns
-the flow at the end. Each snapshot first tests the network and then trains it. All snapshots come from one flow, so the
-network is not a general model of turbulence.
+After each interval, `mpmd.reshard` sends the velocity from group 0, where it lies in pencils, to the other groups,
+where it lies in slabs. Each of these groups computes the energy spectrum, and trains a network that corrects a solver
+of half the resolution. The inputs of the network are the flow at the start of the interval, and the coarse solver's
+prediction of the flow at the end. The network learns the true flow at the end. Each snapshot first tests the network
+and then trains it. All snapshots come from one flow, so the network is not a general model of turbulence.
 
-With several processes, each process belongs to one group and only runs the program of this group; the processes only
-exchange data by `reshard`. On one machine with two cores:
+With several processes, each process belongs to one group, and runs only the program of this group. The processes
+exchange data only by `reshard`. On one machine with two cores:
 
     taskset -c 0 python examples/two_groups.py --mesh 2x1x1 --address 127.0.0.1:12345 --processes 2 --rank 0 &
     taskset -c 1 python examples/two_groups.py --mesh 2x1x1 --address 127.0.0.1:12345 --processes 2 --rank 1
 
-While the learners train on one snapshot, the solver computes the next one. The groups first run one after the other,
-then together, and must compute the same results. Together they take as long as the slower group if each group has its
-own hardware, as in the commands above. CPU devices must also be in different processes, because XLA runs the programs
-of several CPU devices in one process one at a time.
+While the learners train on one snapshot, the solver computes the next one. The example runs the groups first one after
+the other, then together, and checks that both runs compute the same results. Together, the groups take as long as the
+slower one alone if each group has its own hardware, as in the commands above. On CPUs, each group must also have its
+own process: XLA runs the programs of several CPU devices in one process one after the other.
 
 Source: Um et al., Solver-in-the-loop (NeurIPS 2020), train networks that correct a coarse solver.
 """
@@ -95,7 +95,7 @@ def make_solver(mesh: Mesh, n: int) -> tuple[Array, Callable]:
 
 
 def make_learner(mesh: Mesh, n: int, width: int, report: Report) -> tuple[Any, Callable]:
-    """Return the first state of a learning group, with its report, and the program of the group for one snapshot."""
+    """Return the first state of a learning group, which includes its report, and its program for one snapshot."""
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)
     coarse_grid = (n // 2,) * 3
     half = dops.FFT3D(mesh, shape=coarse_grid, real=True)
@@ -174,7 +174,7 @@ class Groups:
         """Run the solver for one interval in its own processes. Returns the snapshot at the end of the interval."""
         snapshot = Snapshot(None, None)
         if SOLVER in states:
-            jax.block_until_ready(states[SOLVER])  # XLA's CPU devices deadlock with dozens of waiting calls.
+            jax.block_until_ready(states[SOLVER])  # Dozens of waiting calls would deadlock XLA's CPU devices.
             with jax.set_mesh(self.meshes[SOLVER]):
                 states[SOLVER], snapshot = self.programs[SOLVER](states[SOLVER])
         return Snapshot(*map(known, self.home, self.snapshot, snapshot))
@@ -229,7 +229,7 @@ def run(groups: Groups, intervals: int, report: Callable) -> Result:
     solver = time.perf_counter() - begin
 
     received = jax.block_until_ready([groups.deliver(snapshot) for snapshot in sent])
-    groups.finish(states)  # Only the learners know when all data has arrived.
+    groups.finish(states)  # Wait for the learners, because only they know when all data has arrived.
     begin = time.perf_counter()
     for i, snapshots in enumerate(received):
         groups.learn(states, snapshots)
@@ -271,7 +271,7 @@ def summarise(result: Result, width: int) -> bool:
 
 
 def plot(reports: dict[int, Report], width: int, path: Path) -> None:
-    """Draw the energy spectra, and the errors with the networks over the error of the coarse solver."""
+    """Draw the energy spectra, and the errors with the networks divided by the error of the coarse solver."""
     left, right = dops.plot.panels(1, 2)
     times = INTERVAL * np.arange(1, len(reports[1].energy) + 1)
     spectra = np.where(reports[1].spectrum > 1e-12, reports[1].spectrum, np.nan)
@@ -309,7 +309,7 @@ def connect(parser: Parser, args: Namespace) -> Mesh:
 
 
 def main(argv: list[str] | None = None) -> dict[int, Report]:
-    """Run the example. Returns the reports of the learners in the processes of group 0, and {} in others."""
+    """Run the example. Returns the reports of the learners in the processes of group 0, and `{}` in all others."""
     parser = Parser(__doc__)
     parser.add_argument("--n", type=at_least(16), default=32, help="cells along each axis (32)")
     parser.add_argument("--snapshots", type=at_least(8), default=60, help=f"intervals of {INTERVAL} (60)")

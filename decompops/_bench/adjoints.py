@@ -23,7 +23,7 @@ from .gradients import problem, seconds
 
 
 def ways(solver: ETDRK, steps: int) -> dict[str, Callable[[jax.Array], jax.Array]]:
-    """Return functions that compute the last state from the first one, by name. Only their derivatives differ.
+    """Return, by name, functions that compute the last state from the first one. Only their derivatives differ.
 
     The derivative of the first function is the reference.
     """
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="a multiple of 50 (1000)")
     parser.add_argument("--only", default="", help="text in the names of the rows to measure (all)")
     args = parser.parse_args()
-    # Equinox's loop raises a `ShardingTypeError` on a mesh with Explicit axes.
+    # The mesh has Auto axes, because Equinox's loop raises a `ShardingTypeError` on a mesh with Explicit axes.
     solver, u = problem(args.size, Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("x", "y")))
     forward = jax.jit(partial(by_rollout, solver, args.steps)).lower(u).compile()
     expected = None

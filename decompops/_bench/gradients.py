@@ -24,8 +24,8 @@ from ..spectral import LerayProjection
 class Row(NamedTuple):
     """The measurements of one gradient.
 
-    `keep` is the number of states that the gradient may keep, and `states` is its scratch memory in states. `time` and
-    `work` are its wall time and its CPU time, each divided by that of a forward run.
+    `keep` is the number of states that the gradient may keep. `states` is its scratch memory, in units of one state.
+    `time` and `work` are its wall time and its CPU time, each divided by the same time of a forward run.
     """
 
     steps: int
@@ -61,14 +61,14 @@ def measured(solver: ETDRK, u: jax.Array, steps: int, keeps: Sequence[int | None
 
 
 def seconds(program: Any, u: jax.Array) -> np.ndarray:
-    """Return the wall time of a run, and the CPU time of all cores. A busy machine changes the wall time more."""
+    """Return the wall time of a run, and the CPU time of all cores. A busy machine changes the CPU time less."""
     start = np.array([time.perf_counter(), time.process_time()])
     jax.block_until_ready(program(u))
     return np.array([time.perf_counter(), time.process_time()]) - start
 
 
 def plot(rows: Sequence[Row], path: str) -> None:
-    """Plot CPU time against memory for the largest number of steps, beside binomial checkpoints of single steps."""
+    """Plot CPU time against memory for the largest number of steps, and for binomial checkpoints of single steps."""
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     steps = max(row.steps for row in rows)
     kept = sorted((row for row in rows if row.steps == steps and row.keep is not None), key=lambda row: row.states)

@@ -38,7 +38,7 @@ class HandOver:
         field = jax.make_array_from_callback(self.shape, source, lambda index: u[index], dtype=self.dtype)
 
         def by_jax() -> Array:
-            # Each run gets a new array, because JAX would reuse its copy of an old array on the host.
+            # Each run gets a new array, because JAX would reuse the copy of an old array that it has on the host.
             blocks: Any = [shard.data for shard in field.addressable_shards]
             return jax.device_put(jax.make_array_from_single_device_arrays(self.shape, source, blocks), target)
 

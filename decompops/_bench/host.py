@@ -1,4 +1,4 @@
-"""Libraries that transform NumPy arrays with the threads of one process: SciPy, FFTW by pyFFTW, MKL."""
+"""Libraries that transform NumPy arrays with the threads of one process: SciPy, FFTW (called by pyFFTW), MKL."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def _mkl(task: Task, u: np.ndarray) -> Contestant:
 
 
 def _like_scipy(task: Task, u: np.ndarray, library: Any) -> Contestant:
-    """Return a contestant for a library whose functions and options have the names of those in `scipy.fft`."""
+    """Return a contestant for a library whose functions and options have the same names as in `scipy.fft`."""
     threads = os.cpu_count()
     transform, inverse = pair(task, library)
     forward = partial(transform, u, workers=threads)

@@ -1,4 +1,4 @@
-"""The "peers", libraries with the same operators: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and those of host.py.
+"""The "peers", libraries with the operators of decompops: `jnp.fft`, jaxDecomp, mpi4py-fft, dtFFT, and host.py's.
 
 Every peer gets the same NumPy array `u` in natural order, in every process. The function `collect` of a contestant
 returns the whole result as such an array, in every process.
@@ -109,7 +109,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
     order: tuple[int, ...] = (1, 2, 0) if task.axis_contiguous else (0, 1, 2)
     note = ""
     if task.is_transform:
-        note = "complex transform" if task.real else ""
+        note = "complex transform, because it has no real one" if task.real else ""
 
         def weight():
             return weights(*map(jnp.asarray, wavenumbers(task, half=False, order=order)))
@@ -125,7 +125,7 @@ def _jaxdecomp(task: Task, u: np.ndarray) -> Contestant:
             return jaxdecomp.transposeYtoZ(jaxdecomp.transposeXtoY(u))
 
     else:
-        note = "after padding each block"
+        note = "the time includes the padding of each block"
 
         def function(u):
             widths = [(width, width) for width in task.halo]

@@ -177,7 +177,7 @@ def _passes_by_axis(stage: AbstractStage, fields: int, before: np.dtype, after: 
 
 
 def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Counters) -> dict[str, Any]:
-    """Return the bytes that one device communicates and holds in a compiled program, and the least possible bytes.
+    """Return the bytes that one device communicates and holds in a compiled program, and the lower limits of both.
 
     `parts` are other compiled programs, whose temporary memory the result also lists. `counted` holds the messages of
     kernels in one run, because the text of a compiled program does not show these messages.

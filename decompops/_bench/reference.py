@@ -81,7 +81,7 @@ class Flow:
     def nonlinear(self, u: np.ndarray) -> np.ndarray:
         """Return the advection in the convective form -(u·∇)u, projected on fields without divergence.
 
-        decompops computes the divergence of the products uᵢuⱼ. Both forms are equal for a velocity without divergence.
+        decompops instead computes the divergence of the products uᵢuⱼ. Without divergence of u, both forms are equal.
         """
         k, inverse = self.spectra.wavenumbers, self.spectra.inverse
         velocity = inverse(u)

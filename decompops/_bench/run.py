@@ -119,7 +119,7 @@ def measure(
     ours = problem.ours.contestant(compiled, inputs)
 
     def entrants() -> Iterator[tuple[str, Callable[[], Contestant], Any]]:
-        """Yield the name of each contestant, the function that makes the contestant, and its right answer."""
+        """Yield for each contestant its name, the function that makes it, and the right answer."""
         yield "decompops", lambda: ours, answer
         for name, part in problem.parts.items():
             own_inputs, own_answer = part.data()
@@ -212,7 +212,7 @@ def _checked(
     except Exception as error:
         if not may_fail:
             raise
-        # If a module of an installed package is missing, versions of packages do not fit together: that is a failure.
+        # If a module of an installed package is missing, versions of packages do not fit together. This is a failure.
         missing = isinstance(error, ModuleNotFoundError) and "." not in str(error.name)
         row["failure"] = "not installed" if missing else f"{type(error).__name__}: {error}".partition("\n")[0]
         return None, row
@@ -223,7 +223,7 @@ def _checked(
 
 
 def relative_error(got: Any, answer: Any) -> float:
-    """Return the largest error of an array relative to its largest value. For several arrays, return the largest."""
+    """Return the largest error in an array, relative to the largest value. For several arrays, return the worst."""
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(answer), strict=True))
     for one, right in pairs:
         if one.shape != right.shape:
@@ -235,8 +235,8 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
     """Time contestants in turns.
 
     Each repeat begins with a different contestant, so a regular disturbance of the machine does not always slow the
-    same one. All processes start a turn together, and the slowest process gives the time. In its turn, a fast
-    contestant runs several times.
+    same contestant. All processes start a turn together. The time of a turn is the time of the slowest process. A fast
+    contestant runs several times in its turn.
     """
     calls = _calls_of_turns([contestant for _, contestant in contestants])
     times = np.zeros((len(contestants), repeats))

@@ -158,7 +158,7 @@ def _exponax(transform: SolverTransform, order: int, u: np.ndarray) -> Contestan
         # Without compilation, the construction of the stepper takes seconds.
         stepper = eqx.filter_jit(exponax.stepper.NavierStokesVelocity)(3, 2 * math.pi, n, DT, **options)
     state = jax.device_put(reference.on_grid(u).astype(transform.spectrum().dtype), jax.local_devices()[0])
-    # The coefficients are arguments of the compiled function, because XLA would spend time on folding constants.
+    # The coefficients are arguments of the compiled function, because XLA would spend time on folding constants in it.
     arrays, rest = eqx.partition(stepper, eqx.is_array)
     compiled = compile_for(lambda arrays, state: eqx.combine(arrays, rest).step_fourier(state), arrays, state)
 

@@ -77,7 +77,7 @@ def wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[
 
 
 def pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the transform and its inverse from a library whose functions have the names of those in `scipy.fft`."""
+    """Return the transform and its inverse from a library whose functions have the same names as in `scipy.fft`."""
     match task.kind:
         case "rfft":
             return library.rfftn, partial(library.irfftn, s=task.shape)

@@ -24,7 +24,8 @@ from .solvers import Calls, SolverTransform
 
 
 RAYLEIGH, PRANDTL, DT = 1e4, 1.0, 1e-3
-# The number of half waves between the walls in the solution of Poisson's equation; the number of stages of `IMEXRK`.
+# `WAVES` is the number of half waves between the walls in the solution of Poisson's equation. `STAGES` is the number of
+# stages of `IMEXRK`.
 WAVES, STAGES = 3, 4
 
 

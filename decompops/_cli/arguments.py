@@ -16,7 +16,7 @@ MOST_DEVICES = 4096
 
 
 class _Help(argparse.HelpFormatter):
-    """A formatter of help that never breaks a name such as `fft-gradient` at its hyphen."""
+    """A formatter for help texts. It never breaks a name such as `fft-gradient` at its hyphen."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)

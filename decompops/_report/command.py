@@ -29,8 +29,8 @@ from .study import write_study
 
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
-# A GPU is fully used only on larger grids than a CPU. Some GPUs have caches of more than 64 MiB (2**26 bytes), and the
-# largest block must not fit into the cache.
+# To be fully used, a GPU needs larger grids than a CPU. Some GPUs have caches of more than 64 MiB (2**26 bytes), and
+# the largest block must not fit into the cache.
 _ON_GPUS = {
     "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
     "strong": 512,
@@ -116,8 +116,8 @@ def _render(options: argparse.Namespace) -> int:
 
 def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
     """Start JAX in this process, and connect it to the other processes that a launcher has started."""
-    # The section "tests" runs pytest in a second process. This process needs memory on the same GPU, which JAX would
-    # otherwise reserve for the first process.
+    # The section "tests" runs pytest in a second process, which needs memory on the same GPU. By default, JAX would
+    # reserve this memory for the first process.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax.config.update("jax_enable_x64", True)
     backend = resolve_backend(options.backend)
@@ -146,7 +146,7 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
 
 
 def _connect() -> None:
-    """Connect the processes of JAX, which need the address of process 0. Slurm or, without Slurm, MPI provides it."""
+    """Connect the processes of JAX. They need the address of process 0, from Slurm or, without Slurm, from MPI."""
     method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
     jax.distributed.initialize(cluster_detection_method=method)
 

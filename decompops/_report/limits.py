@@ -67,7 +67,7 @@ def _bandwidths(block_bytes: int, setting: Setting) -> dict[str, Any]:
 
 
 def _all_to_all(mesh: Mesh, length: int) -> Contestant:
-    """Return a contestant: all-to-alls of XLA with blocks of `length` float32 numbers, whose memory is reused."""
+    """Return a contestant: all-to-alls of XLA with blocks of `length` float32 numbers. Their memory is reused."""
     size = mesh.size
     rows = np.arange(size * size, dtype=np.float32)
     sharding = NamedSharding(mesh, P("x"))
@@ -112,7 +112,7 @@ def _mpi_all_to_all(length: int) -> Contestant:
 
 
 def _share(row: dict[str, Any], bandwidths: list[dict[str, Any]], *, share_memory: bool) -> dict[str, Any] | None:
-    """Return the least time that a benchmark needs for memory and for the network, as shares of its measured time.
+    """Return the least times that a benchmark needs for memory and for the network, as shares of its measured time.
 
     The bandwidth of memory is measured with the largest block, because smaller blocks may stay in a cache. The
     bandwidth of the network is measured with the block whose size is nearest to the block of the benchmark. In one

@@ -1,4 +1,4 @@
-"""The page of a report in Markdown, which is made from the JSON of the report alone."""
+"""The page of a report in Markdown. It is made from nothing but the JSON of the report."""
 
 import json
 from collections.abc import Callable

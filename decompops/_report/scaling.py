@@ -43,9 +43,9 @@ class Point:
 def scaling(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Measure points of strong and weak scaling.
 
-    A run of several processes measures only all its devices together. A single process with GPUs measures 1, 2, 4, ...
-    GPUs. A single process on CPUs starts a child process for each number of cores, unless `--devices` is given. A child
-    process is needed, because the threads of XLA use all cores that are open to a process.
+    If a run has several processes, it measures only all devices together. A single process with GPUs measures 1, 2, 4,
+    ... GPUs. A single process on CPUs starts a child process for each number of cores, unless `--devices` is given. A
+    child process is needed, because the threads of XLA use all cores that are open to a process.
     """
     if setting.child_counts:
         return _of_children(setting)
@@ -73,7 +73,7 @@ def points(counts: list[int], setting: Setting) -> list[Point]:
 
 
 def fits(point: Point) -> bool:
-    """Return whether, in all pencils, no axis has more devices than cells. Otherwise, some would have only padding."""
+    """Return whether no axis has more devices than cells in any pencil. Otherwise, some devices have only padding."""
     (nx, ny, nz), (rows, columns) = point.shape, point.mesh
     return rows <= min(nx, ny) and columns <= min(ny, nz)
 

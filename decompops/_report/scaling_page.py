@@ -27,7 +27,7 @@ def with_machine(points: list[Results], report: Results) -> list[Results]:
 
 
 def is_busy(report: Results) -> bool:
-    """Return whether others used the machine during the report.
+    """Return whether other programs used the machine during the report.
 
     This is so if the option `--shared` was given, or if the load average before the run exceeded the number of cores.
     """
@@ -37,7 +37,7 @@ def is_busy(report: Results) -> bool:
 
 
 def busy_lines(reports: list[Results]) -> list[str]:
-    """Return a warning if speed-ups were measured while others used the machine."""
+    """Return a warning if speed-ups were measured while other programs used the machine."""
     busy = [report["name"] for report in reports if is_busy(report)]
     if not busy:
         return []
@@ -107,7 +107,7 @@ def _base(points: list[Results], operator: str) -> Results:
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Plot speeds on the fastest meshes of each library, divided by the speed of decompops on the fewest devices."""
+    """Plot the speed of each library on its fastest meshes, over the speed of decompops on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))

@@ -19,7 +19,7 @@ _MEMORY_OF_SOLVERS = ("navier-stokes", "etdrk4", "fno", "fno-gradient")
 
 def benchmarks(setting: Setting, _: dict[str, Any]) -> dict[str, Any]:
     """Time operators and solvers, and the same operations of other libraries, as `python -m decompops bench` does."""
-    # Every process makes about ten whole fields of float64 numbers, which may fill half of the memory of the process.
+    # Every process makes about ten whole fields of float64 numbers. They may fill half of the memory of the process.
     most_cells = least_memory_of_a_process() / 2 / (10 * 8)
     fitting = [shape for shape in setting.shapes if math.prod(shape) <= most_cells]
     selected = []

@@ -11,7 +11,7 @@ Results = dict[str, Any]
 
 
 def memory_lines(data: Results, report: Results, folder: Path) -> list[str]:
-    """Show the memory of each compiled program: arguments, results and scratch, and the least that it must hold."""
+    """Show the memory of each compiled program: arguments, results, scratch, and the least memory that it needs."""
     del report, folder
     if not data["rows"]:
         return []
@@ -83,11 +83,11 @@ def limit_lines(data: Results, report: Results, folder: Path) -> list[str]:
         "The time that memory and messages need at least, as a share of the time of each benchmark:",
         "",
         *table(("operator", "grid", "mesh", "memory", "network", "sum"), map(_shares, data["shares"])),
-        "Each transform of local lines must read and write its block once. An operator without transforms, such as a",
-        "halo exchange, has no share for memory. The bandwidth of memory is that of a copy of the largest block on all",
-        f"devices, {mib(largest)} MiB, because smaller blocks may stay in a cache. The bandwidth of the network is",
-        "that of the block nearest in size. A share above 100 % means that the data stayed in a cache, or that memory",
-        "and network overlapped.",
+        "For the column `memory`, each transform of lines that one device holds reads and writes its block at least",
+        "once. An operator without transforms, such as a halo exchange, has no share for memory. The bandwidth of",
+        f"memory is that of a copy of the largest block on all devices, {mib(largest)} MiB, because smaller blocks may",
+        "stay in a cache. The bandwidth of the network is that of the block nearest in size. A share above 100 % means",
+        "that the data stayed in a cache, or that memory and network overlapped.",
         "",
     ]
 
@@ -109,7 +109,7 @@ def _ratios(row: Results, name: str) -> str:
     return ""
 
 
-# Explanations of our own programs. Contestants of other libraries have notes instead.
+# Explanations of our own programs. Notes explain the contestants of other libraries.
 _LEGEND = {
     "our XLA backend": "the same operator with `backend=dops.XLA()`",
     "memory alone": "as many reads and writes of the data as axes are transformed, without any computation",

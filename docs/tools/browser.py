@@ -2,9 +2,9 @@
 
     python docs/tools/browser.py site --screenshots build/screenshots
 
-A page must not scroll sideways, must print no error to the console, and must load nothing from other sites, except
-facts about the repository from its host. The search must find `HaloExchange`. The script needs `playwright` and
-Chromium (`apt install chromium`).
+A page must not scroll sideways, and must print no error to the console. From other sites, it must load nothing except
+facts about the repository, which the theme loads from GitHub. The search must find `HaloExchange`. The script needs
+`playwright` and Chromium (`apt install chromium`).
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def serve(site: Path) -> str:
-    """Serve a folder from a thread, and return its address."""
+    """Serve a folder from a thread, and return the address of the server."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format, *args):

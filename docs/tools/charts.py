@@ -92,7 +92,7 @@ ALL = (
     Chart("cosines", "performance", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
     Chart("calls", "performance", "Calls outside of `jax.jit`", label="time relative to a call under jax.jit"),
 )
-# Tables of docs/benchmarks.md with numbers that have no chart, as `(section, table)`, and the reason.
+# Tables of docs/benchmarks.md that have numbers but no chart, as `(section, table)`, and the reason.
 WITHOUT = {
     (MPI, 3): "its numbers are aims, beside text",
     (MPI, 5): "what is sent is what is least possible, in every row",
@@ -197,7 +197,7 @@ def drawn(svg: str) -> Data:
 
 
 def problems() -> list[str]:
-    """Return a line for each chart that is missing, unused, or shows other numbers than its table."""
+    """Return a line for each chart that is missing, that is unused, or whose numbers differ from its table."""
     names = {chart.name for chart in ALL}
     found = [f"{path.name} belongs to no table" for path in CHARTS.glob("*.svg") if path.stem not in names]
     for chart in ALL:
@@ -222,7 +222,7 @@ def problems() -> list[str]:
 
 
 def _tables_with_numbers(text: str) -> set[tuple[str, int]]:
-    """Return the section and the number of each table with a cell that starts with a digit, except for the names."""
+    """Return the section and number of each table in which a cell after the first column starts with a digit."""
     headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     return {
         (heading, i)

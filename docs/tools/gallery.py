@@ -3,7 +3,7 @@
     python docs/tools/gallery.py            # small sizes: a few minutes on two cores
     python docs/tools/gallery.py --full     # the sizes of a release
 
-An example runs again only if its script, the package or its options have changed.
+An example runs again only if its script, its options or the package have changed.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Measure the errors of JaxPM's gradients on 8 virtual devices against one device: the figures of docs/peers.md.
+"""Measure the errors of JaxPM's gradients on 8 virtual devices against one device: the numbers in docs/peers.md.
 
     pip install jaxdecomp jaxpm && python docs/tools/jaxpm_gradients.py
     PYTHONPATH=JaxPM python docs/tools/jaxpm_gradients.py    # with a clone of JaxPM; its main branch runs unchanged
 
 JaxPM's own functions run twice: with `jaxdecomp.halo_exchange`, and with `decompops.HaloExchange` in its place. Nothing
-else changes, so the first error comes from jaxDecomp's derivative. `paint` is the variance of `cic_paint_dx` as a
-function of the displacements. `read` is the mean square of `cic_read_dx` as a function of the field that it reads.
+else changes, so the error of the first run comes from jaxDecomp's derivative. `paint` is the variance of `cic_paint_dx`
+as a function of the displacements. `read` is the mean square of `cic_read_dx` as a function of the field that it reads.
 Particles move by less than half of the halo.
 """
 
@@ -28,7 +28,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 from jaxpm.painting import cic_paint_dx, cic_read_dx  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
-# JaxPM 0.1.6 passes arguments to `shard_map` that JAX 0.10 no longer takes. Its halo has one width for both axes.
+# JaxPM 0.1.6 passes arguments to `shard_map` that JAX 0.10 no longer takes. In JaxPM 0.1.6, a halo has the same width
+# along both axes.
 RELEASE = "check_rep" in inspect.signature(jaxpm.distributed.autoshmap).parameters
 if RELEASE:
     jaxpm.distributed.shard_map = lambda f, mesh, in_specs, out_specs, *_: jax.shard_map(
@@ -50,7 +51,7 @@ def main() -> None:
         for halo in (4, 8):
             if n // 4 < halo:  # A block along y must be as wide as its halo.
                 continue
-            for name, jaxdecomp.halo_exchange in exchanges.items():  # JaxPM looks it up in this module when JAX traces.
+            for name, jaxdecomp.halo_exchange in exchanges.items():  # JaxPM finds the function here when JAX traces.
                 jax.clear_caches()  # Otherwise JAX would reuse the functions that it traced with the other exchange.
                 errors = [error for function in (paint, read) for error in compare(function, n, halo, sharding)]
                 print(f"{n}³, halo {halo}, {name}".ljust(32) + "".join(f"{e:15.1e}" for e in errors), flush=True)
@@ -70,7 +71,7 @@ def compare(function, n: int, halo: int, sharding: NamedSharding) -> tuple[float
 
 
 def paint(displacement: Array, field: Array, halo, sharding) -> Array:
-    """The variance of the density of displaced particles, whose mean is 1."""
+    """The variance of the density of displaced particles. The mean density is 1."""
     return jnp.mean((cic_paint_dx(displacement, halo, sharding) - 1) ** 2)
 
 

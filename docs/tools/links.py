@@ -2,7 +2,7 @@
 
 python docs/tools/links.py site                   # links within the site and the repository
 python docs/tools/links.py site --external        # also links to other sites, which needs a network
-python docs/tools/links.py site --try-external    # the same if there is a network, and only prints their faults
+python docs/tools/links.py site --try-external    # like --external if there is a network, but only prints the faults
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _is_external(link: str) -> bool:
 
 
 def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
-    """Return whether the file of a link exists in the site or the repository, and its anchor, if it names one."""
+    """Return whether the site or the repository has the file of a link, and the anchor if the link names one."""
     if urlsplit(link).scheme in ("mailto", "data"):
         return True
     if link.startswith(REPOSITORY):

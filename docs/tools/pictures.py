@@ -1,4 +1,4 @@
-"""Draw what each device holds, from the shards of real arrays, to docs/pictures.
+"""Draw which parts of an array each device holds, as pictures in docs/pictures. The parts are shards of real arrays.
 
 python docs/tools/pictures.py            # draw the pictures
 python docs/tools/pictures.py --check    # fail if a committed picture differs from a new one
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[1] / "pictures"
 # One colour for each device: blue where x = 0 on the mesh, orange where x = 1.
 COLOURS = ("#08519c", "#2f7fc0", "#6aaed6", "#b5d4ea", "#a63603", "#e6550d", "#fd9243", "#fdc692")
 INK, FAINT, PADDING = "#222", "#999", "#e4e4e4"
-# The axes x, y, z of a cube point in these directions on the screen. They show the faces at the end of each axis.
+# The axes x, y, z of a cube point in these directions on the screen, so the face at the end of each axis is visible.
 DIRECTIONS = np.array([(-0.42, 0.36), (0.86, 0.3), (0.0, -1.0)])
 SIDE, GAP, CELL = 118, 0.06, 20
 
@@ -106,7 +106,7 @@ def halo(mesh: jax.sharding.Mesh) -> str:
     before = _plane(owners, (0, 1))
     parts = [_text(50, 30, "Field: every cell has one owner", 20, "start"), cells(before, 50, 70)]
     parts += [_borders(before, 50, 70), *_axes(50, 70, (0, 1))]
-    # The halo exchange itself moves the numbers of the owners, so a halo cell has the colour of its source.
+    # The halo exchange copies the numbers of the owners, so the colour of a halo cell shows from which owner it came.
     extended = exchange(exchange.decomposition.shard(owners.astype(np.float32)))
     parts.append(_text(50, 280, "After the halo exchange: copies of the neighbours’ cells", 20, "start"))
     for shard in extended.addressable_shards:
@@ -133,7 +133,7 @@ def cube(array: jax.Array, x: float, y: float) -> str:
         low, high = (np.array([end[i] / size for end, size in zip(ends, array.shape)]) for i in (0, 1))
         gap = GAP / 2 * ~((low == 0) & (high == 1))
         blocks.append((low + gap, high - gap, shard.device.id))
-    # A block that lies further along an axis covers those behind it.
+    # A block that lies further along an axis covers the blocks behind it.
     blocks.sort(key=lambda block: tuple(block[0]))
     return "".join(_block(*block, np.array((x, y))) for block in blocks) + _cube_axes(x, y)
 
@@ -158,7 +158,7 @@ def _block(low: np.ndarray, high: np.ndarray, device: int, centre: np.ndarray) -
 
 
 def _cube_axes(x: float, y: float) -> str:
-    """The names of the axes, beside the edges of a cube."""
+    """The names of the axes, next to the edges of a cube."""
     places = ((0.5, 1.13, -0.08), (1.13, 0.5, -0.08), (1.1, -0.12, 0.5))
     marks = (_screen(np.array(place), np.array((x, y))) for place in places)
     return "".join(_text(at[0], at[1] + 6, name, 20, style="italic") for name, at in zip("xyz", marks))

@@ -75,7 +75,7 @@ class Reader {
     return stage;
   }
 
-  // Checks, after the last stage, that no pieces are left open.
+  // Checks, after the last stage, that all pieces have been joined.
   void end() const {
     if (in_pieces_) refuse("pieces are not joined");
   }
@@ -130,7 +130,7 @@ Index Blocks::valid(int axis, Index part) const {
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed) {
-  // FNV-1a: it is not cryptographic, but returns the same hash on every machine.
+  // The hash FNV-1a is not cryptographic, but it is the same on every machine.
   auto bytes = static_cast<const unsigned char*>(data);
   std::uint64_t hash = 14695981039346656037ull ^ seed;
   for (std::size_t i = 0; i < count; ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;

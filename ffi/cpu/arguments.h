@@ -34,7 +34,7 @@ inline Index element_of(const xla::ffi::AnyBuffer& buffer) {
   return buffer.element_count() == 0 ? 0 : static_cast<Index>(buffer.size_bytes() / buffer.element_count());
 }
 
-// The number of grids of `ndim` axes in a block, from its leading axes.
+// The number of grids in a block: the product of its axes before the last `ndim` axes.
 inline Index batch_of(const xla::ffi::AnyBuffer& block, int ndim) {
   Index batch = 1;
   const auto shape = block.dimensions();

@@ -14,8 +14,8 @@ struct Axis {
 };
 using Axes = std::array<Axis, kMaxAxes + 1>;
 
-// The axes of a copy, from the outermost to the innermost axis of the result. Axes of one cell are left out, and axes
-// that are contiguous on both sides are merged. Returns the number of axes.
+// The axes of a copy, from the outermost to the innermost axis of the result. Axes of one cell are left out. Axes that
+// are contiguous in the source and in the result are merged. Returns the number of axes.
 inline int simplify(Axes& axes, const Strides& to, const Strides& from, const Strides& counts) {
   auto outside = [](const Axis& a, const Axis& b) { return a.to != b.to ? a.to > b.to : a.from > b.from; };
   int used = 0;

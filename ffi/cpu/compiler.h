@@ -106,11 +106,11 @@ class Compiler : private State {
   Program program_;
 
   // The state of the pieces that are being compiled.
-  int slot_ = 0;  // 1 and 2 in turns; 0 for a whole block
+  int slot_ = 0;  // 1 and 2 in turns for pieces; 0 for a whole block
   Cut cut_;
   Buffer last_received_ = kReceive;  // holds the last received cells until all pieces have arrived
   Field joined_;                     // the results of all pieces
-  std::vector<Handed> handed_;       // the first exchange of each piece, if earlier steps write its cells
+  std::vector<Handed> handed_;       // the first exchange of each piece, if earlier steps write the cells for it
 };
 
 }  // namespace decompops

@@ -114,8 +114,8 @@ void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, C
 }
 
 // Fetches cells that are needed later. If all columns fall into a few sets of the cache, these sets have no room for
-// the next tile, so this function fetches the columns after the next block of this tile. Otherwise, it fetches the same
-// columns of the next tile, so that there is more time to fetch them.
+// the next tile. In this case, the function fetches the columns after the next block of this tile. Otherwise, it
+// fetches the same columns of the next tile, so that there is more time until they are needed.
 template <class T>
 void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
@@ -127,8 +127,8 @@ void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index fir
   }
 }
 
-// Copies block by block, so that both sides use whole cache lines. `to` is contiguous along `columns`, `from` mostly
-// along `rows`.
+// Copies block by block, so that reads and writes use whole cache lines. `to` is contiguous along `columns`. `from` is
+// mostly contiguous along `rows`.
 template <class T, class Change>
 void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
   const bool blocks = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
@@ -203,8 +203,8 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   for_each(outer.data(), outer_count, 0, 0, plane);
 }
 
-// The two 16-bit floating-point types are added in single precision. C++17 has neither type, and some compilers have no
-// types of their own for them.
+// The two 16-bit floating-point types are added in single precision. C++17 has neither of them, and not every compiler
+// adds them.
 float from_bits(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -217,7 +217,7 @@ std::uint32_t to_bits(float value) {
   return bits;
 }
 
-// Removes the last `count` bits. Rounds to the nearest number, and ties to even.
+// Removes the last `count` bits. Rounds to the nearest number or, if two numbers are equally near, to the even one.
 std::uint32_t round_off(std::uint32_t bits, int count) {
   return (bits + (1u << (count - 1)) - 1 + ((bits >> count) & 1u)) >> count;
 }

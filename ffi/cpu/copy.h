@@ -10,10 +10,10 @@ namespace decompops {
 
 using Strides = PerAxis<Index>;
 
-// The types of numbers that sums can add.
+// The types of numbers. Cells of type `other` can be copied, but not added.
 enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 
-// A result of more bytes than this does not stay in the cache until it is read again.
+// A result that is larger than this does not stay in the cache until it is read again.
 constexpr Index kStreamBytes = Index{1} << 22;
 
 // How a copy uses the cache. `stream`: the result is not read again soon, so it bypasses the cache.

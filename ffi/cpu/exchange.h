@@ -12,8 +12,8 @@ struct Message {
   Piece piece;
 };
 
-// The messages that one rank sends and receives in one exchange. The cells of a message are in `order` of grid axes,
-// the last one fastest, whatever the strides of sender and receiver are. Flat pieces need no order.
+// The messages that one rank sends and receives in one exchange. In a message, the grid axes are in `order`, and the
+// last one is the fastest. The strides of sender and receiver do not change this. Flat pieces need no order.
 struct Exchange {
   std::vector<Message> sends, receives;
   Index element;

@@ -40,7 +40,7 @@ template <class Real>
 std::unique_ptr<AbstractFft> make_fft(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning);
 
 // Loads FFTW, or another library with FFTW's interface such as MKL, from two files, for double and single precision.
-// Without a call of this function, DUCC transforms lines, if DUCC was compiled in.
+// If this function is not called, DUCC transforms lines, if DUCC was compiled in.
 void load_fftw(const std::string& double_path, const std::string& single_path);
 bool has_ducc();
 

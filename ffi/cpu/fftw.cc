@@ -7,7 +7,7 @@
 namespace decompops {
 namespace {
 
-// FFTW's interface, from its manual.
+// FFTW's interface, as FFTW's manual describes it.
 template <class Real>
 struct Fftw {
   using Complex = Real[2];
@@ -18,7 +18,7 @@ struct Fftw {
   void (*run_c2c)(Plan, Complex*, Complex*);
   void (*run_r2c)(Plan, Real*, Complex*);
   void (*run_c2r)(Plan, Complex*, Real*);
-  // MKL only: the largest number of threads for the calling thread. By default MKL starts one thread for each core.
+  // MKL only: sets how many threads MKL may use for the calling thread. By default, MKL uses one thread for each core.
   int (*set_threads)(int) = nullptr;
 };
 
@@ -62,7 +62,7 @@ void load(const std::string& path, const std::string& prefix) {
   api<Real>() = loaded;
 }
 
-// FFTW's plans are never destroyed, because other code in the process may have called FFTW's cleanup before.
+// FFTW's plans are never destroyed, because other code in the process may already have called FFTW's cleanup.
 template <class Real>
 class FftwLines : public AbstractFft {
   using Complex = typename Fftw<Real>::Complex;

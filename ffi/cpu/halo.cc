@@ -3,12 +3,13 @@
 namespace decompops {
 namespace {
 
-// Some consecutive cells of an extended block, and the place in the block from which they come.
+// `count` consecutive cells of an extended block, from cell `target` on. They come from the block of the device at
+// position `owner`, from cell `source` on.
 struct Run {
   Index owner, source, target, count;
 };
 
-// The cells of the extended block of the device at `part` of its line.
+// The cells of the extended block of the device at position `part` in its line of devices.
 std::vector<Run> runs(const Blocks& inner, const Blocks& extended, int axis, bool periodic, Index part) {
   const Index cells = inner.core(axis), length = inner.lengths[axis];
   const Index before = extended.halo[axis][0], after = extended.halo[axis][1];

@@ -4,8 +4,8 @@
 
 namespace decompops {
 
-// XLA calls the first handler when it compiles an operator, and the second when it runs the operator. The state that
-// the first handler makes for the second has this type.
+// XLA calls the first handler when it compiles an operator, and the second handler when it runs the operator. The last
+// function returns the type of the state that the first handler makes for the second one.
 void* instantiate_handler();
 void* execute_handler();
 void* site_type_id();

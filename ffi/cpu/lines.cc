@@ -65,8 +65,8 @@ struct Box {
   PerAxis<Index> cells, place;
 };
 
-// If FFTW may read or write the lines of `region` where they lie in memory, returns the distance in cells between
-// neighbouring lines of a box, otherwise 0. FFTW may do so if all lines are in one piece, contiguous and equally
+// Returns the distance in cells between neighbouring lines of a box if FFTW may read or write the lines of `region`
+// where they lie in memory. Otherwise, returns 0. FFTW may do so if all lines are in one piece, contiguous and equally
 // spaced.
 Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
   if (field.pieces.size() != 1) return 0;
@@ -92,13 +92,15 @@ bool lie_side_by_side(const Field& field, const Box& box, int along) {
                                   [axis](const Piece& piece) { return piece.stride[axis] == 1; });
 }
 
-// Returns about `width`, so that `count` lines side by side leave no small last tile: either the result divides `count`
-// nearly evenly, or it is a multiple of `count`. Half spectra have one line more than a power of two.
+// Returns a width near `width`, so that `count` lines side by side leave no small last tile. If `count` is at most
+// `width`, the result is a multiple of `count`. Otherwise, it divides `count` nearly evenly. For example, half spectra
+// of 256 points have 129 lines: with a width of 32, the last tile would have one line. The result is 33.
 Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
-// Starts to fetch the memory behind `lines`, which mostly holds the next lines, before `lines` are transformed.
+// Starts to fetch the memory behind `lines`, which mostly holds the next lines. Call this before `lines` are
+// transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
   for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }
@@ -136,7 +138,7 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
   for (const Piece& piece : from.pieces) covered += piece.region.volume();
   const bool has_gaps = covered != from.region.volume();
 
-  // The place where FFTW may use the lines of a part; null if they must be in the tile.
+  // The address at which FFTW can use the lines of `part` without a copy; null if they must be copied to the tile.
   auto in_place = [&](const Field& field, const Region& part, Index pitch, Index element) -> std::byte* {
     if (pitch == 0 || lines_of(part) < width) return nullptr;
     const Piece piece = placed(field.pieces[0], part, element);

@@ -67,7 +67,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
     const Region leaving = cells.leaving(before, mine, part);
     const Region coming = cells.leaving(before, part, mine);
     if (part == mine) {
-      // Cells that stay on this rank are written where they would arrive.
+      // Cells that stay on this rank are written to the place where they would arrive as a message.
       if (leaving.empty()) continue;
       handed.out.pieces.push_back(next(buffers.stay, leaving, element));
       arrives(handed.out.pieces.back(), part);
@@ -98,24 +98,25 @@ Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
   return piece;
 }
 
-// A piece starts and finishes its exchange in two steps. Between the two, steps of another piece run.
+// The exchange of a piece takes two steps: one starts it, and one finishes it. Steps of another piece run in between.
 void Compiler::communicate(const Exchange& exchange) {
   if (slot_ == 0) return program_.steps.push_back(exchange);
   program_.steps.push_back(Start{exchange});
   program_.steps.push_back(Finish{});
 }
 
-// Messages go from the place where cells are to the place where they are needed. The sender packs cells, and the
-// receiver unpacks them, only if the storage order there would scatter the rows of the message.
+// Messages are sent from the memory where the cells are, and received in the memory where they are needed. A sender
+// packs cells only if its storage order would scatter the rows of the message. A receiver unpacks cells only if its own
+// storage order would scatter these rows.
 void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // If a piece is exchanged, the next stage reads its cells in the receive buffer. A whole block is received in one
-  // array. A piece that still has cells of an earlier exchange is received in one array as well, because the next
-  // exchange needs a free receive buffer.
+  // If a piece is exchanged, the next stage reads the received cells in the receive buffer. A whole block is instead
+  // received in one array. So is a piece that still has cells in a receive buffer from an earlier exchange, because the
+  // next exchange needs a free receive buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];
@@ -183,7 +184,7 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
 
 void Compiler::extend(std::size_t index) {
   const Stage& stage = plan_.stages[index];
-  // Consecutive extensions write into one array, the array of the last one, so the block is copied once.
+  // Consecutive extensions all write into the array of the last extension, so the block is copied only once.
   std::size_t last = index;
   while (last + 1 < plan_.stages.size() && plan_.stages[last + 1].kind == Stage::Kind::extend &&
          !plan_.stages[last + 1].transposed) {

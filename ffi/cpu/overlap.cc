@@ -22,7 +22,7 @@ std::vector<Steps> phases_of(Steps steps) {
   return phases;
 }
 
-// Interleaves the pieces, two at a time. Exchanges finish in the order in which they start, on all ranks.
+// Interleaves the pieces, two at a time. On all ranks, exchanges finish in the order in which they start.
 void append_in_turns(const std::vector<std::vector<Steps>>& pieces, Steps& steps) {
   std::deque<std::pair<std::size_t, std::size_t>> under_way;  // piece and phase
   for (std::size_t next = 0; next < pieces.size() || !under_way.empty();) {
@@ -41,7 +41,7 @@ void append_in_turns(const std::vector<std::vector<Steps>>& pieces, Steps& steps
 
 }  // namespace
 
-// Compiles all pieces. Stage `first` opens the pieces. Returns the index of the stage that joins them.
+// Compiles all pieces. Stage `first` cuts the block into pieces. Returns the index of the stage that joins the pieces.
 std::size_t Compiler::add_pieces(std::size_t first) {
   std::size_t last = first;
   while (plan_.stages[last].kind != Stage::Kind::joined) ++last;
@@ -103,8 +103,8 @@ void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start
   if (!has_result()) copy(to);
 }
 
-// Where the results of pieces go: to the result, into the messages of the next pieces, or to scratch memory. If
-// `handed`, these pieces have messages of their own in the buffers that the messages of the next pieces would need.
+// Where pieces write their results: to the result of the plan, into the messages of the next pieces, or to scratch
+// memory. If `handed`, they cannot write messages of the next pieces, because the buffers hold their own messages.
 Field Compiler::target_of_pieces(std::size_t last, const State& start, bool handed) {
   const Stage& end = plan_.stages[last];
   if (is_last(end)) return result();
@@ -118,8 +118,8 @@ Field Compiler::target_of_pieces(std::size_t last, const State& start, bool hand
   return {whole, {dense(buffer, 0, whole)}};
 }
 
-// Returns where to write results, so that they are the messages of the first exchange of the next pieces. The results
-// are computed from `beside`, whose memory stays untouched.
+// Returns a field in the buffers of messages. Results that are written to this field are the messages of the first
+// exchange of the next pieces. The field does not overlap `beside`, from which the results are computed.
 Field Compiler::hand_over_pieces(std::size_t first, const Field& beside) {
   const Stage& stage = plan_.stages[first_exchange(first)];
   const Region before = decompops::block(stage.before, batch_);
@@ -154,7 +154,8 @@ std::vector<Compiler::Cut> Compiler::cuts_of(const Stage& opening) const {
   return cuts;
 }
 
-// The index of the exchange at the start of the pieces that open at `first`; 0 if they start with another stage.
+// Stage `first` cuts the block into pieces. Returns the index of the exchange with which these pieces begin, or 0 if
+// they begin with a stage of another kind.
 std::size_t Compiler::first_exchange(std::size_t first) const {
   std::size_t index = first + 1;
   while (plan_.stages[index].kind == Stage::Kind::move && moves_nothing(plan_.stages[index])) ++index;

@@ -14,15 +14,16 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The seconds after which a waiting rank prints a message, and after which it gives up. Python sets both once, before
-// the first operator.
+// A waiting rank prints a message after `timeout` seconds, and gives up after `limit` seconds. Python sets both numbers
+// once, before the first operator.
 struct Limits {
   double timeout = 60;
   double limit = 0;  // 0: none
 };
 Limits& limits();
 
-// One wait, which is reported after `timeout` seconds, and each time its duration has doubled since the last report.
+// One wait. It is reported after `timeout` seconds, and again whenever it has lasted twice as long as at the last
+// report.
 class Patience {
  public:
   double seconds() const { return seconds_since(start_); }

@@ -100,7 +100,7 @@ Index span(const Piece& piece, Index element);
 Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
-// The same cells, with indices along `axis` that are larger by `by`.
+// The cells of `field`, with indices along `axis` that are larger by `by`.
 Field shifted(Field field, int axis, Index by);
 
 }  // namespace decompops

@@ -31,8 +31,8 @@ struct Handover {
   const Stage& stage;
   int gathered, divided;
 
-  // The cells that one rank sends to another, which both ranks compute. Along `divided`, these are the cells of the
-  // receiver, along `gathered` the cells of the sender, and along all other axes the cells of `region`.
+  // The box of cells that one rank sends to another. Both ranks compute this box. Along `divided`, it has the cells of
+  // the receiver, along `gathered` the cells of the sender, and along all other axes the cells of `region`.
   Region leaving(const Region& region, Index sender, Index receiver) const;
   // The place in the receiver's block of the cells `leaving`, or of some of them.
   Region arrived(const Region& leaving, Index sender, Index receiver) const;

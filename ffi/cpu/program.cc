@@ -63,10 +63,10 @@ void Compiler::transform(const Stage& stage) {
   using Kind = Transform::Kind;
   const Kind kind = stage.transform.kind;
   const int halved = stage.axes.back();
-  // A real transform begins with the halved axis, and its inverse ends with it. An axis that has just become whole
-  // comes before others: its lines are collected from the received pieces while they are transformed. Of the other
-  // axes, the axis with contiguous lines comes first, because these lines are read in place. In an inverse real
-  // transform, the axis with contiguous lines comes last, so that the last two axes share planes.
+  // A real transform begins with the axis that is halved, and an inverse real transform ends with this axis. An axis
+  // that has just become whole comes before the remaining axes: its lines are collected from the received pieces while
+  // they are transformed. Of the remaining axes, the axis with contiguous lines comes first, because these lines are
+  // read in place. In an inverse real transform it instead comes last of them, so that the last two axes share planes.
   auto turn = [&](int axis) {
     if (kind != Kind::c2c && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
     if (axis == gathered_) return -1;
@@ -109,16 +109,18 @@ void Compiler::flush(const Field* to) {
   pending_.clear();
 }
 
-// Memory for the results of one pass until the next pass reads them: one plane if it fits into the cache, else a block.
+// Memory for the results of one pass until the next pass reads them: a plane if it fits into the cache, or else a
+// block.
 Field Compiler::between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep) {
-  // Lines lie side by side along the last axis, and lines of the last axis lie side by side along the axis before it.
-  // So only planes of both axes hold whole tiles of both passes.
+  // Lines along the last axis lie side by side along the axis before it. All other lines lie side by side along the
+  // last axis. So only planes of the last two axes hold whole tiles of both passes.
   Region plane = region;
   for (int axis = 0; axis < ndim_ - 1; ++axis) plane = plane.with(axis, 0, 1);
   const bool last_two = lines.axis != next.axis && std::min(lines.axis, next.axis) == ndim_ - 1;
   if (last_two && sweep.passes.empty() && plane.volume() * element_ <= kPlaneBytes) {
     sweep.planes = true;
-    // Rows begin with a cache line. Otherwise, FFTW took a third longer for half spectra of 256 numbers.
+    // Each row begins at the start of a cache line. Otherwise, FFTW took a third longer for half spectra of 256
+    // numbers.
     const Index row = whole_cache_lines(plane.count(ndim_) * element_) / element_;
     reserve(kPlane, plane.count(ndim_ - 1) * row * element_);
     Piece piece = dense(kPlane, 0, plane);
@@ -130,7 +132,8 @@ Field Compiler::between(const Region& region, const Lines& lines, const Lines& n
   return in_scratch(region, sweep);
 }
 
-// While the second pass over planes writes, the first pass still has planes to read, so its source is not free yet.
+// While the second pass over planes writes, the first pass still has planes to read from its source. So the results
+// must not go to the memory of this source.
 Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
   const Field& read = sweep.passes.empty() ? current_ : sweep.passes.front().from;
   return {region, {dense(scratch(region, read), 0, region)}};

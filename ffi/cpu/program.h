@@ -34,7 +34,7 @@ struct Sweep {
   Index real_bytes;
 };
 
-// The start of an exchange, and the end of the oldest exchange under way.
+// `Start` starts an exchange. `Finish` waits until the oldest exchange under way has ended.
 struct Start {
   Exchange exchange;
 };
@@ -47,7 +47,8 @@ struct Program {
   std::array<Index, kBuffers> bytes{};  // the size of each buffer that the program owns
 };
 
-// `element` and `number` are those of the input, `place` is this rank's position in the mesh, row-major.
+// `element` and `number` are the size and the type of the input's cells. `place` is this rank's row-major position in
+// the mesh.
 Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
 
 }  // namespace decompops

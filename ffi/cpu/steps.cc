@@ -3,9 +3,9 @@
 namespace decompops {
 namespace {
 
-// A share of `region`. The region is cut along the first axis with enough cells for all parts, where grid axes come
-// before the batch. If no axis has enough cells, the region is cut along the axis with the most cells. The axes `whole`
-// and `whole_too` are never cut.
+// A share of `region`. The region is cut along the first grid axis with enough cells for all parts or, if there is
+// none, along the batch. If the batch is too small as well, the region is cut along the axis with the most cells. The
+// axes `whole` and `whole_too` are never cut.
 Region share_of(const Region& region, const Share& share, int whole = -1, int whole_too = -1) {
   if (share.parts == 1) return region;
   int best = -1;

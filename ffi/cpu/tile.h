@@ -15,21 +15,21 @@
 
 namespace decompops {
 
-// FFTW is by far fastest on contiguous lines, from one array to another. Transposing while a tile is loaded and stored
-// costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the other. If their
-// length is a power of two, gaps between the lines keep them from falling into the same cache set. If lines are so
-// short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by side, and nothing
-// is transposed.
+// FFTW is by far fastest if lines are contiguous, and the result goes to another array. A transpose while a tile is
+// loaded and stored costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the
+// other. If their length is a power of two, gaps between the lines keep them from falling into the same cache set. If
+// lines are so short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by side.
+// In this case, nothing is transposed.
 constexpr Index kTileBytes = 256;  // one cell of each line of a tile, together: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
-constexpr Index kLeastTileBytes = kCacheLine;  // the least value instead of `kTileBytes` if lines are long
+constexpr Index kLeastTileBytes = kCacheLine;  // the smallest replacement of `kTileBytes` for long lines
 constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the second level of the cache
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Transforms of tiles of one kind, with the memory of the tile. Each thread keeps its tiles until it ends.
+// Transforms of tiles of one kind, with the memory of the tile. Each thread keeps its tiles until the thread ends.
 class Tile {
  public:
   using Kind = Transform::Kind;
@@ -85,8 +85,8 @@ class Tile {
   std::unique_ptr<AbstractFft> fft_;
 };
 
-// The number of lines of a tile, for `count` lines in total. With `scattered`, at least as many as a cache line has
-// cells, if there are so many.
+// The number of lines of a tile, for `count` lines in total. With `scattered`, a tile has at least as many lines as a
+// cache line has cells, if there are so many lines.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
   const Index cell = 2 * sizeof(Real);

@@ -1,4 +1,4 @@
-// The work space that all operators reuse. It grows to the need of the largest operator.
+// The work space that all operators reuse. It grows to the size that the largest operator needs.
 
 #pragma once
 
@@ -15,8 +15,8 @@ namespace decompops {
 
 constexpr Index kHugePage = Index{1} << 21;
 
-// Asks the system for large pages, which cause fewer page faults and fewer address lookups. Pages that are in use
-// already do not change.
+// Asks the system for large pages, which cause fewer page faults and fewer address lookups than small pages. Pages that
+// are already in use do not change.
 inline void prefer_huge_pages(void* memory, Index bytes) {
 #ifdef MADV_HUGEPAGE
   const auto start = ceil_div(reinterpret_cast<std::intptr_t>(memory), kHugePage) * kHugePage;

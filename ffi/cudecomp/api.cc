@@ -21,7 +21,7 @@ int chosen_device = -1;
 template <class Body>
 std::int64_t guarded(const Body& body) {
   try {
-    // CUDA keeps a device for each thread, and Python may call from any thread.
+    // In CUDA, each thread has its own current device, and Python may call from any thread.
     if (chosen_device >= 0) check_cuda(cudaSetDevice(chosen_device), "cudaSetDevice");
     return body();
   } catch (const std::exception& error) {

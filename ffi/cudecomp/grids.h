@@ -21,8 +21,9 @@ struct Grid {
   std::int64_t bytes;  // the size of `workspace`
 };
 
-// How a grid is divided, in cuDecomp's terms. `backend` is cuDecomp's number of the way to communicate: in updates of
-// halos if `halo` is 1, else in transposes. The fields are those of `Grid` in decompops/_backend/grids.py.
+// How a grid is divided, in cuDecomp's terms. `backend` is cuDecomp's number for the way to communicate. If `halo` is
+// 1, this is the way for updates of halos, otherwise for transposes. The fields are those of `Grid` in
+// decompops/_backend/grids.py.
 struct Division {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t along, halo, backend;

@@ -29,7 +29,7 @@ template <class Body>
 ffi::Error for_each(std::string_view label, const Buffer& input, Result& result, const Body& body) {
   try {
     const std::size_t batch = batch_of(input);
-    // cuDecomp's functions take mutable pointers, but only read the input if the result is another buffer.
+    // cuDecomp's functions take mutable pointers. But if the result is another buffer, they do not change the input.
     auto from = static_cast<std::byte*>(input.untyped_data());
     auto to = static_cast<std::byte*>(result->untyped_data());
     for (std::size_t i = 0; i < batch; ++i) {

@@ -54,7 +54,7 @@ DECOMPOPS_EXPORT int decompops_give_up(const char* reason) {
   });
 }
 
-// Whether a lower rank has given up for the same reason.
+// Whether a rank with a lower number has given up for the same reason.
 DECOMPOPS_EXPORT int decompops_is_repeated(const char* reason, int* repeated) {
   return guarded([&] { *repeated = Registry::get().is_repeated(reason); });
 }

@@ -105,9 +105,9 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     call->identity = site->identity;
     call->label = site->plan.label;
     call->details = site->plan.details;
-    // The first call is not quick, because FFTW plans the transforms, which may take seconds. If several threads run
-    // programs, no call is quick: the team's thread then runs all calls, so that collectives of XLA that follow the
-    // calls are in the same order on all ranks as well.
+    // The first call is not quick, because FFTW then plans the transforms, which may take seconds. If several threads
+    // run programs, no call is quick, so the team's thread runs all calls. Collectives of XLA that follow these calls
+    // are then in the same order on all ranks, too.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
     call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
                  number = number_of(input.element_type()),

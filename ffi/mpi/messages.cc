@@ -3,7 +3,7 @@
 namespace decompops::mpi {
 namespace {
 
-// MPI counts in ints, so longer rows consist of parts.
+// MPI counts in ints, so rows that are longer than this are sent in parts.
 constexpr Index kLongest = Index{1} << 30;
 
 MPI_Datatype row_of(Index bytes) {
@@ -40,7 +40,7 @@ Datatype::Datatype(const Piece& piece, Index element, const PerAxis<int>& order)
   axes.push_back(0);
   Index row = 1;
   int i = 0;
-  // Contiguous axes are one row.
+  // Axes that are contiguous in memory together form one row.
   for (; i < axes.size(); ++i) {
     const Index count = piece.region.count(axes[i]);
     if (count > 1 && piece.stride[axes[i]] != row) break;

@@ -13,7 +13,7 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
-// A rank completes its sends before it ends. After this time, all of them have arrived.
+// A rank completes its sends before it ends. This long after its end, all sent messages have arrived.
 constexpr std::chrono::seconds kLastMessages{3};
 
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }

@@ -1,4 +1,4 @@
-// Notices between ranks: that a rank cannot continue, has ended, or has been waiting for long.
+// Notices between ranks. They say that a rank cannot continue, has ended, or has been waiting for long.
 
 #pragma once
 
@@ -33,7 +33,7 @@ class Notices {
   // Tells `ranks`, or all ranks of the communicator if `ranks` is empty, why this rank cannot continue with operators
   // on a mesh, or with any operator if `mesh` is 0.
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
-  // Whether a lower rank has told all ranks that it gives up for the same reason.
+  // Whether a rank with a lower number has told all ranks that it gives up for the same reason.
   bool is_repeated(const std::string& reason);
   // Receives the notices that have arrived. MPI sends data only while one of its functions runs, so this call also lets
   // MPI send data to other ranks.
@@ -41,7 +41,7 @@ class Notices {
   // Throws a `Notice` if a rank of a mesh has given up, or if one of `needed` ended so long ago that all its messages
   // must have arrived.
   void check(std::uint64_t mesh, const std::vector<int>& ranks, const std::vector<int>& needed);
-  // A call on a mesh begins (+1) or ends (-1) here.
+  // Records that a call on a mesh begins (+1) or ends (-1) on this rank.
   void count(std::uint64_t mesh, int change);
   // Tells the ranks `needed` that this rank has been waiting for them for long, in the operator `label`. An empty
   // `label` tells them that the wait is over.

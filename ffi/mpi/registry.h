@@ -1,5 +1,5 @@
-// The MPI objects of a process: communicators by key, teams by communicator and ranks. All are freed before MPI is
-// finalised.
+// The MPI objects of a process. Communicators are found by their key, and teams by their communicator and ranks. All
+// objects are freed before MPI is finalised.
 
 #pragma once
 
@@ -44,7 +44,8 @@ class Registry {
   bool has_several_threads() const { return has_several_threads_; }
   bool is_compiled(std::uint64_t fingerprint);
   // Records that a program of a Python thread has reached an operator. `run` is XLA's number for the execution. Throws
-  // if another program of the same thread has reached an operator in between: several threads then have the same name.
+  // if another program of this thread has reached an operator since the last operator of this program. In this case,
+  // several threads have the same name.
   void enter(std::uint64_t thread, std::int64_t run);
   // The messages and bytes that this rank has sent so far, and the bytes of its work space.
   std::array<Index, 3> counts();
@@ -52,10 +53,10 @@ class Registry {
   Index announcements();
   // Tells the other ranks that this rank cannot continue.
   void give_up(const std::string& reason);
-  // Whether a lower rank has given up for the same reason.
+  // Whether a rank with a lower number has given up for the same reason.
   bool is_repeated(const std::string& reason);
-  // Ends the threads and frees the communicators, together with all other ranks. A second call does nothing, and
-  // neither does a call in a forked child.
+  // Ends the threads and frees the communicators, together with all other ranks. A second call does nothing. A call in
+  // a forked child does nothing, either.
   void leave();
   // This process' rank in the first communicator, or -1.
   int rank() const { return rank_; }

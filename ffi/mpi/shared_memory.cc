@@ -115,7 +115,7 @@ std::vector<int> ranks_that_share(MPI_Comm communicator) {
   std::vector<int> ranks(size);
   std::vector<MemoryFile> files(size);
   MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, node);
-  // All ranks of the node must reach the following collective calls, whatever fails.
+  // All ranks of the node must reach the following collective calls, even if something fails on one of them.
   std::unique_ptr<SharedMemory> own;
   int works = attempt([&] {
     own = std::make_unique<SharedMemory>();

@@ -22,7 +22,7 @@ struct Neighbour {
   Received received;
 };
 
-// A program in which the rank writes some messages directly to the memory in which other ranks read them. In the pieces
+// A program whose rank writes some messages directly to the place in memory where other ranks read them. In the pieces
 // of these messages, `Piece::owner` is the index of a neighbour. The steps between two exchanges are a phase.
 struct SharedProgram {
   Program program;
@@ -31,11 +31,11 @@ struct SharedProgram {
   // For each phase, the indices of the neighbours that must have finished all earlier phases before this phase begins.
   // These neighbours write the data that this phase reads, or read the data that it overwrites.
   std::vector<std::vector<int>> awaited = {};
-  Index messages = 0, sent_bytes = 0;  // of the messages that memory replaces
+  Index messages = 0, sent_bytes = 0;  // of the messages that shared memory replaces
 };
 
-// `program` is the program of the rank at `place`, `program_of` makes the programs of other places, and `sharing` are
-// the places of the ranks on the same node.
+// `program` is the program of the rank at `place`. `program_of` makes the program of another place. `sharing` are the
+// places of the ranks on the same node.
 SharedProgram share(Program program, const std::function<Program(int)>& program_of, int place,
                     const std::vector<int>& sharing);
 

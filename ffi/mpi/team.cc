@@ -161,7 +161,8 @@ void Team::step(std::unique_lock<std::mutex>& lock, double longest) {
   }
 }
 
-// Takes the call to run now. Null if no call has been announced in time, or if this rank has not submitted it yet.
+// Returns the call to run now, and removes it from the queue. Returns null if no call has been announced in time, or if
+// this rank has not submitted the announced call yet.
 std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double longest) {
   auto found = waiting_.begin();
   if (rank_ == 0) {
@@ -235,7 +236,7 @@ void Team::end_current(std::unique_lock<std::mutex>& lock, const std::string& er
   unlocked(lock, [&] { end(*call, error); });
 }
 
-// XLA must be told the end of every call, even if no memory is left for the text of the error.
+// XLA must learn that a call has ended, even if no memory is left for the text of the error.
 void Team::end(const Call& call, const std::string& error) noexcept {
   notices_->count(hash_, -1);
   try {

@@ -26,8 +26,8 @@
 
 namespace decompops::mpi {
 
-// One operator of one compiled program. Ranks that compile the same programs in the same Python threads count the same
-// occurrences; `thread` is a hash of the thread's name.
+// One operator of one compiled program. `occurrence` counts the operators with the same fingerprint. Ranks that compile
+// the same programs in the same Python threads get the same counts. `thread` is a hash of the thread's name.
 struct Identity {
   std::uint64_t fingerprint = 0, occurrence = 0, thread = 0;
   bool operator==(const Identity& other) const {
@@ -38,10 +38,10 @@ struct Identity {
 // The longest wait in seconds.
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// One execution of an operator. `details` distinguishes it from others with the same label. `run` returns whether the
-// execution has ended. If `run` has waited for other ranks for longer than the given time, it returns false, and
-// continues at the same point when it is called again. `done` gets the text of the error, empty for none, and must not
-// throw. A quick call may run in the thread that submits it.
+// One execution of an operator. `details` distinguishes the operator from others with the same label. `run` returns
+// whether the execution has ended. If `run` has waited for other ranks for longer than the given time, it returns
+// false, and continues at the same point when it is called again. `done` gets the text of the error, which is empty if
+// there is none. `done` must not throw. A quick call may run in the thread that submits it.
 struct Call {
   Identity identity;
   std::string label, details;
@@ -69,7 +69,7 @@ class Team {
   Index sent_bytes() const { return sent_bytes_; }
   // The number of announcements that this rank has passed on.
   Index announcements() const { return announcements_; }
-  // The bytes of this rank's memory that others share.
+  // The bytes of this rank's memory that it shares with other ranks.
   Index shared_bytes() const { return shared_bytes_; }
   // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must stay free for other work,
   // such as a collective of XLA for which other ranks may be waiting. A quick call whose turn has come runs in the
@@ -77,8 +77,9 @@ class Team {
   void submit(std::shared_ptr<Call> call);
   // Makes this call and every later call fail on all ranks, for a reason found outside of the team's thread.
   void refuse(const std::string& reason);
-  // The two halves of an exchange. Other exchanges and transforms can run in between. `finish` ends the exchange that
-  // was started first, and returns whether it has ended in time. If the call fails, exchanges under way are cancelled.
+  // `start` and `finish` are the two halves of an exchange. Other exchanges and transforms can run in between. `finish`
+  // ends the exchange that was started first, and returns whether it has ended in time. If the call fails, exchanges
+  // under way are cancelled.
   void start(const Exchange& exchange, const Memory& memory);
   bool finish(double longest);
   bool is_under_way() const { return !under_way_.empty(); }
@@ -88,8 +89,8 @@ class Team {
   // memory of the rank at `place` has room for so many bytes, and returns that memory.
   SharedMemory& own_memory(Index bytes);
   SharedMemory& memory_of(int place, Index bytes);
-  // All ranks count the phases of all programs. `finish_phase` tells the others that a phase has ended. `wait_for`
-  // waits until some of `neighbours`, by index, have ended as many phases as this rank, and returns whether they have
+  // All ranks count the phases of all programs. `finish_phase` tells the other ranks that a phase has ended. `wait_for`
+  // waits until the neighbours with these indices have ended as many phases as this rank, and returns whether they have
   // done so in time.
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
@@ -111,7 +112,8 @@ class Team {
     Announcement announcement;
     std::vector<MPI_Request> requests;
   };
-  // Requests to or from `peers`, positions in the mesh. The first `receives` of them are receives.
+  // Requests to or from `peers`, which are positions in the mesh. The first `receives` requests are receives, and the
+  // others are sends.
   struct Transfer {
     std::vector<MPI_Request> requests;
     std::vector<int> peers;
@@ -133,10 +135,10 @@ class Team {
   std::string both_sides(const Announcement& mine) const;
   void end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept;
   void end(const Call& call, const std::string& error) noexcept;
-  // After this, no call runs any more. If the reason comes from this rank, the others are told.
+  // After this, no call runs any more. If the reason comes from this rank (`own`), this rank tells it to the others.
   void fail(const std::string& reason, bool own) noexcept;
-  // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function fails the
-  // team, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
+  // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function lets the
+  // team fail, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
   // Waits in the same way for the event that `has_ended` reports. `needed` returns the ranks that must still act.
   template <class HasEnded, class Needed>
@@ -160,8 +162,8 @@ class Team {
   std::deque<std::shared_ptr<Call>> waiting_;
   bool refused_ = false;
   std::string refusal_;
-  // The thread that fulfils promises. XLA continues with its program in this thread, so it cannot be the worker, which
-  // must be free for MPI.
+  // The thread that fulfils promises. XLA continues with its program in this thread, so this thread cannot be the
+  // worker, which must be free for MPI.
   Runner finisher_;
 
   bool is_led_ = false;            // whether a thread runs calls; only this thread uses the members below

@@ -13,7 +13,7 @@ namespace decompops::mpi {
 namespace {
 
 constexpr int kData = 1, kAnnouncement = 2, kMemory = 3;
-// The time after a failure for messages that other ranks are already receiving.
+// After a failure, messages that other ranks are already receiving get this time to arrive.
 constexpr double kLastMessages = 2;
 // While exchanges are under way, a rank with other work lets MPI continue with them at this interval.
 constexpr double kLookSeconds = 1e-4;
@@ -264,7 +264,7 @@ bool Team::wait_until(const HasEnded& has_ended, const Needed& needed, double lo
     for (Index spins = 1; !has_ended(); ++spins) {
       if (spins % 16 == 0 && patience.seconds() > longest) return false;
       if (spins % 256 == 0) ready ? check_failures() : watch(needed(), patience, told);
-      // Others may need this core, above all with more ranks than cores.
+      // Other ranks may need this core, above all if there are more ranks than cores.
       if (spins > 200) sched_yield();
       if (spins > 3000) usleep(50);
     }

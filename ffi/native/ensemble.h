@@ -8,8 +8,8 @@
 
 namespace decompops::native {
 
-// The steps of each device between two exchanges, by its place in the mesh. Step i of a device may run at the same time
-// as step i of all other devices.
+// The steps of each device between two exchanges, by the place of the device in the mesh. Step i of a device may run at
+// the same time as step i of all other devices.
 using Phase = std::vector<std::vector<Step>>;
 
 struct Ensemble {
@@ -19,7 +19,8 @@ struct Ensemble {
 };
 
 // Replaces messages by shared memory: a device writes the cells of a message directly to the place where the receiver
-// reads them. If a message would be sent without packing, its cells are instead copied from where they lie.
+// reads them. Two kinds of messages are copied after the phase instead: messages that need no packing, from where their
+// cells lie, and messages for which the receiver still reads the memory in the same phase.
 Ensemble link(std::vector<Program> programs);
 
 }  // namespace decompops::native

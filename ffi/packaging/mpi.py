@@ -30,7 +30,7 @@ def _requirements() -> list[str]:
 
 
 def _is_of_package(wrapper: Path) -> bool:
-    """Return whether a compiler wrapper came with the package `openmpi`, in this environment or the build's own."""
+    """Return whether a compiler wrapper belongs to the package `openmpi`, in its own or the build's environment."""
     roots = {Path(sys.prefix), wrapper.parent.parent}
     folders = [folder for root in roots for folder in root.glob("lib/python*/site-packages/openmpi-*.dist-info")]
     return wrapper.parent.parent in roots and any(folder.is_relative_to(wrapper.parent.parent) for folder in folders)

@@ -1,5 +1,5 @@
-// Tests of ranks that run out of memory or threads. Each allocation fails in turn. No call may be lost, hang or return
-// wrong cells without an error.
+// Tests of ranks that run out of memory or threads. Each allocation fails in turn. No call may be lost or hang, and no
+// call may return wrong cells without an error.
 
 #include <dlfcn.h>
 #include <pthread.h>

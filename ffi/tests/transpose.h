@@ -11,8 +11,8 @@ namespace decompops {
 
 constexpr Index kCells = 4, kDepth = 3;
 
-// Returns the plan that leads from blocks along x to blocks along y. Blocks are cut into `pieces` pieces along z. If
-// `pieces` is 0, they are not cut.
+// Returns a plan for a transpose: the ranks shard the field along x before it, and along y after it. Blocks are cut
+// into `pieces` pieces along z. If `pieces` is 0, they are not cut.
 inline Plan transpose(int size, Index pieces) {
   const Index n = kCells * size;
   const PerAxis<std::array<Index, 2>> halo{{0, 0}, {0, 0}, {0, 0}};

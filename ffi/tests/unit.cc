@@ -1,4 +1,5 @@
-// Tests of the parts that move and transform cells. Each test compares with the simplest code for the same task.
+// Tests of the parts that move and transform cells. Each test compares the results with those of the simplest code for
+// the same task.
 
 #include <dlfcn.h>
 
@@ -112,7 +113,7 @@ void test_sums() {
   expect(to == right, "sum");
 }
 
-// Half precision by its definition: the value of a number's bits.
+// The value of a number in half precision, computed from its bits by the definition.
 double half(unsigned bits) {
   const double sign = bits & 0x8000u ? -1 : 1, mantissa = bits & 0x3ffu;
   const int exponent = (bits >> 10) & 31;
@@ -177,8 +178,8 @@ void test_regions() {
 
 using Cell = std::complex<double>;
 
-// The factor of cell `n` of the input in cell `k` of the result of a transform. A mode of a half spectrum also stands
-// for its complex conjugate.
+// The factor by which a transform multiplies cell `n` of the input before it adds it to cell `k` of the result. A mode
+// of a half spectrum also stands for its complex conjugate.
 Cell weight(const Transform& transform, Index n, Index k, Index length) {
   using Kind = Transform::Kind;
   const double angle = transform.sign * 2 * M_PI * static_cast<double>(n * k) / static_cast<double>(length);

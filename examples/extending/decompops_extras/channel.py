@@ -14,7 +14,7 @@ class ChannelPoisson(AbstractDerivable):
 
     **Arguments:**
 
-    - `decomposition`: with a `shape`.
+    - `decomposition`: how the mesh shards the grid. It needs a `shape`.
     - `box`: the lengths of the channel; along z it is the height.
     """
 

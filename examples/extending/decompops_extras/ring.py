@@ -28,7 +28,7 @@ class Ring(AbstractBackend):
 
 
 def around_the_ring(block, mesh_axis, axis):
-    """Send part i of `block` along `axis` to device i along `mesh_axis`; join what arrives there."""
+    """Cut `block` along `axis`, send part i to device i along `mesh_axis`, and join the parts that arrive."""
     size, me = lax.axis_size(mesh_axis), lax.axis_index(mesh_axis)
     length = block.shape[axis] // size
     result = block  # the part that this device keeps is in its place already

@@ -10,7 +10,7 @@ from jax import lax
 
 @dataclass(frozen=True)
 class Whole(AbstractBackend):
-    """Computes complex FFTs along all axes at once. XLA does everything else, and grids that the mesh does not divide.
+    """Computes complex FFTs along all axes at once, if the mesh divides the grid. XLA does everything else.
 
     This backend gathers the whole grid on every device. A real backend would call a library such as cuFFTMp instead.
     """
