@@ -125,12 +125,12 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
 
 
 def in_pieces(backend, overlap: int) -> Any:
-    """Return `backend` with the option `overlap`, if it has this option."""
+    """Return `backend` with this `overlap`. A backend without the option `overlap` is returned as it is."""
     return replace(backend, overlap=overlap) if "overlap" in {option.name for option in fields(backend)} else backend
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
-    """Test transforms whose exchanges run in pieces against NumPy.
+    """Compare transforms whose exchanges run in pieces with NumPy.
 
     A single field is cut along a grid axis. A batch is cut into single fields.
     """
@@ -191,11 +191,11 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 
 
 def matrix(backend, *, everything: bool) -> None:
-    """Run cuDecomp's own test cases with decompops, against NumPy, on every process grid of the ranks.
+    """Run cuDecomp's own test cases with decompops on every process grid of the ranks, and compare with NumPy.
 
     With `everything`, transposes run in both storage orders and in all dtypes of cuDecomp. Halos have 1, 3 and 2 layers
-    along the axes x, y and z. Without `everything`, each transpose has only one dtype, and only one process grid tests
-    halos in all pencils and transposes of fields with halo layers.
+    along the axes x, y and z. Without `everything`, each transpose has only one dtype, and two tests run on only one
+    process grid: the test of halos in all pencils, and the test of transposes of fields with halo layers.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
@@ -235,7 +235,7 @@ def stress(backend, at_once: int = 60) -> None:
     exchange = dops.HaloExchange(mesh, 1, shape=UNEVEN, pad=True, backend=backend)
     values = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
     blocks = [fft.decomposition.shard(u) for u in values]
-    # Each mode is multiplied between the transforms. Otherwise, the errors of two wrong transforms could cancel.
+    # `turned` multiplies the modes between the transforms. Otherwise, the errors of two wrong transforms could cancel.
     turned = np.exp(1j * np.arange(UNEVEN[1]))[:, None]
     both = jax.jit(lambda u, v: (fft.inverse(turned * fft(v)), exchange(u), fft(u)))
     under_way = []
@@ -270,9 +270,9 @@ def transformations(backend) -> None:
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """Check that spectral operators, equations and layers give the same results as with the XLA backend.
+    """Check that spectral operators, equations and layers give the same results with `backend` and with `XLA()`.
 
-    Compiling `everything` takes long.
+    With `everything`, compilation takes a long time.
     """
     u = random_field((3, *UNEVEN))
 

@@ -16,7 +16,7 @@ from decompops import cli
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run a command with output of 80 columns, or of `COLUMNS` if it is given."""
+    """Run a command. Its output is 80 columns wide, unless `environment` sets another number as `COLUMNS`."""
     command = [sys.executable, "-m", "decompops", *arguments]
     variables = os.environ | {"COLUMNS": "80"} | environment
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=variables)
@@ -30,7 +30,7 @@ def run_json(*arguments: str) -> dict:
 
 
 def assert_fits(text: str, columns: int = 80) -> None:
-    """Assert that every line fits into the width, unless it is a single long word."""
+    """Assert that every line has at most `columns` characters. A line that is a single word may be longer."""
     for line in text.splitlines():
         assert len(line) <= columns or len(line.split()) == 1, line
 
@@ -54,7 +54,7 @@ class Parsed(Exception):
 def parse(words: list[str]) -> argparse.Namespace | None:
     """Parse the words after `python -m` with the parser of the command, and run nothing.
 
-    Returns the options; `None` for an option such as `--version`, which ends the command.
+    Returns the options, or `None` if an option such as `--version` ends the command.
     """
 
     def and_stop(function: Callable) -> Callable:

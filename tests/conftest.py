@@ -14,13 +14,13 @@ from compiling import FLAGS
 # XLA reads its flags once, when JAX starts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
-# Most tests inspect programs of the XLA backend. tests/native tests the compiled kernels, the default on CPUs.
+# Most tests inspect programs of the XLA backend. The default on CPUs, the compiled kernels, is tested in tests/native.
 os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
 import jax
 
 
-# Tests compile many programs more than once. All workers of a run share this cache of compiled programs.
+# Several tests compile the same programs. So all workers of a run share one cache of compiled programs.
 if "DECOMPOPS_TEST_PROGRAMS" not in os.environ:
     os.environ["DECOMPOPS_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="decompops-programs-")
     atexit.register(shutil.rmtree, os.environ["DECOMPOPS_TEST_PROGRAMS"], ignore_errors=True)
@@ -29,7 +29,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402
@@ -39,7 +39,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 for name in [name for name in sys.modules if name.split(".")[0] == "decompops"]:
     del sys.modules[name]
-# tests/gpu also runs on machines with only pytest and the packages that decompops needs.
+# tests/gpu also runs on machines that have only pytest and the packages that decompops needs, and so no beartype.
 checker = "beartype.beartype" if importlib.util.find_spec("beartype") else None
 with install_import_hook("decompops", checker):
     import decompops  # noqa: F401
@@ -47,11 +47,11 @@ with install_import_hook("decompops", checker):
 
 @pytest.fixture
 def plain():
-    """Return decompops without type checks, as users import it, so that bad input raises its own errors."""
+    """Return decompops without type checks, as users import it. Then bad input raises decompops' own errors."""
     return unchecked
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups
+@pytest.hookimpl(tryfirst=True)  # This hook must run before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(config, items):
     """Let one worker run all tests of a file, so that they share its fixtures and its compiled programs."""
     for item in items:

@@ -43,7 +43,7 @@ def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence
     return u / math.prod(points) if transform.normalised else u
 
 
-# For each transform, the end cells whose weight differs: in the input, and in the output.
+# For each transform, these end cells have another weight than the inner cells: in the input, and in the output.
 ENDS = {
     ("dct", 1): ([0, -1], [0, -1]),
     ("dct", 2): ([], [0]),
@@ -165,7 +165,7 @@ def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
 
 
 def apply_stage(stage: AbstractStage, u: np.ndarray) -> np.ndarray:
-    """Apply `stage` to arrays `(*batch, *stage.before.shape)`, padding included."""
+    """Apply `stage` to arrays `(*batch, *stage.before.shape)`, which include padding."""
     lead = u.ndim - stage.before.ndim
     u = in_grid_order(u, stage)
     u = u.transpose(*range(lead), *(lead + axis for axis in stage.after.order))
@@ -192,7 +192,7 @@ def units(blocks: Blocks, dtype: np.dtype) -> np.ndarray:
 def as_matrix(results: np.ndarray) -> np.ndarray:
     """Return the real matrix of a real-linear map, built from its results for `units`.
 
-    In each column, imaginary parts follow real parts.
+    In each column, the imaginary parts come after the real parts.
     """
     rows = np.asarray(results).reshape(len(results), -1)
     return (np.concatenate([rows.real, rows.imag], axis=1) if rows.dtype.kind == "c" else rows).T

@@ -45,7 +45,7 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
     """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
-    Pass `optimised` only for long programs, because optimisation by LLVM would take most of the time of a short one.
+    Pass `optimised` only for long programs. Optimisation by LLVM would take most of the time of a short program.
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])

@@ -1,7 +1,7 @@
 """A slow comparison of gradients of long rollouts with exponax and finite differences, in float64.
 
 `python tests/gradients.py --steps 10 100 1000 5000` prints relative errors and cosines. The flow decays, so its
-gradients stay small. In a chaotic flow, gradients would grow with every step, and the errors of all methods with them.
+gradients stay small. In a chaotic flow, gradients and the errors of all methods would grow with every step.
 """
 
 import argparse
@@ -19,8 +19,8 @@ VISCOSITY, DT, SIZE = 0.02, 0.01, 12
 def compare(steps: int, keep: int) -> tuple[float, float, float]:
     """Compare our gradient with the gradient of exponax, and with finite differences.
 
-    Return the relative error and the cosine of the angle between both gradients, and the relative error of our
-    derivative in a random direction compared with finite differences.
+    Return three numbers: the relative error of our gradient compared with exponax, the cosine of the angle between both
+    gradients, and the relative error of our derivative in a random direction compared with finite differences.
     """
     fft = FFT3D(jax.make_mesh((1, 1), ("x", "y")), shape=(SIZE,) * 3, real=True)
     equation = pde.NavierStokes(fft, VISCOSITY, dealiasing=spectral.Mask(2 / 3))

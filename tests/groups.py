@@ -77,7 +77,7 @@ def check_round_trip(groups: mpmd.MpmdMesh, threshold: int | None) -> None:
 
 
 def check_reshard(groups: mpmd.MpmdMesh) -> None:
-    """Check moves of an array between groups, to other shardings, and to meshes of other shapes and sizes."""
+    """Check moves of an array to another group, to another sharding, and to a mesh of another shape or size."""
     first, last = groups.groups[0], groups.groups[-1]
     u = random_field((8, 16, 4), np.complex64)
     x = first.axis_names[-1]

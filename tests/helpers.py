@@ -42,7 +42,7 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
 
 
 def tolerance(dtype) -> float:
-    """Return the tolerance for errors relative to the largest value. The tests of other FFT libraries use the same."""
+    """Return the tolerance for errors relative to the largest value. Other FFT libraries test with the same one."""
     return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
 
 
@@ -94,9 +94,9 @@ def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.n
 
 
 def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:
-    """Add halo layers along an axis of n cells by definition.
+    """Add halo layers along an axis of n cells, as `HaloExchange` defines them.
 
-    A layer at position g holds cell g mod n of the field if the axis is periodic. Otherwise, layers outside the field
+    If the axis is periodic, a layer at position g holds cell g mod n of the field. If not, layers outside the field
     are zero.
     """
     n = u.shape[axis]
@@ -143,10 +143,11 @@ def spec_of(x) -> P:
 def expansion(
     u: np.ndarray, bases: Sequence, norm: str = "backward", modes=None, *, nyquist: bool = False
 ) -> np.ndarray:
-    """Return what `Transform` along the last axes of a field should return, computed by NumPy and SciPy."""
+    """Compute with NumPy and SciPy what a `Transform` along the last axes of a field should return."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
-    rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}  # A real transform gives a half spectrum.
+    # Real transforms come first. The next one is the transform that gives a half spectrum, because it needs real input.
+    rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}
     transformed = [axis for axis, basis in enumerate(bases) if not isinstance(basis, dops.Points)]
     for axis in sorted(transformed, key=lambda axis: rank[type(bases[axis])] - getattr(bases[axis], "half", False)):
         basis, place, kept = bases[axis], axis - len(bases), modes[axis]
@@ -168,8 +169,8 @@ def expansion(
 def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndarray:
     """Truncate the coefficients of `n` points along the last axis to the coefficients of `kept` points.
 
-    If the number of Fourier modes is even, the last mode stands for two modes. The last mode of `Cosine(1)` and
-    `Sine(2)` also stands for two modes, and this function always drops it.
+    If the number of Fourier modes is even, the last mode stands for two modes. The last mode of `Cosine(1)` and of
+    `Sine(2)` also stands for two modes. This function always sets it to zero.
     """
     if not isinstance(basis, dops.Fourier):
         k = k[..., :kept].copy()

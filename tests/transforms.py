@@ -192,7 +192,7 @@ def main() -> None:
 
     dops.MPI.initialize()
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
     say = print if MPI.COMM_WORLD.rank == 0 else lambda *_, **__: None
     try:
         library: Any = importlib.import_module("mpi4py_fft")

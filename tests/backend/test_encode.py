@@ -28,9 +28,9 @@ KINDS = [
 
 
 def decoded(numbers):
-    """Decode a plan: its format, its source blocks, and its stages.
+    """Return the version of the format, the source blocks, and the stages that `numbers` encodes.
 
-    Each stage has the number of its kind, its parameters and its target blocks.
+    A stage is a tuple of three entries: the number of its kind, its parameters, and its target blocks.
     """
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))

@@ -35,9 +35,10 @@ STAGES = [
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(("lead", "most"), [((3,), 30), ((3,), 125)])
 def test_transforms_of_limited_size(stage, lead, most):
-    """Split transforms equal the stage's dense matrix, and no FFT has more than `most` elements.
+    """A transform that is split into smaller FFTs equals the dense matrix of the stage.
 
-    The block is a batch of three fields. A plane has up to 30 elements, and a field up to 125.
+    No FFT has more than `most` elements. The block is a batch of three fields. A plane of a field has up to 30
+    elements, and a whole field has up to 125.
     """
     u = random_field((*lead, *stage.before.shape), np.float64 if stage.transform.kind == "r2c" else np.complex128)
 

@@ -37,7 +37,7 @@ def test_coefficients_equal_those_of_numpy(basis, n):
     assert scale == 1 / (2 * factor(basis, n))
     assert_close(real_to_real(basis.forward.inverse(), n) @ (factor(basis, n) * wanted) * scale, u, rtol=1e-14)
     # Parseval's theorem holds for the mean over the angle. In this mean, a point on a wall has half the weight of
-    # other points.
+    # an inner point.
     half = np.where((s == 0) | (s == 1), 0.5, 1.0)
     stored = matrix @ u * scale
     assert np.sum(basis.multiplicity(n, n) * stored**2) == pytest.approx(np.sum(half * u**2) / factor(basis, n))
@@ -62,7 +62,7 @@ def test_truncation_keeps_polynomials(basis, nyquist):
 @of_bases
 @pytest.mark.parametrize("n", [3, 6, 7, 16])
 def test_modes_that_stay_free_of_aliasing(basis, n):
-    """Coefficients of a product on the grid equal `chebmul` for all polynomials that `points_below` keeps."""
+    """If a product is computed at the points, all coefficients that `points_below` keeps equal those of `chebmul`."""
     kept = basis.points_below(n, 2 / 3)
     pair = random_field((2, kept))
     exact = chebyshev.chebmul(*pair)[:kept]
@@ -95,10 +95,10 @@ SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3
 
 @pytest.mark.parametrize("basis", SERIES, ids=repr)
 def test_weights_of_series(basis):
-    """Test the quadrature weights of cosine, sine and Fourier series and of points.
+    """Test the quadrature weights of `Points`, and of cosine, sine and Fourier series.
 
     Weights of `Cosine(1)` and `Cosine(2)` are exact for a cosine. Weights of the other types have second-order errors.
-    A wall where the field is zero also has a weight, but no point, so the weights of the points do not sum to one.
+    A wall where the field is zero has a weight but no point. So the weights of the points do not sum to one.
     """
     assert basis.is_diagonal
     assert dops.Fourier().is_diagonal
@@ -129,7 +129,10 @@ BOTH = (dops.Chebyshev(1), dops.Fourier(), dops.Chebyshev(2))
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_means_over_the_volume(kind):
-    """`Transform.mean` and its gradient equal NumPy's sums despite NaN in the padding, and need only all-reduces."""
+    """`Transform.mean` and its gradient equal NumPy's sums despite NaN in the padding.
+
+    All communication is by all-reduces.
+    """
     transform = dops.Transform(make_mesh((2, 4), kind), shape=SHAPE, bases=BOTH, pad=True)
     u = random_field((2, *SHAPE), np.complex128)
     weights = [basis.weights(n) for basis, n in zip(BOTH, SHAPE)]

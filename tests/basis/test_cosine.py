@@ -64,7 +64,7 @@ def test_short_lines(transform):
             check_matrix(replace(transform, before=1, after=2), n)
 
 
-# Transforms along one axis or several, in any storage order.
+# Each case has a shape, a dtype, and the axes that are transformed.
 CASES = [
     ((4, 3, 6), np.float64, (-2,)),
     ((4, 3, 6), np.float32, (-1, -3)),
@@ -76,7 +76,7 @@ CASES = [
 
 @named
 def test_values(transform):
-    """`apply` and the FFT method equal SciPy for each case.
+    """`apply` and `by_fft` give SciPy's results for each case.
 
     One compiled program runs all cases.
     """
@@ -143,7 +143,7 @@ def test_orthogonal_forms(basis, n):
 
 
 def modes_of(basis, n: int, s: np.ndarray) -> np.ndarray:
-    """Return the functions of the expansion at positions `s`, one in each column."""
+    """Return the values of the functions of the expansion at positions `s`. Each function has one column."""
     function = {"dct": np.cos, "dst": np.sin}[basis.kind]
     return function(np.outer(s, basis.wavenumbers(n)))
 
@@ -163,7 +163,7 @@ def test_points_modes_and_parseval(basis):
     u = random_field((n,))
     coefficients = SCIPY[basis.kind](u, basis.type)
     assert_close(series(basis, n, coefficients, basis.points(n)), u)
-    # Points on a wall have half the weight of other points.
+    # Points on a wall have half the weight of inner points.
     s = basis.points(n)
     weights = np.where(np.isclose(s, 0) | np.isclose(s, 1), 0.5, 1.0)
     cells = 0.5 / basis.forward.inverse_scale((n,))
@@ -178,7 +178,7 @@ def test_points_modes_and_parseval(basis):
 
 @of_bases
 def test_nyquist_modes(basis):
-    """`nyquist=False` sets a wavenumber to zero exactly where the mode's derivative is zero at all points."""
+    """`nyquist=False` sets a wavenumber to zero if, and only if, the mode's derivative is zero at all points."""
     n = 5
     slopes = {"dct": np.sin, "dst": np.cos}[basis.kind](np.outer(basis.points(n), basis.wavenumbers(n)))
     vanishing = np.all(np.isclose(slopes, 0), axis=0) & (basis.wavenumbers(n) > 0)
@@ -214,7 +214,7 @@ def test_truncation(basis, orthogonal, kept):
 @pytest.mark.parametrize("order", range(5))
 @pytest.mark.parametrize("n", [3, 6])
 def test_derivatives(basis, order, n):
-    """The derivative of all modes at once is exact at the points of the derivative's basis."""
+    """The derivative of a sum of all modes is exact at the points of the derivative's basis."""
     for orthogonal in (False, True):
         own = replace(basis, orthogonal=orthogonal)
         if orthogonal and order and (basis.kind, basis.type) in (("dct", 1), ("dct", 3), ("dst", 3)):
@@ -320,7 +320,8 @@ def test_mixed_bases(bases, norm):
     true = tuple(map(slice, expected.shape))
     assert_close(k[true], expected)
     assert_close(back, u)
-    # Dot products with another field: <k, A v> = <A^T k, v>, and with the conjugate of k on both sides.
+    # The transpose satisfies sum(k * A v) = sum(A^T k * v). The adjoint satisfies sum(conj(k) * A v) =
+    # sum(conj(A^H k) * v).
     assert_close(np.sum(k * image).real, np.sum(transposed * v).real)
     assert_close(np.sum(np.conj(k) * image).real, np.sum(np.conj(adjoint) * v).real)
     # The gradient of half the sum of squares is the adjoint applied to the spectrum.

@@ -109,7 +109,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: f"{t.kind}{t.sign:+d}{t.weighted:d}{t.normalised:d}")
 @pytest.mark.parametrize("n", [4, 5])
 def test_transforms(transform, n):
-    """Transforms along one axis equal NumPy's. tests/plan/test_stages.py tests several axes and devices."""
+    """Transforms along the first and last axis equal NumPy's. tests/plan/test_stages.py tests several devices."""
     axes, points = (-3, -1), (3, n)
     half = (3, 2, n // 2 + 1)
     x = random_field(half if transform.kind == "c2r" else (3, 2, n), np.float64 if transform.kind == "r2c" else complex)
@@ -140,8 +140,9 @@ def test_transforms(transform, n):
 def test_transforms_that_xla_computes(platform):
     """`computed` returns the transform that XLA runs, and the factor that undoes XLA's normalisation.
 
-    XLA's inverse transforms divide by the number of points. On GPUs, the transform of a single axis from a half
-    spectrum to a real field is marked `clean`: imaginary parts that should be zero must first be set to zero.
+    The factor is needed because XLA's inverse transforms divide by the number of points. On GPUs, a transform of a
+    single axis from a half spectrum to a real field is marked `clean`. Such a transform must first set those imaginary
+    parts to zero that vanish in the spectrum of a real field.
     """
     one, two = (8,), (4, 8)
     for points in (one, two):

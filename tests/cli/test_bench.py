@@ -44,7 +44,7 @@ def kinds(program: dict) -> dict[str, int]:
 
 
 def sent_by_fft(shape, mesh, *, real: bool, itemsize: int = 8) -> int:
-    """Return the bytes that one device sends. Each exchange sends the padded block, except the part that stays."""
+    """Return the bytes that one device sends. Each exchange sends the padded block, except the device's own part."""
     (nx, ny, nz), (rows, columns) = shape, (*mesh, 1)[:2]
     modes = nz // 2 + 1 if real else nz
     modes = -(-modes // columns) * columns
@@ -165,7 +165,7 @@ def test_on_paper():
         assert one["program"]["communicated_bytes"] == sent_by_fft((256,) * 3, (4, 4), real=real)
 
 
-# Each of these commands fails before it sets the number of devices, or asks for the eight devices of the tests.
+# Some of these commands fail before they set the number of devices. The others ask for the eight devices of the tests.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

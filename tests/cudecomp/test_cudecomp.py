@@ -48,7 +48,7 @@ def test_results(tasks, ranks, handles, kernels):
 
 
 def test_autotuning(kernels):
-    """`CuDecompTuner` passes the right options to cuDecomp's autotuner, which the mock prints.
+    """`CuDecompTuner` passes the right options to cuDecomp's autotuner. The mock of the autotuner prints them.
 
     Of the process grids that fit, the mock chooses the first in cuDecomp's order. Of the allowed communication backends
     of cuDecomp, the mock chooses the last.
@@ -56,7 +56,8 @@ def test_autotuning(kernels):
     done = mpiexec.run(WORKER, "tuned", kernels, ranks=4)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("tuned passed") == 4, done.stdout
-    # The storage orders of x-, y- and z-pencils, fastest axis first. Each pencil is transformed along its fastest axis.
+    # These are the storage orders of x-, y- and z-pencils, with the fastest axis first. Each pencil is transformed
+    # along its fastest axis.
     orders = "orders 012 120 210"
     for line in (
         f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # a half spectrum, complex64

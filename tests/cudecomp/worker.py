@@ -1,4 +1,4 @@
-"""One rank under `mpiexec`. It uses the installed kernels, or the kernels in FOLDER, which call a mock of cuDecomp.
+"""One rank under `mpiexec`. It uses the installed kernels. With FOLDER, it uses kernels that call a mock of cuDecomp.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
@@ -31,14 +31,15 @@ def grid() -> None:
 
 
 def axes() -> None:
-    """Compare grids of two and four axes with the XLA backend and NumPy, and count the kernels' grid descriptors.
+    """Compare operators on grids of two and four axes with the XLA backend and with NumPy.
 
-    The kernels run a grid of two axes as a grid of three. XLA runs compound mesh axes and grids of four axes.
+    The kernels run a grid of two axes as a grid of three axes. XLA runs a grid of four axes, and a grid with an axis
+    that two mesh axes shard. The test also counts the grid descriptors that the kernels make.
     """
     *_, mesh = checks.meshes()
     first, second = mesh.axis_names
     for shape, axes, kernels in (((9, 10), second, 2), ((9, 10), ((first, second),), 0), ((4, 3, 5, 7), None, 0)):
-        u, before = random_field(shape), len(grids._grids)  # Other tasks may have made grids.
+        u, before = random_field(shape), len(grids._grids)  # Other tasks may have made descriptors.
         results = []
         for backend in (dops.CuDecomp(), dops.XLA()):
             dec = dops.Decomposition(mesh, shape=shape, axes=axes, pad=True, backend=backend)
@@ -70,7 +71,7 @@ def slabs() -> None:
 
 
 def chosen() -> None:
-    """Test a transform against NumPy, on the decomposition that `autotune` chooses."""
+    """Compare a transform on the decomposition that `autotune` chooses with NumPy."""
     dec = dops.autotune(checks.PRIMES, pad=True, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
@@ -78,7 +79,7 @@ def chosen() -> None:
 
 
 def small() -> None:
-    """Test how many grid descriptors operators make, and the results and errors of operators that share descriptors."""
+    """Count the grid descriptors that operators make. Check results and errors of operators that share descriptors."""
     mesh = make_mesh((jax.device_count(),))
     backend = dops.CuDecomp()
     for dtype in (np.int8, np.float16, jnp.bfloat16, np.int64):  # cuDecomp lacks these dtypes, so XLA exchanges them.
@@ -122,7 +123,7 @@ def small() -> None:
 
 
 def tuned() -> None:
-    """Test the choices of `CuDecompTuner`: by the autotuner of the mock, or by timing one candidate after the other."""
+    """Test the choices of `CuDecompTuner`, which asks the mock's autotuner or times one candidate after the other."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
         """Return the choice of a tuner with these options, and the sizes and backends of all trials."""
@@ -131,7 +132,7 @@ def tuned() -> None:
         report = {"on_trial": trials.append}
         dec = dops.autotune(shape, dtype=dtype, pad=True, repeats=repeats, axes=axes, backends=[tuner], **report)
         assert [trial.failure for trial in trials] == [None] * len(trials)
-        assert trials[-1].decomposition == dec  # The tuner has only this candidate.
+        assert trials[-1].decomposition == dec  # The tuner returns only this candidate.
         return dec, [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials[:-1]]
 
     for options, sizes, transpose, halo in (
@@ -173,7 +174,7 @@ def part() -> None:
     dops.CuDecomp.initialize(half, key="half")
     devices = [device for device in jax.devices() if (device.process_index < 2) == first]
     if first:
-        for aware in (True, False):  # The tuner uses cuDecomp's autotuner first, and then timed trials.
+        for aware in (True, False):  # If `aware`, cuDecomp's autotuner chooses. If not, timed trials choose.
             tuner = dops.CuDecompTuner(communicator="half", libraries=["nccl"], cuda_aware_mpi=aware)
             dec = dops.autotune(checks.EVEN, devices=devices, backends=[tuner, dops.XLA()], repeats=1)
             assert set(dec.mesh.devices.flat) == set(devices)
@@ -207,7 +208,7 @@ def main() -> None:
     dops.CuDecomp.initialize()
     dops.CuDecomp.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
     for task in sys.argv[1].split(","):
         TASKS[task]()
         print(f"{task} passed", flush=True)

@@ -47,7 +47,7 @@ def member(name: str) -> object:
 
 
 def test_every_public_name_is_under_one_topic():
-    """Every public name is documented once. Names that `dops.extend` repeats are only links on its page."""
+    """Every public name is documented once. The page of `dops.extend` only links to names that it repeats."""
     listed = Counter(name for page in PAGES for name in names_on(page))
     linked = dict(re.findall(r"\[`(\w+)`\]\[(decompops[.\w]+)\]", EXTEND.read_text()))
     repeated = {f"decompops.extend.{name}" for name in linked}
@@ -87,7 +87,8 @@ def test_signatures_on_the_pages_are_those_of_python():
     different, names = [], [name for page in PAGES for name in names_on(page) if name not in SHOWN_AS.values()]
     for name in names:
         found = member(name)
-        # Abstract classes have no constructor to show; exceptions and named tuples have one that griffe does not know.
+        # Abstract classes have no constructor to show. Griffe does not know the constructors of exceptions and of named
+        # tuples.
         if not (inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple))):
             continue
         if name.rpartition(".")[2].startswith("Abstract"):
@@ -95,7 +96,7 @@ def test_signatures_on_the_pages_are_those_of_python():
         shown = package[name.removeprefix("decompops.")].parameters
         shown = [(p.kind.value == "keyword-only", p.name) for p in shown if p.name != "self"]
         true = [(p.kind == p.KEYWORD_ONLY, p.name) for p in inspect.signature(found).parameters.values()]
-        # The order of arguments that are passed by keyword means nothing.
+        # The order of keyword-only arguments does not matter.
         if sorted(shown, key=by_position) != sorted(true, key=by_position):
             different.append(f"{name}: {shown}, not {true}")
     assert different == []

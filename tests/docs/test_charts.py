@@ -54,7 +54,7 @@ def test_a_cell_is_read(cell, found):
 
 
 def test_a_changed_number_and_a_table_without_a_chart_are_noticed(tmp_path):
-    """The check of the charts fails for a copy of the pages with another number and one more table."""
+    """In a copy of the pages, one number is changed and a table is added. The check of the charts reports both."""
     copy = tmp_path / "docs"
     shutil.copytree(ROOT / "docs", copy)
     page = copy / "benchmarks.md"

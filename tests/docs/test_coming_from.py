@@ -75,6 +75,6 @@ GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft") if importlib.util.find_sp
 
 
 def test_the_code():
-    """Compare with NumPy, SciPy and exponax, and with jaxDecomp and mpi4py-fft if these are installed."""
+    """Compare with NumPy, SciPy and exponax. If jaxDecomp and mpi4py-fft are installed, compare with them, too."""
     guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT}
     check("".join(blocks("docs/coming_from.md")) + CHECK + "".join(guests[name] for name in GUESTS))

@@ -37,13 +37,13 @@ EXAMPLES = examples()
 # which takes much less time than compilation.
 WITH_VALUES = ("_autotune/", "_backend/", "_decomposition", "_layout", "io/", "plot/", "pde/_simulate")
 NEEDS_GPUS = {"_autotune/cudecomp.py::CuDecompTuner"}
-# Numbers in the examples, and smaller ones with which the examples run fast.
+# The test replaces these numbers in the examples by smaller numbers, so that the examples run fast.
 SMALLER = {"12": "6", "16": "12", "32": "16", "50": "2", "64": "16", "65": "17", "96": "16", "100": "10", "128": "16"}
 SMALLER |= {"256": "16", "1000": "10", "0.5": "0.05", "10.0": "0.1"}
 STATE = "u = pde.NavierStokes(fft, 1e-3).state(velocity)"
 FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = jnp.ones((2, 16, 16))"
 SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
-# Code that defines the names that an example uses beside those of `prepared`.
+# `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
     "_backend/mpi.py::thread": "power = np.sum",
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
@@ -100,7 +100,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
         return
     if name.startswith(WITH_VALUES):
         device = jax.devices()[:1]
-        monkeypatch.setattr(jax, "devices", lambda *_: device)  # `autotune` tries fewer meshes.
+        monkeypatch.setattr(jax, "devices", lambda *_: device)  # On one device, `autotune` tries fewer meshes.
         exec(program, dict(prepared((1, 1))))
     else:
         names = prepared((2, 4))

@@ -45,7 +45,7 @@ def test_the_code():
 
 
 def test_each_way_to_solve_by_itself():
-    """Check the solution that the page computes by hand with `jnp`. Later code on the page overwrites its result."""
+    """Check the solution that the page computes by hand with `jnp`. Later code on the page overwrites this solution."""
     code = blocks("docs/first_solve.md")
     (by_hand,) = (i for i, block in enumerate(code) if "fft.wavenumbers()" in block)
     check("".join(code[: by_hand + 1]) + "np.testing.assert_allclose(dec.gather(u), exact, atol=1e-12)")

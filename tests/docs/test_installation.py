@@ -26,7 +26,7 @@ def test_every_extra_is_listed():
 
 
 def shown(first: str) -> str:
-    """Return the output on the page that starts with the given word."""
+    """Return the output block of the page that starts with the given word."""
     (found,) = re.findall(rf"^```text\n({first}.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     return found
 
@@ -50,7 +50,10 @@ def test_every_message_is_in_the_sources():
 
 
 def test_info_prints_the_same_lines():
-    """`info` prints the labels on the page. In lines that do not depend on the machine, it prints the same texts."""
+    """`decompops info` prints the labels that docs/installation.md shows, in the same order.
+
+    In lines that do not depend on the machine, the texts are also equal.
+    """
     on_page, printed = labelled(shown("decompops ")), labelled(run("info", DECOMPOPS_BACKEND="").stdout)
     assert list(on_page) == list(printed)
     for label in ("decompops", "platform", "backend xla", "defaults"):

@@ -36,7 +36,7 @@ def links(path: Path) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors of a page. The site makes the anchors of pages in `docs`, and GitHub those of other pages."""
+    """Return the anchors of a page. The site makes them for pages in `docs`, and GitHub makes them for other pages."""
     text = prose(path)
     found = set(re.findall(r'\bid="([^"]+)"', text)) | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
     slug, joint = (on_site, "_") if DOCS in path.parents else (on_host, "-")

@@ -14,14 +14,14 @@ PAGES = [
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
     if GALLERY not in path.parents
 ]
-# The tests of another folder run the code of these pages.
+# The code of these pages is tested in files that are not named after the page.
 ELSEWHERE = {
     ("docs/extending.md", blocks): "tests/examples/test_extending.py",
     ("docs/first_solve.md", scripts): "tests/docs/test_first_solve_on_processes.py",
     ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",
     ("docs/cluster.md", scripts): "tests/mpi/test_mpi.py",
 }
-# The package that docs/extending.md describes has this backend.
+# This command names a backend of the package that docs/extending.md describes.
 OF_A_PACKAGE = ["decompops", "selftest", "--backend", "ring"]
 
 
@@ -37,7 +37,7 @@ def test_each_page_with_code_is_tested():
 
 
 def words(test: str) -> set[str]:
-    """Return the names of pages in a test, and its calls of `blocks` and `scripts`."""
+    """Return the pages that a test names, with `blocks(` and `scripts(` if the test calls these functions."""
     return set(re.findall(r'(?<=")[\w/]+\.md(?=")|\b(?:blocks|scripts)\(', test))
 
 

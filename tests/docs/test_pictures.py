@@ -25,7 +25,7 @@ def test_every_halo_cell_has_the_colour_of_its_periodic_neighbour():
     counts = {}
     for path, colour in pale:
         counts[colour] = counts.get(colour, 0) + path.count("M")
-    # A block sends 2 x 4 cells along y. It also sends 2 x 4 cells along x, where the mesh has only two devices, so the
-    # same device is the neighbour on both sides. The four corners of a block go to the diagonal neighbours.
+    # A block sends 4 cells to each of its 2 neighbours along y. Along x, the mesh has only two devices. So one device
+    # is the neighbour on both sides, and gets 2 x 4 cells. The four corners of a block go to the diagonal neighbours.
     assert len(counts) == 8
     assert set(counts.values()) == {2 * 4 + 2 * 4 + 4}

@@ -23,7 +23,7 @@ np.testing.assert_allclose(vorticity, np.fft.ifft2(1j * kx * hat[1] - 1j * ky * 
 known = (kx != 0) | (ky != 0)
 np.testing.assert_allclose(same_flow, np.fft.ifft2(hat * known).real, atol=1e-4)
 """
-# The enstrophy of the Taylor-Green vortex is 3/8 and grows slowly at first. So its energy falls by 3/4 nu t.
+# The enstrophy of the Taylor-Green vortex is 3/8 and grows slowly at first. So the energy falls by 3/4 nu t.
 FLOW = """
 assert energy.shape == (4,)
 np.testing.assert_allclose(0.125 - np.asarray(energy), 0.75 / 1600 * 0.1 * np.arange(1, 5), rtol=0.1)
@@ -34,7 +34,8 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# A small step is `length` times minus the gradient. The loss then falls by `length` times the gradient's squared norm.
+# The test subtracts `length` times the gradient from the start. If `length` is small, the loss falls by `length` times
+# the squared norm of the gradient.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)

@@ -29,7 +29,7 @@ def test_laminar_flow_agrees_with_its_series(tmp_path):
     times = ("--t-end", "1", "--average", "0.5", "--dt", "0.005", "--amplitude", "0", "--re-tau", str(re_tau))
     out = ("--mesh", "2x1", "--out", str(tmp_path / "figure.png"))
     x, found = channel.main(["--n", "33", "8", "8", *times, *out])
-    # The difference from Poiseuille's flow is a series of sines. Each sine decays at its own rate.
+    # The laminar flow is Poiseuille's flow plus a series of sines. Each sine decays at its own rate.
     y = (np.arange(4000) + 0.5) / 2000
     start = channel.initial_velocity((33, 1, 1), x, re_tau, 0.0)[1, :, 0, 0]
     kept = chebyshev.chebfit(1 - x, start, 32)[:22]  # The solver keeps two thirds of the polynomials.

@@ -111,7 +111,7 @@ def test_derivatives_of_hartley(order):
 
 
 def test_coefficients_of_hartley_that_are_kept():
-    """Test Parseval's theorem for Hartley's basis. Truncating a field of few modes keeps the field."""
+    """Test Parseval's theorem for Hartley's basis. Truncation does not change a field that has few modes."""
     hartley, n, kept = extras.Hartley(), 8, 6
     u = lambda s: 1 + np.sin(4 * np.pi * s) + 0.2 * np.cos(4 * np.pi * s)
     assert hartley.stored(n) == n
@@ -195,7 +195,7 @@ def test_potential():
 
 
 def test_fisher():
-    """A uniform population follows the logistic function. The rate of a wave is its growth minus its diffusion."""
+    """A uniform population follows the logistic function. A wave changes at the rate of growth minus diffusion."""
     fft = dops.FFT3D(SLAB, real=True)
     fisher = extras.Fisher(fft, diffusivity=0.1, growth=2.0)
     forward, back = fisher.transform, fisher.transform.inverse

@@ -30,7 +30,7 @@ def particle_mesh(mesh, n: int, halo: int = 3) -> lpt_nbody.ParticleMesh:
 
 
 def clouds(displacement: np.ndarray):
-    """Yield the cells of the whole grid that each particle touches, with the shares of its mass."""
+    """Yield cells that the particles touch, and the share of its mass that each particle has in its cell."""
     n = displacement.shape[-1]
     for corner in np.ndindex(2, 2, 2):
         cells, share = [], 1.0
@@ -83,7 +83,10 @@ def waves(n: int, *modes: tuple[int, int, int]) -> list[tuple[np.ndarray, np.nda
 
 
 def test_displacements_of_waves_are_the_analytic_ones():
-    """Displacements equal analytic ones: first order for a plane wave (Zel'dovich), second order for crossed waves."""
+    """Displacements equal the analytic solutions.
+
+    These are of first order for a plane wave (Zel'dovich), and of second order for crossed waves.
+    """
     n, mesh = 16, make_mesh((2, 4), "explicit")
     (k, phase), (kx, x), (ky, y) = waves(n, (2, 1, -3), (2, 0, 0), (0, 1, 0))
     lpt = jax.jit(particle_mesh(mesh, n).lpt)
@@ -105,8 +108,8 @@ def test_displacements_of_waves_are_the_analytic_ones():
 def test_a_plane_wave_grows_as_in_the_exact_solution():
     """A simulated plane wave follows Zel'dovich's solution until the wave breaks.
 
-    Two errors remain. The clouds weaken the force by 2.5%. Near the crest, the density peak is as wide as a cell, and
-    errors are of first order.
+    Two errors remain. The cloud-in-cell deposit weakens the force by 2.5%. Near the crest, errors are of first order,
+    because the density peak is as wide as a cell.
     """
     n, mesh, amplitude = 16, make_mesh((2, 2), "explicit"), 0.5
     ((k, phase),) = waves(n, (1, 0, 0))

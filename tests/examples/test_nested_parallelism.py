@@ -14,7 +14,7 @@ nested_parallelism = example.load("nested_parallelism")
 
 
 def test_run_of_a_user(tmp_path):
-    """Run the example with 9 cells on 2 devices along x and y, which needs padding."""
+    """Run the example with 9 cells along each axis. Two devices along x and along y do not divide 9, so it pads."""
     result = example.run("nested_parallelism.py", "--n", "9", "--out", "figure.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -81,7 +81,7 @@ def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
     assert result.stdout.endswith("The notebook ran.\n")
     assert result.stdout.count(f"Figure: {name}.png") == 2
     if name == "taylor_green":
-        assert result.stdout.count("(reference 0.12") == 2  # The notebook contains the published solution.
+        assert result.stdout.count("(reference 0.12") == 2  # Both runs print the published value.
 
 
 def test_no_notebook_needs_a_file_or_a_command_line(gallery):

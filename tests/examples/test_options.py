@@ -36,7 +36,7 @@ def test_a_long_task_prints_lines(monkeypatch, capsys):
     assert re.fullmatch(r"(training: \d+ of 40 done after \d+ s\n)+", printed)
     capsys.readouterr()
     time.sleep(0.1)
-    assert capsys.readouterr() == ("", "")  # Progress ends with the task.
+    assert capsys.readouterr() == ("", "")  # Progress lines end when the task ends.
 
 
 def test_lines_end_when_a_task_fails(monkeypatch, capsys):

@@ -87,7 +87,7 @@ def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
 def test_flow_agrees_with_an_independent_solver(tmp_path):
     """A run agrees with a solver in NumPy, which solves the divergence form of the equations with complex FFTs.
 
-    Both forms of the equations are free of aliasing errors.
+    Both solvers are free of aliasing errors.
     """
     n, dt, viscosity = 16, 0.05, 1 / 400
     modes = np.fft.fftfreq(n, 1 / n)
@@ -119,7 +119,7 @@ def test_flow_agrees_with_an_independent_solver(tmp_path):
 
     options = ("--n", "16", "--dt", "0.05", "--dtype", "float64", "--t-end", "2.5", "--re", "400", "--mesh", "2x1")
     _, energy, _, enstrophy = history(*options, cwd=tmp_path)
-    # The solvers use different time-stepping methods of fourth order, which the tolerance allows for.
+    # The tolerances are larger than rounding errors, because the solvers use different fourth-order time steps.
     np.testing.assert_allclose(energy, energies, rtol=1e-8)
     np.testing.assert_allclose(enstrophy, enstrophies, rtol=1e-7)
 

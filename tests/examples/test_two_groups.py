@@ -45,7 +45,7 @@ def in_one_process(tmp_path_factory):
 def test_one_process(in_one_process):
     assert in_one_process.startswith("16³ cells, 8 snapshots, 2x2x2 cpu devices\n")
     (first, last), learners = numbers(in_one_process)
-    assert last < first < 1.5  # the energy at the start
+    assert last < first < 1.5  # 1.5 is the energy at the start.
     assert list(learners) == ["1"]
     assert learners["1"][1] < 0.75 < 1 < learners["1"][0]  # An untrained network increases the error.
     assert float(re.search(r"sum to it up to (\S+)\.\n", in_one_process)[1]) < 1e-13

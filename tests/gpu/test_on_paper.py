@@ -33,7 +33,7 @@ def four() -> list:
 
 
 def passes(program: str, least: int) -> Counter:
-    """Count the passes of a program by kind: its instructions that write arrays of at least `least` elements."""
+    """Count the passes of a program by kind. A pass is an instruction that writes `least` elements or more."""
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
@@ -50,12 +50,12 @@ def compiled(operator: str, sizes: tuple, devices: list, order: bool | None = No
     return problem_of(case, devices, dops.XLA()).ours.compile().as_text()
 
 
-HALF = 32 * 32 * 17  # The number of modes of a real field.
+HALF = 32 * 32 * 17  # The number of modes in the half spectrum of a real field of 32³ points.
 
 
 @pytest.fixture(scope="module")
 def alone(four) -> dict[str, Counter]:
-    """Return the passes of JAX's own transforms. Passes of `irfftn` depend on the version of JAX."""
+    """Return the passes of JAX's own transforms. The number of passes of `irfftn` depends on the version of JAX."""
     place = jax.sharding.SingleDeviceSharding(four[0])
 
     def of(function, shape, dtype) -> Counter:
@@ -92,9 +92,9 @@ def test_passes_on_one_gpu_are_those_of_jax_and_a_product(four, alone, operator,
 
 
 def test_right_hand_side_on_one_gpu(four, alone):
-    """The Navier–Stokes right-hand side on one GPU has at most one pass more than its two transforms alone.
+    """The Navier–Stokes right-hand side on one GPU has at most one pass more than JAX's two transforms.
 
-    It has a pass that multiplies and pads spectra before their transform, and a pass that multiplies fields.
+    One pass multiplies and pads the spectra before their transform. Another pass multiplies the fields.
     """
     found, expected = passes(compiled("navier-stokes", (1, 1), four), 3 * HALF), alone["irfft"] + alone["rfft"]
     assert found["fft"] == expected["fft"]
@@ -103,9 +103,9 @@ def test_right_hand_side_on_one_gpu(four, alone):
 
 @pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 4), ((4,), 2), ((1, 4), 2)])
 def test_right_hand_side_on_four_gpus(four, alone, sizes, exchanges):
-    """The Navier–Stokes right-hand side on four GPUs has at most two more passes for each exchange.
+    """The Navier–Stokes right-hand side on four GPUs has at most two additional passes for each exchange.
 
-    One pass sorts the data that a device sends. The other pass sorts and pads the data that it has received.
+    One pass sorts the data that a device sends. The other pass sorts and pads the data that a device has received.
     """
     program = compiled("navier-stokes", sizes, four)
     found = passes(program, HALF // 8)
@@ -173,7 +173,7 @@ def test_no_fft_has_more_elements_than_cuda_libraries_count(four, sizes, shape, 
 
 @pytest.mark.parametrize("real", [False, True])
 def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
-    """With `overlap`, XLA's scheduler places transforms between the start and end of exchanges without any flags."""
+    """With `overlap`, XLA's scheduler places transforms between the start and end of exchanges. This needs no flags."""
     shape, mesh = (512, 512, 512), Mesh(np.array(four).reshape(2, 2), ("x", "y"))
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=dops.XLA(overlap=4))
     blocks, dtype = fft.plan(shape).source, np.float32 if real else np.complex64
@@ -195,7 +195,7 @@ def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
     ("sizes", "axis_type"), [((1, 1), jax.sharding.AxisType.Auto), ((2, 2), jax.sharding.AxisType.Explicit)]
 )
 def test_a_gradient_stores_states_on_the_host(four, sizes, axis_type):
-    """With `keep_on_host=30`, a gradient stores 30 states on the host, and fewer on each GPU than with `keep=60`."""
+    """With `keep_on_host=30`, a gradient stores 30 states on the host. It stores fewer on a GPU than with `keep=60`."""
     mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y"), axis_types=(axis_type, axis_type))
     fft = dops.FFT3D(mesh, shape=(32, 32, 32), real=True)
     solver = dops.pde.ETDRK(dops.pde.NavierStokes(fft, 1e-2), 1e-2)

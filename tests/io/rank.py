@@ -24,7 +24,7 @@ U = np.random.default_rng(0).integers(2**32, size=SHAPE, dtype=np.uint32)  # Ran
 
 
 def elsewhere(folder: Path) -> None:
-    """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error, process 1 writes."""
+    """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error. Process 1 writes."""
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
     dec = dops.Decomposition(mesh, shape=SHAPE)
     for suffix in (".zarr", ".h5"):
@@ -51,7 +51,7 @@ def unwritable(folder: Path) -> None:
 
 
 def failing(folder: Path) -> None:
-    """Let one process fail while both write a snapshot: first process 0, then process 1."""
+    """Let one process fail while both processes write a snapshot: first process 0, and then process 1."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
     for process in range(jax.process_count()):
         for suffix in (".zarr", ".h5"):

@@ -38,7 +38,7 @@ def numbers(rank: Rank) -> list[int]:
 
 
 def check(folder: Path, suffix: str, begun: list[int]) -> None:
-    """Assert that all snapshots are complete, and that at most the last begun snapshot is missing."""
+    """Assert that all snapshots are complete, and that only the snapshot that was begun last may be missing."""
     if suffix == "checkpoints":
         check_checkpoints(folder, begun)
         return
@@ -88,7 +88,7 @@ def test_killed_while_writing(tmp_path, suffix, processes):
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
-    """Mount a disk of 8 MB at a folder. Yields whether this process may do that."""
+    """Mount a disk of 8 MB at a folder. Yields whether this process may mount a disk."""
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder]
     is_mounted = shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
     try:
@@ -116,7 +116,7 @@ def fill(folder: Path, ranks: list[Rank], limit: float) -> None:
 def test_full_disk(tmp_path, suffix, processes, is_real):
     """If the disk is full, all processes end, an error names the cause, and all older snapshots stay.
 
-    The test fills a small disk if this process may mount one. Otherwise, a limit on the size of files has this effect.
+    The test fills a small disk if this process may mount one. If not, a limit on the size of files has the same effect.
     """
     folder = tmp_path / "run"
     folder.mkdir()

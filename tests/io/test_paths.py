@@ -47,7 +47,10 @@ def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
 
 
 def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path):
-    """A write removes leftovers of its own snapshot only, even if the name contains wildcards such as `[1]`."""
+    """A write removes only leftovers of earlier writes of the same snapshot.
+
+    This is also true if the name contains wildcards such as `[1]`.
+    """
     other = tmp_path / ".1.zarr.0123.partial"
     own = tmp_path / ".[1].zarr.0123.partial"
     other.mkdir()
@@ -69,7 +72,7 @@ def test_all_is_on_disk_before_the_snapshot_appears(tmp_path, monkeypatch, suffi
     def checked(new, path):
         if Path(path) == tmp_path / f"u{suffix}":
             written = [Path(new), *Path(new).rglob("*")]
-            # tensorstore itself writes the files of arrays to disk.
+            # These files must be synced by decompops. tensorstore itself syncs the files of arrays.
             own = [file for file in written if file.is_dir() or file.parent == Path(new) or file == Path(new)]
             missing.extend(file for file in own if file.stat().st_ino not in synced)
         replace(new, path)

@@ -10,7 +10,7 @@ RANK = Path(__file__).with_name("rank.py")
 
 
 def run(tmp_path: Path, task: str) -> list[Rank]:
-    """Run a task in two processes. A time limit ends the wait of one process for the other."""
+    """Run a task in two processes. A process waits for the other process only until a time limit."""
     logs, folder = tmp_path / "logs", tmp_path / "folder"
     logs.mkdir()
     folder.mkdir()

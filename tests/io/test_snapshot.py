@@ -210,7 +210,7 @@ def test_equal_blocks_are_written_once(tmp_path, pressure):
 
 
 def broken(path, how):
-    """Return the path of a copy of a snapshot that is damaged as `how` says."""
+    """Copy a snapshot, damage the copy as `how` says, and return the path of the copy."""
     copy = path.with_name(f"{how.replace(' ', '-')}{path.suffix}")
     if path.is_dir():
         shutil.copytree(path, copy)

@@ -114,7 +114,7 @@ print((peak() - before) / u.nbytes)
 def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
     """A write in the foreground needs memory for some chunks only. A write in the background also copies the block.
 
-    Each chunk that is being written is copied for its checksum or its padding.
+    Files store the cells of a chunk in another order than memory, or with padding. So a write copies each chunk.
     """
     command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

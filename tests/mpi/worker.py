@@ -55,7 +55,7 @@ def threads() -> None:
 
 
 def tuned() -> None:
-    """Test that `autotune` tries all meshes and working backends, and returns the same decomposition on every rank."""
+    """Test that `autotune` tries all meshes and all working backends, and returns the same choice on every rank."""
     trials = []
     dec = dops.autotune((8, 6, 4), pad=True, repeats=1, on_trial=trials.append)
     assert {type(trial.decomposition.backend) for trial in trials} == {dops.XLA, dops.MPI}
@@ -66,7 +66,7 @@ def tuned() -> None:
 
 
 def order() -> None:
-    """Run many independent operators in one program, many times, and compare with NumPy.
+    """Run many independent operators in one program, many times, and compare the results with NumPy.
 
     Each operator starts after a random delay on each rank.
     """
@@ -112,7 +112,7 @@ def order() -> None:
         for found, (_, _, expected) in zip(results, made):
             assert_block(found, expected)
 
-    # Modes are multiplied between the transforms. Otherwise, the errors of two wrong transforms could cancel.
+    # `turned` multiplies the modes between the transforms. Otherwise, the errors of two wrong transforms could cancel.
     fft, u = made[0][0], made[0][1]
     turned = np.exp(1j * np.arange(u.shape[0]))[:, None, None]
     forth_and_back = np.fft.ifftn(turned * np.fft.fftn(u))
@@ -166,7 +166,7 @@ def main() -> None:
     dops.MPI.initialize(share_memory=os.environ.get("SHARE_MEMORY", "1") == "1")
     dops.MPI.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
     for task in sys.argv[1].split(","):
         start = time.perf_counter()
         TASKS[task]()

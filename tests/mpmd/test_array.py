@@ -44,7 +44,7 @@ def test_in_one_group(mpmd, groups):
 
 
 def test_in_several_groups(mpmd, groups):
-    # The order of the arguments does not change which group comes first.
+    # The groups are always in the order of the mesh, whatever the order of the arguments is.
     array = mpmd.MpmdArray([on(groups, 1), on(groups, 0)], mpmd.MpmdSharding(groups, [0, 1], P("x", "y")))
     assert array.is_mpmd_replicated
     first, second = array.to_mpmd_local_array

@@ -45,7 +45,10 @@ def test_derivatives(kinds, wrap):
 
 
 def test_derivatives_through_operators_of_two_groups():
-    """Test derivatives of a program with a Laplacian in one group and an energy in another, on Explicit axes."""
+    """Test derivatives of a program that computes a Laplacian in one group and an energy in another group.
+
+    All mesh axes are Explicit.
+    """
     groups = make_groups((2, 2, 2), "explicit")
     one, two = (dops.FFT3D(group, shape=(4, 4, 4), real=True) for group in groups.groups)
     laplacian = dops.spectral.Laplacian(one)

@@ -90,9 +90,10 @@ def test_every_cell_is_sent_once():
 
 
 def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
-    """No device holds more bytes than `reshard` promises for its threshold.
+    """No device holds more bytes than `reshard` promises for the given threshold.
 
-    For each batch of moves, the test counts the bytes of live arrays after regions are cut and after they are joined.
+    For each batch of moves, the test counts the bytes of live arrays twice: after regions are cut, and after regions
+    are joined.
     """
     groups = make_groups((2, 2, 2))
     values, specs, places = mixed_tree(groups)
@@ -168,7 +169,7 @@ def test_batches():
 
 
 def test_uncommitted_arrays_move():
-    """`reshard` moves NumPy arrays, and JAX arrays that are not committed to a device."""
+    """`reshard` moves NumPy arrays. It also moves JAX arrays that are not committed to a device."""
     groups = make_groups((2, 2, 2))
     tree = {"lr": np.float32(0.5), "w": np.arange(4.0), "b": [jnp.ones(2), None]}
     parts = mpmd.spmd_to_mpmd_reshard(groups, tree, mpmd.MpmdSharding(groups, [1], P()))

@@ -42,8 +42,8 @@ def test_groups(tmp_path, processes, devices):
 def test_survivor_of_a_dead_rank_ends_with_an_error(tmp_path, death, victim):
     """If one rank dies, JAX aborts the other rank within a limited time.
 
-    With `exit`, the connections of the dead rank are closed. With `stop`, its connections stay open, but it sends no
-    more heartbeats.
+    With `exit`, the connections of the dead rank are closed. With `stop`, the connections stay open, but the rank sends
+    no more heartbeats.
     """
     with start(
         tmp_path, worker(WORKER, "loop", 2, 1, "--timeout", TIMEOUT, "--death", death, "--victim", victim)

@@ -163,7 +163,7 @@ def check_plot(mesh: Mesh) -> None:
 
 
 def check_groups(mesh: Mesh) -> None:
-    """Check `vmap` over a batch axis that a separate mesh axis shards.
+    """Check `vmap` over a batch axis that is sharded over a mesh axis which does not shard the grid.
 
     Each group of devices computes one transform, and groups do not communicate with each other.
     """
@@ -193,7 +193,8 @@ def check_sub_mesh(mesh: Mesh) -> None:
 def check_autotune() -> None:
     """Check `autotune` on several processes.
 
-    Process 0 reads and writes the cache for all processes. If a candidate fails on one process, it fails on all.
+    Process 0 reads and writes the cache for all processes. If a candidate fails on one process, all processes count it
+    as failed.
     """
 
     def operator(dec: dops.Decomposition):
@@ -306,7 +307,7 @@ def groups(arguments: argparse.Namespace) -> None:
 
 
 def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """Check that all processes raise an error without waiting if they disagree, and that no array is consumed."""
+    """Check that all processes raise an error at once if they disagree. The error must not delete any array."""
     rank = jax.process_index()
     u = jax.make_array_from_callback((8, 8), NamedSharding(mpmd_mesh.mesh, P()), lambda index: np.ones((8, 8))[index])
     with pytest.raises(ValueError, match="All processes must move arrays of the same shapes"):
@@ -320,8 +321,8 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
     # An array with NaN must count as equal in all processes, although NaN is not equal to itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
-    # A process without data of this array must also mark the array as deleted. Otherwise, its next call would wait for
-    # the other processes.
+    # A process without data of this array must also mark the array as deleted. Otherwise, the next call on this process
+    # would wait for the other processes.
     mpmd.reshard(part, NamedSharding(mpmd_mesh.mesh, P()), donate=True)
     assert part.is_deleted()
     with pytest.raises(RuntimeError, match="has been deleted"):
@@ -373,7 +374,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", arguments.devices)
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
     address = f"127.0.0.1:{arguments.port}"
     jax.distributed.initialize(
         address,

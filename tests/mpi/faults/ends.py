@@ -121,7 +121,7 @@ def exits_at_once() -> None:
 def ends_one_of_two_meshes() -> None:
     """The victim ends after it has used two meshes.
 
-    It must tell the ranks of both meshes that it ends, before it waits for the ranks of one of them.
+    It must tell the ranks of both meshes that it ends. Only then may it wait for the ranks of one mesh.
     """
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
@@ -132,7 +132,7 @@ def ends_one_of_two_meshes() -> None:
 
 
 def does_not_initialize() -> None:
-    """The victim raises an exception before `initialize`, where the other ranks wait."""
+    """The victim raises an exception before `initialize`. The other ranks wait in `initialize`."""
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
@@ -216,7 +216,7 @@ def in_child(queue=None) -> str:
 
 
 def forks() -> None:
-    """Forked children end normally, raise an exception or are terminated, and the job goes on.
+    """Some forked children end normally, some raise an exception, and some are terminated. The job goes on.
 
     An operator in a forked child raises an error.
     """
@@ -244,9 +244,9 @@ def forks() -> None:
 
 
 def ends_one_by_one() -> None:
-    """The victim calls the last operator late, and its result is right.
+    """The victim calls the last operator late. The result is right.
 
-    By then, the ranks that need no data of the victim have ended.
+    At that time, the ranks that need no data of the victim have already ended.
     """
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())

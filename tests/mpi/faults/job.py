@@ -1,4 +1,4 @@
-"""The common part of the fault scripts: functions that start a rank of a job, and make an operator.
+"""The common part of the fault scripts: functions that start a rank of a job, and functions that make an operator.
 
 The victim of a fault is the rank that the environment variable VICTIM names, by default the last rank. Ranks print the
 time at which the fault happens.
@@ -23,7 +23,7 @@ def run(functions: dict[str, Callable], **options) -> None:
     """Run the function that the command line names, after `MPI.initialize` with the `options`."""
     dops.MPI.initialize(**{"timeout": 1.0, "traces": "TRACES" in os.environ, **options})
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Compilation with LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
     functions[sys.argv[1]]()
     print(f"{sys.argv[1]} ended", flush=True)
 
@@ -57,7 +57,7 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
     """Return an operator that has run once, and its input.
 
-    The victim returns half a second late. By then, the other ranks wait for the victim in the next call.
+    The victim returns half a second late. At that time, the other ranks wait for the victim in the next call.
     """
     fft = transform()
     field = field_of(fft)

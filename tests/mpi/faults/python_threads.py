@@ -34,7 +34,7 @@ def named_threads() -> None:
     u = field_of(fft)
     step = jax.jit(lambda v: fft.inverse(fft(v) * jnp.exp(1j * jnp.arange(16.0))))
     power = jax.jit(lambda v: jnp.abs(fft(v)) ** 2)
-    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # XLA has no collectives in this program.
+    shared = jax.jit(lambda v: fft.inverse(2 * fft(v)))  # This program has no collectives of XLA.
     expected = {"step": u, "power": None, "main": None}
     for _ in range(20):
         expected["step"] = step(expected["step"])
@@ -82,7 +82,7 @@ def unnamed_threads() -> None:
 
 
 def threads_that_pass_for_one() -> None:
-    """Two threads call a function that was compiled ahead of time, which JAX allows in any thread.
+    """Two threads call a function that was compiled ahead of time. JAX allows such calls in any thread.
 
     If both threads run this function at the same time, all ranks raise an error.
     """

@@ -30,7 +30,7 @@ BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coo
 FAULT = r"fault at ([\d.]+)"  # The victim prints this line (job.py).
 NOISE = r"$|\[Gloo\]|\w+ ended$"
 NAMED = r"decompops: rank \d"  # The first line of output that is not `NOISE` begins like this.
-STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before its stack trace.
+STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before a stack trace.
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Fault:
     - `what`, `says`: the fault and its effect, as shown in the table.
     - `patterns`, `absent`: patterns that the output must and must not contain.
     - `first`: the pattern at the beginning of the output, if the job fails.
-    - `sweep`: whether only `pytest -m sweep` tests the fault, because it is almost the same as another one.
+    - `sweep`: whether only `pytest -m sweep` tests the fault, because it is almost the same as another fault.
     """
 
     script: str
