@@ -12,15 +12,16 @@ import numpy as np
 from jax import Array
 
 
-# The numbers that an array may hold.
+# The kind of the numbers in an array.
 Kind = Literal["real", "complex"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A copy of `length` consecutive coefficients along one axis, from index `source` to index `target`.
+    """A copy of `length` consecutive coefficients along one axis.
 
-    The copies are multiplied by `factor`. With `real`, their imaginary parts are set to zero.
+    The first coefficient is read at index `source` and written at index `target`. The copies are multiplied by
+    `factor`. With `real`, the imaginary parts of the copies are set to zero.
     """
 
     source: int
@@ -82,7 +83,7 @@ class AbstractLineTransform(abc.ABC):
     def separated(
         self, axes: tuple[int, ...], points: tuple[int, ...]
     ) -> tuple[tuple["AbstractLineTransform", tuple[int, ...], tuple[int, ...]], ...]:
-        """Return transforms of fewer axes that are equal to this one when they are applied in turn.
+        """Return transforms of fewer axes that, applied one after the other, are equal to this transform.
 
         Each transform comes with its axes and points. A transform that cannot be separated returns only itself.
         """
@@ -90,7 +91,10 @@ class AbstractLineTransform(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        """Map the lines of `block` with JAX along `axes`, which are negative: counted from the end."""
+        """Transform the lines of `block` along `axes` with JAX.
+
+        The axes are negative numbers, counted from the last axis.
+        """
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,9 @@ class DerivativeRule:
     The derivative of order `m` is expanded in `basis`. Each coefficient of the field is multiplied by
     `factor * wavenumber**m`, and then copied as `runs` say. Odd orders use the wavenumbers with `nyquist=False`.
 
-    - `points`: the number of points of the derivative, which may be smaller or larger than the field's.
-    - `first`: the index of the derivative's first point among the field's points; -1 for a point before the first one.
+    - `points`: the number of points of the derivative. The field may have more or fewer points.
+    - `first`: the index of the derivative's first point among the field's points; -1 if it lies before the field's
+        first point.
     """
 
     basis: "AbstractBasis"
@@ -159,7 +164,7 @@ class AbstractBasis(abc.ABC):
         return n, (Run(0, 0, n),)
 
     def computed(self, n: int) -> int:
-        """Return the number of coefficients that `forward` computes; by default, all of them are stored."""
+        """Return the number of coefficients that `forward` computes; by default, the number of stored coefficients."""
         return self.stored(n)
 
     def inverse_scale(self, n: int) -> float:
@@ -188,15 +193,16 @@ class AbstractBasis(abc.ABC):
     def weights(self, n: int) -> np.ndarray:
         """Return the quadrature weights of `n` points, of shape `(n,)`.
 
-        The weighted sum of a field is its mean along the axis. If a wall has no point, the field is zero there, and the
-        weight of that wall is not returned. The sum of all weights, including the weights of such walls, is one.
+        The weighted sum of a field is its mean along the axis. If the quadrature rule has a point on a wall and the
+        grid has none, the field is zero there, and the weight of this point is not returned. The sum of all weights,
+        including the weights of such points, is one.
         """
 
     @abc.abstractmethod
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         """Return the angular wavenumbers of the stored coefficients on an axis of length one.
 
-        `nyquist=False` returns zero for a coefficient that represents two modes of opposite sign.
+        With `nyquist=False`, the wavenumber of a coefficient that represents two modes of opposite sign is zero.
         """
 
     @abc.abstractmethod
@@ -204,12 +210,13 @@ class AbstractBasis(abc.ABC):
         """Return how many exponentials each stored coefficient represents after truncation from `n` to `kept` points.
 
         These numbers are the weights in Parseval's theorem. Multiply the coefficients by `inverse_scale`: the weighted
-        sum of their squares is then the mean square of the field, in which a point on a wall counts half.
+        sum of their squares is then the mean square of the field. In this mean, a point on a wall has half the weight
+        of other points.
         """
 
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
-        """Return the runs that copy coefficients computed for `n` points to the coefficients stored for `kept` points.
+        """Return the runs that copy the coefficients of `n` points to the stored coefficients of `kept` points.
 
         The runs are in the order of their targets. A coefficient that represents two modes becomes the sum of both if
         `nyquist` is True, and zero otherwise.
@@ -227,5 +234,5 @@ class AbstractBasis(abc.ABC):
     def derivative(self, n: int, order: int) -> DerivativeRule:
         """Return the rule for the derivative of order `order`, which is zero or more.
 
-        Raises `ValueError` if the derivative has no such expansion.
+        Raises `ValueError` if the basis has no such rule.
         """

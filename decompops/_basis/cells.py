@@ -32,7 +32,7 @@ class Cells(AbstractBasis):
         """**Arguments:**
 
         - `faces`: the positions of the faces on an axis of length one, both walls included. `n` cells have `n + 1`
-            faces, which increase from 0 to 1.
+            faces, at positions that increase from 0 to 1.
 
         **Raises:** `ValueError` if the positions do not increase from 0 to 1.
         """
@@ -57,7 +57,7 @@ class Cells(AbstractBasis):
         - `factor`: a positive number, usually 1.5 to 3. The cells in the middle are about `cosh(factor)²` times as wide
             as the cells at the walls.
 
-        **Raises:** `ValueError` if `n` is below one or `factor` is not positive.
+        **Raises:** `ValueError` if `n` is below one, or if `factor` is not positive.
         """
         check_count("n", n)
         if not check_number("factor", factor) > 0:
@@ -113,7 +113,7 @@ class Cells(AbstractBasis):
         return np.zeros(self.stored(n))
 
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
-        """Return ones: sums with these weights count all cells alike, whatever their widths."""
+        """Return ones: in sums with these weights, wide and narrow cells count the same."""
         del n
         return np.ones(self.stored(kept))
 

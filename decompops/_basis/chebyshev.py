@@ -30,8 +30,8 @@ class Chebyshev(AbstractBasis):
 
     - `type`: 1 or 2.
 
-    **Raises:** `ValueError` for another type, for type 1 with fewer than two points, and for a transform with
-    `norm="ortho"`: an orthogonal matrix does not compute the coefficients of the polynomials.
+    **Raises:** `ValueError` if `type` is neither 1 nor 2. Transforms raise `ValueError` if type 1 has fewer than two
+    points, or if `norm` is "ortho", because an orthogonal matrix does not compute the coefficients of the polynomials.
 
     **Source:** Trefethen, Approximation Theory and Approximation Practice (2013), chapters 2 to 4.
     """
@@ -97,8 +97,8 @@ class Chebyshev(AbstractBasis):
         """Return the weights in Parseval's theorem for the mean square over the angle θ, not over the volume.
 
         A stored coefficient times `inverse_scale` is half the coefficient of the polynomial. The mean square of a
-        polynomial at the points is one half, except for the first polynomial and, with type 1, the last of `n`, where
-        it is one.
+        polynomial at the points is one half. There are two exceptions with the mean square one: the first polynomial
+        and, with type 1, the last of `n` polynomials.
         """
         counts = np.full(self.stored(kept), 2.0)
         counts[0] = 4
@@ -111,7 +111,7 @@ class Chebyshev(AbstractBasis):
         return (Run(0, 0, kept),)
 
     def points_below(self, n: int, fraction: float) -> int:
-        # Products of polynomials alias as products of cosines of θ do.
+        # Products of polynomials alias in the same way as products of cosines of θ.
         below = math.ceil(fraction * (n - 1 if self.type == 1 else n))
         return min(n, max(2 if self.type == 1 else 1, below))
 

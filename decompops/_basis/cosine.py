@@ -19,8 +19,8 @@ Family = Literal["dct", "dst"]
 Type = Literal[1, 2, 3, 4]
 
 # The indices of the end cells of the input and of the output of each transform. An inner cell represents two
-# exponentials of a periodic field, with opposite signs. An end cell is its own mirror image, and represents one
-# exponential.
+# exponentials of a periodic field, whose exponents have opposite signs. An end cell is its own mirror image, and
+# represents one exponential.
 _ENDS: dict[tuple[Family, Type], tuple[tuple[int, ...], tuple[int, ...]]] = {
     ("dct", 1): ((0, -1), (0, -1)),
     ("dct", 2): ((), (0,)),
@@ -70,8 +70,9 @@ class RealToReal(AbstractLineTransform):
     """An unnormalised `scipy.fft.dct` or `scipy.fft.dst`. Complex lines are transformed like two real lines.
 
     The transform first multiplies the end cells of the input by `2**(before / 2)`, and finally the end cells of the
-    output by `2**(after / 2)`. With `D = diag(2, 1, ..., 1)` for the end cells, the transpose of DCT-II is DCT-III
-    times D, and the orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells ignore both options.
+    output by `2**(after / 2)`. For example, let D be `diag(2, 1, ..., 1)`, with 2 for the end cell. Then the transpose
+    of DCT-II is DCT-III times D, and the orthogonal DCT-II is `D**(-1/2)` times DCT-II. Transforms without end cells
+    ignore both options.
     """
 
     kind: Family
@@ -86,7 +87,8 @@ class RealToReal(AbstractLineTransform):
     @property
     def to_points(self) -> bool:
         # Either answer would be right, because points and coefficients have the same number of cells. A transform "to
-        # points" is scaled before its FFT. Type 3 multiplies its input there anyway, so the scale costs nothing.
+        # points" is scaled before its FFT. Type 3 multiplies its input before the FFT anyway, so the scale costs
+        # nothing.
         return self.type == 3
 
     @property
@@ -109,8 +111,8 @@ class RealToReal(AbstractLineTransform):
         return late[:, None] * 2 * waves * early * _weights(_ENDS[self.kind, self.type][0], n, 0.5)
 
     def transpose(self) -> "RealToReal":
-        # Without weights, and without the factor 2 in each column that belongs to an inner cell, the matrices of types
-        # 1 and 4 are symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
+        # Leave out the weights, and the factor 2 in each column of an inner cell. Then the matrices of types 1 and 4
+        # are symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
         type = _INVERSE[self.type]
         first, last = _ENDS[self.kind, type]
         return replace(self, type=type, before=self.after + (2 if first else 0), after=self.before - (2 if last else 0))
@@ -249,7 +251,7 @@ class AbstractSeries(AbstractBasis):
 
 @dataclass(frozen=True)
 class Cosine(AbstractSeries):
-    """Cosines, for fields with zero slope at the first wall. The coefficients equal those of `scipy.fft.dct`.
+    """Cosines, for fields with zero slope at the first wall. The coefficients equal the result of `scipy.fft.dct`.
 
     | `Cosine(type)` | points on an axis of length one | modes | at the second wall |
     |---|---|---|---|
@@ -264,7 +266,7 @@ class Cosine(AbstractSeries):
     - `orthogonal`: weight the end cells as `scipy.fft.dct(norm="ortho")` does, so that the matrix is a number times an
         orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
 
-    **Raises:** `ValueError` for another type. With type 1, methods raise `ValueError` for fewer than two points.
+    **Raises:** `ValueError` if `type` is not 1, 2, 3 or 4. With type 1, methods raise `ValueError` if `n` is below two.
     """
 
     @property
@@ -288,7 +290,7 @@ class Cosine(AbstractSeries):
 
 @dataclass(frozen=True)
 class Sine(AbstractSeries):
-    """Sines, for fields that are zero at the first wall. The coefficients equal those of `scipy.fft.dst`.
+    """Sines, for fields that are zero at the first wall. The coefficients equal the result of `scipy.fft.dst`.
 
     | `Sine(type)` | points on an axis of length one | modes | at the second wall |
     |---|---|---|---|
@@ -303,7 +305,7 @@ class Sine(AbstractSeries):
     - `orthogonal`: weight the end cells as `scipy.fft.dst(norm="ortho")` does, so that the matrix is a number times an
         orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
 
-    **Raises:** `ValueError` for another type.
+    **Raises:** `ValueError` if `type` is not 1, 2, 3 or 4.
     """
 
     @property
@@ -324,10 +326,10 @@ class Sine(AbstractSeries):
 
 
 def _shared(type: Type, n: int, points: int, source: int, target: int) -> tuple[Run, ...]:
-    """Return the copies of the modes that cosines and sines have in common, from `n` points to `points` points.
+    """Return the runs that copy the modes that cosines and sines have in common.
 
-    Sines have no mode zero. The last mode of one family may be zero at all points of the other family, and then has no
-    counterpart there.
+    The field has `n` points, and its derivative has `points` points. Sines have no mode zero. The last mode of one
+    family may be zero at all points of the other family, and then has no counterpart there.
     """
     if type in (3, 4):
         return (Run(0, 0, n),)

@@ -100,7 +100,7 @@ class DFT(AbstractLineTransform):
         full spectrum. Before "c2r", divide each mode by this number. The weighted transforms are the transposes of the
         transforms without weights.
     - `normalised`: divide by the number of points.
-    - `clean`: before "c2r", set to zero the imaginary parts that the transform must ignore.
+    - `clean`: before "c2r", replace the imaginary parts that the transform must ignore by zeros.
     """
 
     kind: Literal["c2c", "r2c", "c2r"]
@@ -181,7 +181,8 @@ class DFT(AbstractLineTransform):
 
     def fft(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         """Run JAX's transform of this kind. With kind "c2r" or sign 1, JAX divides by the number of points."""
-        # JAX moves the axes to the end in the listed order. The result depends only on which axis is the last one.
+        # JAX moves the axes to the end in the listed order. Of the order of `axes`, only the last axis matters for the
+        # result, so the other axes are sorted.
         *others, last = zip(axes, points)
         axes, points = zip(*sorted(others), last)
         match self.kind:

@@ -1,4 +1,4 @@
-"""Combines a cosine or sine transform of one axis and a Fourier transform of others into one FFT of all axes."""
+"""Combines a cosine or sine transform of one axis and a Fourier transform of other axes into one FFT of all axes."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,11 @@ from .fourier import DFT
 
 @dataclass(frozen=True)
 class Mixed(AbstractLineTransform):
-    """The transform `cosines` of the first axis and the transform `fourier` of all other axes. The two commute.
+    """The transform `cosines` of the first axis and the transform `fourier` of all other axes. The two transforms
+    commute.
 
-    One FFT of all axes reads and writes a field once. Two transforms would read and write the field twice, and would
-    move an axis that is not the last one to the end and back.
+    One FFT of all axes reads and writes a field once. Two separate transforms would read and write the field twice.
+    They would also move an axis that is not the last one to the end and back.
     """
 
     cosines: RealToReal
@@ -72,8 +73,8 @@ Part = tuple[AbstractLineTransform, tuple[int, ...], tuple[int, ...]]
 def mixed(first: Part, second: Part) -> tuple[Mixed, tuple[int, ...]] | None:
     """Return one transform that is equal to `first` followed by `second`, with its axes, or `None` if there is none.
 
-    The result is also `None` if a product with a matrix computes the cosine or sine transform faster. A product
-    is faster for short lines along an axis before all Fourier axes, because it need not move any axis.
+    The result is also `None` if a product with a matrix computes the cosine or sine transform faster than an FFT. A
+    product need not move any axis, so it is faster for short lines along an axis before all Fourier axes.
     """
     match first, second:
         case (

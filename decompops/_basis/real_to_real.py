@@ -1,8 +1,8 @@
 """Cosine and sine transforms with JAX: an FFT of the lines, between two passes over memory.
 
-A pass reorders cells, multiplies them and adds them. Each pass is a gather with indices that are known at trace time,
-which XLA compiles to a single loop. If slices were concatenated instead, each slice would need a loop and a copy. All
-factors are computed in double precision.
+A pass reorders cells, multiplies them and adds them. Each pass is a gather with indices that are known at trace time.
+XLA compiles such a gather to a single loop. If a pass concatenated slices instead, each slice would need a loop and a
+copy. All factors are computed in double precision.
 """
 
 import math
@@ -16,10 +16,10 @@ from jax import Array, lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
-# The largest number of axes of XLA's FFT.
+# XLA's FFT transforms at most this number of axes.
 MOST_AXES = 3
 
-# The factors of the cells of a line before the transform, and of the cells of the result after it.
+# A pair: the factors of the cells of a line before the transform, and the factors of the cells of the result.
 Weights = tuple[np.ndarray, np.ndarray]
 
 
@@ -56,7 +56,7 @@ def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: 
 
 
 def row_major(block: Array) -> Array:
-    """Store the block in row-major layout. XLA then computes the block once, in a pass of its own."""
+    """Store the block in row-major layout. XLA then computes the block once, in a separate pass."""
     return with_layout_constraint(block, Layout(tuple(range(block.ndim))))
 
 
@@ -71,7 +71,10 @@ def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:
 
 
 def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> Array:
-    """Return the cells `index` of `x` along `axis`, multiplied by `factor`: complex if `x` or `factor` is complex."""
+    """Return the cells `index` of `x` along `axis`, multiplied by `factor`.
+
+    The result is complex if `x` or `factor` is complex.
+    """
     if not np.array_equal(index, np.arange(x.shape[axis])):
         x = jnp.take(x, index, axis=axis, mode="clip")
     if np.isrealobj(factor) and np.all(factor == 1):
@@ -83,7 +86,7 @@ def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> 
 
 
 def _projected(spectrum: Array, mode: np.ndarray, factor: npt.NDArray[np.complexfloating]) -> Array:
-    """Return the real parts of the modes `mode` of `spectrum`, multiplied by the conjugate of `factor`."""
+    """Return the real parts of products: the modes `mode` of `spectrum` times the conjugates of `factor`."""
     modes = _gather(spectrum, mode, np.ones(len(mode)))
     dtype = modes.real.dtype
     return modes.real * factor.real.astype(dtype) + modes.imag * factor.imag.astype(dtype)
@@ -187,7 +190,7 @@ def _type_2(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _type_3(lines: Sequence[_Line], x: Array) -> Array:
-    """Run one inverse FFT of all axes: a real one for real lines. The steps are those of `_type_2` in reverse."""
+    """Run one inverse FFT of all axes: a real one for real lines. The function reverses the steps of `_type_2`."""
     axes = tuple(range(-len(lines), 0))
     if jnp.iscomplexobj(x):
         return _each(_cells_3, lines, axes, jnp.fft.ifftn(_each(_modes_3, lines, axes, x), axes=axes))
@@ -207,7 +210,10 @@ def _type_4(lines: Sequence[_Line], x: Array) -> Array:
 
 
 def _even_type_4(line: _Line, x: Array) -> Array:
-    """Run a complex FFT of half the length: even cells are its real parts, reversed odd cells its imaginary parts."""
+    """Run a complex FFT of half the length.
+
+    In its input, the even cells are the real parts. The odd cells, in reverse order, are the imaginary parts.
+    """
     n, m = line.n, np.arange(line.n // 2)
     even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
     real = _gather(x, line.source[even], line.early[even])
@@ -220,10 +226,10 @@ def _even_type_4(line: _Line, x: Array) -> Array:
 
 
 def _odd_type_4(line: _Line, x: Array) -> Array:
-    """Run a real FFT of the same length, whose input has signs but no other factors (Chan and Ho 1992).
+    """Run a real FFT of the same length. Its input cells have signs, but no other factors (Chan and Ho 1992).
 
-    The line is continued beyond its ends as a cosine is, and its cell `(a - 1) / 2` is at the odd number a. For j from
-    0 to n - 1, the numbers `n + 8 j` reach each of the n cells once, up to signs. The phases of these numbers are
+    The line is continued beyond its ends like a cosine. Cell `(a - 1) / 2` of the line is at the odd number a. For j
+    from 0 to n - 1, the numbers `n + 8 j` reach each of the n cells once, up to signs. The phases of these numbers are
     multiples of π/4.
     """
     n = line.n

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 
 
-# The longest line for which a product is faster, for each type of transform.
+# The longest line for which a product is faster than an FFT, for each type of transform.
 LONGEST = {1: 513, 2: 192, 3: 192, 4: 129}
 
 
@@ -47,7 +47,7 @@ def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
 def halved(matrix: np.ndarray, sign: int) -> np.ndarray:
     """Return the matrix that multiplies the sums (`sign` 1) or the differences (`sign` -1) of `folded`.
 
-    `matrix` has the even rows of the matrix of the transform for the sums, and the odd rows for the differences.
+    For the sums, `matrix` holds the even rows of the matrix of the transform; for the differences, the odd rows.
     """
     n = matrix.shape[1]
     half = matrix[:, : (n + 1) // 2].copy()
@@ -75,7 +75,10 @@ def unfolded(even: Array, odd: Array, n: int, axis: int) -> Array:
 
 
 def in_turn(even: Array, odd: Array, axis: int) -> Array:
-    """Interleave the cells of `even` and `odd`, as the sum of two padded arrays, which XLA computes in one pass."""
+    """Interleave the cells of `even` and `odd`.
+
+    The result is the sum of two padded arrays, because XLA computes this sum in one pass.
+    """
     more = even.shape[axis] - odd.shape[axis]
 
     def spread(block: Array, before: int, after: int) -> Array:

@@ -10,10 +10,12 @@ from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Ru
 
 @dataclass(frozen=True)
 class Slopes(AbstractBasis):
-    """The basis of first derivatives along one axis, for fields in the basis `base`: sines for fields in cosines.
+    """The basis of first derivatives along one axis, for fields in the basis `base`.
 
-    Each mode has the same index as in `base`, so that a derivative multiplies coefficients without moving any. Modes
-    that `base` does not have are left out, as are points at which all slopes are zero.
+    For example, the first derivatives of cosines are sines.
+
+    Each mode has the same index as in `base`, so that a derivative multiplies coefficients without moving any. Two
+    things are left out: modes that `base` does not have, and points at which all slopes are zero.
 
     - `base`: the basis of the fields.
     - `slope`: the basis in which the first derivatives of these fields are expanded.

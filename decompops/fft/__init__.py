@@ -1,8 +1,9 @@
 """Fourier, cosine and sine transforms of sharded arrays: a drop-in replacement for `jax.numpy.fft` and `scipy.fft`.
 
-The functions take the arguments of the functions in NumPy and SciPy, except for SciPy's `overwrite_x` and `workers`,
-and their results have the same values, shapes and dtypes. The array is always called `x`. The mesh and the layout are
-read from the sharding of the array. Devices exchange blocks; no device gathers the array.
+The functions take the same arguments as the functions in NumPy and SciPy, except for SciPy's `overwrite_x` and
+`workers`. The results have the same values, shapes and dtypes as in NumPy and SciPy. The array argument is always
+called `x`. The functions read the mesh and the layout from the sharding of the array. Devices exchange blocks; no
+device gathers the array.
 
 All transforms take three more arguments by keyword:
 
@@ -12,10 +13,10 @@ All transforms take three more arguments by keyword:
     fewest exchanges; among several such shardings, the one for which devices send the fewest bytes.
 - `backend`: the backend that moves the data; `None` for the default of `dops.config`.
 
-The functions raise `ValueError` or `TypeError` for arguments that NumPy or SciPy would refuse, for empty arrays, for an
-`out_sharding` whose mesh axes are unknown or do not divide the result, and inside a `shard_map` over the whole mesh.
-The functions also raise `ValueError` if no sequence of exchanges gives each device whole lines along every transformed
-axis.
+The functions raise `ValueError` or `TypeError` if NumPy or SciPy would refuse the arguments, if the array is empty, if
+the mesh axes of `out_sharding` are unknown or do not divide the result, or if they are called inside a `shard_map` over
+the whole mesh. The functions also raise `ValueError` if no sequence of exchanges gives each device whole lines along
+every transformed axis.
 """
 
 from ._cosine import (

@@ -36,9 +36,9 @@ OutSharding = NamedSharding | PartitionSpec | None
 class Function:
     """The definition of one function of `dops.fft`.
 
-    - `basis`, `last`: the basis of the transformed axes; the last of these axes has the basis `last`.
+    - `basis`, `last`: the basis of all transformed axes except the last one, and the basis of the last one.
     - `inverse`: whether the function maps coefficients to points.
-    - `conjugated`: whether the matrix is complex conjugated, and `norm` scales the opposite direction, as in `hfft`.
+    - `conjugated`: whether the matrix is complex conjugated, as in `hfft`. `norm` then scales the opposite direction.
     - `several`: whether the function has the arguments `axes` and `s` instead of `axis` and `n`.
     """
 
@@ -56,9 +56,9 @@ class Function:
 
 
 class Place(NamedTuple):
-    """The mesh of an array, and its sharding if that is known.
+    """The mesh of an array, and the sharding of the array if it is known.
 
-    - `sharding`: the sharding of an array with values on a mesh.
+    - `sharding`: the sharding on the mesh, if the array is not traced.
     - `typed`: the Explicit mesh axes in the type of a traced array, if its mesh is known.
     - `manual`: the mesh axes that a surrounding `shard_map` maps over.
     """
@@ -149,7 +149,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
-    """Return the mesh of `x`, or the mesh to shard `x` on, with the sharding; `None` if there is no mesh."""
+    """Return the `Place` of `x`, on the mesh of `x` or on the mesh to shard `x` on; `None` if there is no mesh."""
     if not isinstance(mesh, Mesh | AbstractMesh | None):
         raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
     if not isinstance(out_sharding, OutSharding):

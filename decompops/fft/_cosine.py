@@ -55,7 +55,7 @@ def idct(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """Return the inverse of `dct` with the same arguments."""
+    """Return the inverse transform of `x`: the inverse of `dct` with the same arguments."""
     function = _function("idct", Cosine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -93,7 +93,7 @@ def idst(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """Return the inverse of `dst` with the same arguments."""
+    """Return the inverse transform of `x`: the inverse of `dst` with the same arguments."""
     function = _function("idst", Sine, type, norm, orthogonalize)
     return transform(function, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -132,7 +132,7 @@ def idctn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """Return the inverse of `dctn` with the same arguments."""
+    """Return the inverse transform of `x`: the inverse of `dctn` with the same arguments."""
     function = _function("idctn", Cosine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)
 
@@ -171,6 +171,6 @@ def idstn(
     out_sharding: OutSharding = None,
     backend: AnyBackend = None,
 ) -> Result:
-    """Return the inverse of `dstn` with the same arguments."""
+    """Return the inverse transform of `x`: the inverse of `dstn` with the same arguments."""
     function = _function("idstn", Sine, type, norm, orthogonalize)
     return transform(function, x, s, axes, norm, mesh, out_sharding, backend)

@@ -97,7 +97,8 @@ def irfft(
 ) -> R:
     """Return the real numbers whose half spectrum is `x`: the inverse of `rfft`.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. An odd length must be given.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` modes. For an odd length, `n` must be
+        given.
     """
     return transform(_IRFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -117,7 +118,8 @@ def hfft(
 ) -> R:
     """Return the real Fourier transform of a signal with Hermitian symmetry. `x` is one half of the signal.
 
-    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. An odd length must be given.
+    - `n`: the length of the result along `axis`, by default `2 * (m - 1)` for `m` numbers. For an odd length, `n` must
+        be given.
     """
     return transform(_HFFT, x, n, axis, norm, mesh, out_sharding, backend)
 
@@ -287,6 +289,6 @@ def irfftn(
     """Return the real array whose half spectrum is `x`: the inverse of `rfftn`.
 
     - `s`: the lengths of the result along `axes`. The default is `2 * (m - 1)` for `m` modes along the last of `axes`,
-        and the lengths of `x` along the others. An odd last length must be given.
+        and the lengths of `x` along the others. For an odd length along the last of `axes`, `s` must be given.
     """
     return transform(_IRFFTN, x, s, axes, norm, mesh, out_sharding, backend)

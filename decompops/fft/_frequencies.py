@@ -32,7 +32,7 @@ def fftfreq(
 def rfftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
-    """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`, with the options of `fftfreq`."""
+    """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`. Options: as in `fftfreq`."""
     return _sharded("rfftfreq", jnp.fft.rfftfreq(n, d, dtype=dtype), mesh, out_sharding)
 
 

@@ -15,7 +15,7 @@ Wall = Literal["dirichlet", "neumann"]
 
 @dataclass(frozen=True, eq=False)
 class AbstractAcross(abc.ABC):
-    """The solver of `(added - ∂²/∂x²) u = f` along the first axis, separately for each mode along the walls.
+    """The solver of `(added - ∂²/∂x²) u = f` along the first axis, for each mode along the walls (the other axes).
 
     - `walls`: the condition at the first wall, x = 0, and the condition at the last wall.
     - `length`: the distance between the walls.
@@ -37,7 +37,9 @@ class AbstractAcross(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, wall: int, dtype: np.dtype) -> Array:
-        """Return one factor for each point along the first axis, which multiplies the values at the wall 0 or 1.
+        """Return one factor for each point along the first axis.
+
+        The factors multiply the values at a wall: `wall` is 0 for the first wall, 1 for the last wall.
 
         The *field of wall values* is the sum of `profile * values` over both walls.
         """

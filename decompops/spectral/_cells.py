@@ -42,9 +42,10 @@ class CellsAcross(AbstractAcross):
         if free is None:
             return solve(lower, sums + added, upper, f)
         # Where `free` is true, the matrix is singular. A positive entry added to its first row makes it regular. Let w
-        # be the solution of the regular system for f. Let c be its solution for a constant right-hand side, such that c
-        # is one in the first cell. Then w - w[0] c is zero in the first cell, so the added entry does not matter, and
-        # w - w[0] c solves the singular system for f minus the mean of f. The result is w - w[0] c minus its mean.
+        # be the solution of the regular system for f. Let c be the solution of the regular system for the constant
+        # right-hand side that makes c one in the first cell. Then w - w[0] c is zero in the first cell, so the added
+        # entry does not matter, and w - w[0] c solves the singular system for f minus the mean of f. The result is this
+        # difference minus its mean.
         widths = jnp.asarray(self.widths, dtype).reshape(lower.shape)
         first = jnp.arange(len(lower)).reshape(lower.shape) == 0
         entry = jnp.where(first, 1 / jnp.asarray(self.length * self.widths[0], dtype) ** 2, jnp.zeros((), dtype))
@@ -55,7 +56,7 @@ class CellsAcross(AbstractAcross):
         return w - jnp.where(free, excess, jnp.zeros((), w.dtype))
 
     def _laplacian(self, dtype: np.dtype) -> tuple[Array, Array, Array]:
-        """Return the coefficients of `-∂²/∂x²` for each cell: `lower`, the sum of the row, and `upper`."""
+        """Return three numbers for each row of the matrix of `-∂²/∂x²`: lower entry, sum of the row, upper entry."""
         widths = self.widths
         between = (widths[1:] + widths[:-1]) / 2  # the distances between cell centres
         lower = np.append(0, -1 / (widths[1:] * between))
@@ -68,7 +69,7 @@ class CellsAcross(AbstractAcross):
         return jnp.asarray(lower, dtype) * scale, jnp.asarray(sums, dtype) * scale, jnp.asarray(upper, dtype) * scale
 
     def _solution_for_a_constant(self) -> np.ndarray:
-        """Return the solution c in the comment of `solve`, minus its mean.
+        """Return c minus its mean, for the solution c that a comment in `solve` describes.
 
         c is one in the first cell. Its flux decreases linearly from the first wall to zero at the last wall.
         """

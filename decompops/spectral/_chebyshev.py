@@ -1,4 +1,4 @@
-"""`Lines`: derivatives, integrals and equations between walls for Chebyshev series along the first axis of spectra."""
+"""`Lines` differentiates, integrates and solves equations of Chebyshev series along the first axis of spectra."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from ._vector import total
 class Lines:
     """Lines of Chebyshev coefficients along the first grid axis of a spectrum.
 
-    *Pairs* store an even and the next odd coefficient side by side, in an axis of length two after the first grid axis.
-    If the number of coefficients is odd, a zero is appended.
+    *Pairs* store each even coefficient and the next odd coefficient side by side, in an axis of length two after the
+    first grid axis. If the number of coefficients is odd, a zero is appended.
 
     - `modes`: the number of coefficients.
     - `ndim`: the number of axes of the grid.
@@ -32,7 +32,10 @@ class Lines:
         return np.arange(2 * ((self.modes + 1) // 2)).reshape(-1, 2)
 
     def _along(self, values: np.ndarray, like: Array) -> Array:
-        """Reshape one value for each coefficient to broadcast against pairs, in the precision of `like`."""
+        """Return `values`, one for each coefficient, as an array that broadcasts against pairs.
+
+        The array has the precision of `like`.
+        """
         return jnp.asarray(values.reshape(-1, 2, *[1] * (self.ndim - 1)), jnp.finfo(like.dtype).dtype)
 
     @property
@@ -81,7 +84,11 @@ class Lines:
 
     @property
     def _twice(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The factors of coefficients k-2, k and k+2 of a series in coefficient k of its double integral, k ≥ 2."""
+        """Three factors for each k ≥ 2.
+
+        Coefficient k of the double integral of a series is the sum of the coefficients k-2, k and k+2 of the series,
+        each multiplied by its factor.
+        """
         k = np.maximum(self._numbers, 2).astype(float)
         rows = (self._numbers >= 2) & (self._numbers < self.modes)
         lower = np.where(self._numbers == 2, 2.0, 1.0) / (4 * k * (k - 1))
@@ -122,7 +129,9 @@ class Lines:
         if integrated is not None:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
-        if walls is not None:  # Add the linear function with these values, and cancel its residual in the equation.
+        if walls is not None:
+            # Add the linear function that has these values at the walls. Another term cancels its residual in the
+            # equation.
             at_wall = self.parts(walls)[parity]
             amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))

@@ -12,10 +12,10 @@ _T = TypeVar("_T")
 
 
 def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
-    """Return the true shape of the grid of `fft`, the shape without padding.
+    """Return the shape of the grid of `fft`, without padding.
 
-    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` for a transform without `shape` and, with
-    `real=True`, for a transform of complex fields.
+    **Raises:** `TypeError` if `fft` is not a transform. `ValueError` if `fft` has no `shape`, or if `real` is true and
+    `fft` takes complex fields.
     """
     if not isinstance(fft, AbstractTransform):
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
@@ -32,7 +32,7 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
 def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
     """Raise `ValueError` for a basis such as `Chebyshev`, in which the derivative of one mode is a sum of modes.
 
-    The basis `first` is allowed along the first axis.
+    The first axis may also have a basis of the type `first`.
     """
     for axis, (basis, name) in enumerate(zip(fft.bases, axis_names(fft.decomposition.ndim))):
         if not (basis.is_diagonal or (axis == 0 and isinstance(basis, first))):
@@ -44,5 +44,5 @@ def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:
-    """Select, from one value for each axis of the grid, the values of the axes that `fft` transforms."""
+    """Return the values of the axes that `fft` transforms, from `values` with one value for each axis of the grid."""
     return tuple(values[axis] for axis in fft.transformed)

@@ -1,4 +1,4 @@
-"""Dealiasing rules: which modes a state keeps, and on which grid fields are multiplied."""
+"""Dealiasing rules. A rule says which modes a state keeps, and which grid is used to multiply fields."""
 
 import abc
 import functools
@@ -19,8 +19,9 @@ from ._check import check_fft
 class AbstractDealiasing(abc.ABC):
     """A rule against aliasing.
 
-    A product of fields has modes that are too high for the grid; the grid shows them as lower modes. Subclasses are
-    frozen dataclasses. Arguments that take a rule accept `None` for no rule.
+    A product of fields has modes that are too high for the grid; the grid shows them as lower modes. A *state* is the
+    spectrum of the fields of an equation. Subclasses are frozen dataclasses. Arguments that take a rule accept `None`
+    for no rule.
     """
 
     @abc.abstractmethod
@@ -29,13 +30,13 @@ class AbstractDealiasing(abc.ABC):
 
     @abc.abstractmethod
     def of_products(self, fft: AbstractTransform) -> AbstractTransform:
-        """Return the transform between states and fields on the grid on which fields are multiplied."""
+        """Return the transform between states and fields on the grid that is used to multiply fields."""
 
     @abc.abstractmethod
     def masked(
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
-        """Return `spectrum` without the modes that products do not use.
+        """Return `spectrum` with zeros for the modes that products do not use.
 
         Equations call this method before they transform a spectrum to the grid of products, and after they transform
         products back.
@@ -80,8 +81,8 @@ class Truncate(AbstractDealiasing):
 class Pad(AbstractDealiasing):
     """Keep all modes, and multiply fields on a finer grid: the 3/2 rule.
 
-    The finer grid has at least `factor` times as many points as modes along each axis. With 3/2, products of two fields
-    are free of aliasing. With 2, the same holds for products of three fields. States are scaled with
+    Along each axis, the finer grid has at least `factor` times as many points as there are modes. With 3/2, products of
+    two fields are free of aliasing. With 2, the same holds for products of three fields. States are scaled with
     `norm="forward"`, so that their values do not depend on the grid.
 
     **Arguments:**

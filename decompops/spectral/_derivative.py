@@ -37,7 +37,8 @@ class Derivative(AbstractSpectralOperator):
     determine its odd derivatives.
 
     The basis of the first axis may be `Chebyshev`. The derivative along this axis is then the exact derivative of the
-    polynomial. Each order may multiply rounding errors near the walls by the square of the number of points.
+    polynomial. Each derivative along this axis may multiply rounding errors near the walls by the square of the number
+    of points.
 
     **Arguments:**
 
@@ -47,7 +48,7 @@ class Derivative(AbstractSpectralOperator):
 
     **Returns** (when called): the derivative, of the shape and dtype of the field.
 
-    **Raises:** `ValueError` for `orders` that are not nonnegative integers, one for each axis, and for a positive order
+    **Raises:** `ValueError` if `orders` does not have one nonnegative integer for each axis, or if an order is positive
     along an axis that `fft` does not transform.
     """
 
@@ -146,7 +147,7 @@ class Curl(AbstractSpectralOperator):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `box`: the periodic box.
 
-    **Raises:** `ValueError` for a grid with neither two nor three axes.
+    **Raises:** `ValueError` if the grid has neither two nor three axes.
     """
 
     fft: AbstractTransform

@@ -1,8 +1,9 @@
 """Equations between walls in Chebyshev polynomials, solved by eigenfunctions of the second derivative.
 
 For an eigenfunction that vanishes at both walls, solving the equation is one division. One matrix product splits a
-field into eigenfunctions, and another adds them up again; all modes along the walls use the same two matrices
-(Haidvogel and Zang, J. Comput. Phys. 30, 1979). Linear functions are added to meet the conditions at the walls.
+field into eigenfunctions, and a second matrix product adds the eigenfunctions up again. All modes along the walls use
+the same two matrices (Haidvogel and Zang, J. Comput. Phys. 30, 1979). Linear functions are added to meet the conditions
+at the walls.
 
 The equations are integrated twice before they are solved (Greengard, SIAM J. Numer. Anal. 28, 1991). The matrices are
 computed so that no rounding error grows with the number of polynomials.
@@ -28,11 +29,11 @@ class Eigenfunctions(NamedTuple):
     A *series* holds the coefficients of the even or of the odd polynomials. An *amount* is the coefficient of an
     eigenfunction in a field. The *line* is the linear function that is one at ξ = 1: T_0 = 1 if even, T_1 = ξ if odd.
 
-    - `eigenvalues`: λ, all positive.
-    - `amounts`: the matrix from the series of a field to its amounts.
-    - `of_integral`: the matrix from the series of the field's double integral, without T_0 or T_1, to the amounts of
-        the field, each divided by -λ.
-    - `series`: the matrix from amounts to the series of the field.
+    - `eigenvalues`: the eigenvalues λ, which are positive.
+    - `amounts`: the matrix that turns the series of a field into its amounts.
+    - `of_integral`: the matrix that turns the series of the double integral of a field, without T_0 or T_1, into the
+        amounts of the field divided by -λ.
+    - `series`: the matrix that turns amounts into the series of the field.
     """
 
     eigenvalues: np.ndarray
@@ -50,16 +51,17 @@ class Eigenfunctions(NamedTuple):
 def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
     """Return the even (`parity` 0) or odd (1) eigenfunctions, approximated by the first `modes` polynomials.
 
-    The equation `-d²u/dξ² = λ u` is `u_k = -λ (J u)_k` for k ≥ 2, where the tridiagonal matrix J integrates twice. The
-    function computes the eigenvalues -1/λ of J. Their rounding errors are as large as the last digit of the largest
-    eigenvalue of J. The largest eigenvalue of J belongs to the smallest λ, for which such errors do no harm.
+    For the coefficients u_k, the equation `-d²u/dξ² = λ u` becomes `u_k = -λ (J u)_k` for k ≥ 2. The tridiagonal matrix
+    J integrates twice. The function computes the eigenvalues -1/λ of J. Their rounding errors are as large as the last
+    digit of the largest eigenvalue of J. The largest eigenvalue of J belongs to the smallest λ, for which such errors
+    do no harm.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)
     integrate = np.diag(-1 / (2 * (above**2 - 1)))
     integrate += np.diag((np.where(k == 2, 2, 1) / (4 * above * (above - 1)))[1:], -1)
     integrate += np.diag((1 / (4 * above * (above + 1)))[:-1], 1)
-    # A polynomial that vanishes at the walls is determined by its coefficients from T_2 or T_3 on.
+    # The coefficients of T_2, T_4, ... or of T_3, T_5, ... determine a polynomial that vanishes at the walls.
     complete = np.concatenate([np.full((1, len(k) - 1), -1.0), np.eye(len(k) - 1)])
     matrix = (integrate @ complete)[1:]
     inverse, vectors = map(np.real, np.linalg.eig(matrix))
@@ -85,8 +87,8 @@ class AtPoints(NamedTuple):
 
     The first half of the points determines an even or odd field, so all points here are in the first half.
 
-    - `amounts`: the matrix from the values of a field at the points to its amounts.
-    - `values`: the matrix from amounts to values at the points.
+    - `amounts`: the matrix that turns the values of a field at the points into its amounts.
+    - `values`: the matrix that turns amounts into values at the points.
     - `slopes`: the slope of each eigenfunction at ξ = 1.
     - `line`, `parabola`: the values of the line (see `Eigenfunctions`) and of the polynomial T_2 at the points.
     """
@@ -133,7 +135,7 @@ class ChebyshevAcross(AbstractAcross):
 
     def profile(self, wall: int, dtype: np.dtype) -> Array:
         line = jnp.zeros(self.n, dtype).at[-wall].set(1)
-        # Given slopes `∂u/∂x` become derivatives with respect to ξ in the direction out of the channel.
+        # Convert the slopes `∂u/∂x` at the wall to derivatives with respect to ξ in the direction out of the channel.
         return line if self.walls[wall] == "dirichlet" else line * (jnp.asarray(self.length, dtype) * (wall - 0.5))
 
     def solve(self, added: Array, f: Array, values: Array | None, free: Array | None) -> Array:
@@ -155,13 +157,13 @@ class ChebyshevAcross(AbstractAcross):
         if values is None and set(self.walls) == {"dirichlet"}:
             even, odd = (each.field(part) for each, part in zip(parities, parts))
             return unfolded(even, odd, self.n, axis)
-        # Compute what the condition at each wall needs, the value or the outward slope, for both parts and for both
-        # lines.
+        # The condition at a wall needs either the value or the outward slope there. Compute it for the even and the odd
+        # part, and for the even and the odd line.
         seen = [[each.at(wall, part) for each, part in zip(parities, parts)] for wall in self.walls]
         (even, odd), (even_last, odd_last) = ([each.line_at(wall) for each in parities] for wall in self.walls)
         # All these values and slopes are computed at ξ = 1. An even function has the same value and the same outward
-        # slope at both walls. For an odd function, both change sign. No value or slope of a line is negative, so no
-        # terms cancel in the determinant below.
+        # slope at both walls. An odd function has the opposite value and slope at the last wall. No value or slope of a
+        # line is negative, so no terms cancel in the determinant below.
         missing, missing_last = -(seen[0][0] + seen[0][1]), seen[1][1] - seen[1][0]
         if values is not None:
             missing += lax.slice_in_dim(values, 0, 1, axis=axis)
@@ -184,7 +186,8 @@ class ChebyshevAcross(AbstractAcross):
 class _Parity:
     """The solver for the even or the odd part of `coefficient * u - d²u/dξ² = f`.
 
-    - `free`: the modes in which u may have any mean, and solves the equation up to a constant in f.
+    - `free`: the modes in which the mean of u is arbitrary. In these modes, u solves the equation for f plus some
+        constant.
     """
 
     functions: Eigenfunctions
@@ -207,12 +210,12 @@ class _Parity:
         return multiply(self.points.amounts, f, -self.ndim)
 
     def at(self, wall: Wall, amounts: Array) -> Array:
-        """Return the value (zero) or the slope of a sum of eigenfunctions at ξ = 1, as the condition `wall` needs."""
+        """Return what the condition `wall` needs of a sum of eigenfunctions at ξ = 1: the value (zero) or the slope."""
         slopes = self._along(self.points.slopes if wall == "neumann" else 0 * self.points.slopes)
         return jnp.sum(times(slopes, amounts), axis=-self.ndim, keepdims=True)
 
     def line_at(self, wall: Wall) -> Array:
-        """Return the value or the slope of `field(0, 1)` at ξ = 1, as the condition `wall` needs."""
+        """Return what the condition `wall` needs of `field(0, 1)` at ξ = 1: the value or the slope."""
         if wall == "dirichlet":
             return jnp.ones_like(self.coefficient)
         slope = self.parity - self.at(wall, self._of_line)

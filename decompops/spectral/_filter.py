@@ -27,8 +27,8 @@ class IsotropicFilter(AbstractSpectralOperator):
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
 
-    **Raises:** `TypeError` for a `function` that cannot be called. Calls raise `ValueError` for factors that do not
-    broadcast against the spectrum.
+    **Raises:** `TypeError` if `function` cannot be called. Calls raise `ValueError` if the factors do not broadcast
+    against the spectrum.
     """
 
     fft: AbstractTransform
@@ -55,7 +55,7 @@ class GaussianFilter(AbstractSpectralOperator):
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
 
-    **Raises:** `TypeError` for a `width` that is not one real number; `ValueError` for a negative or infinite `width`.
+    **Raises:** `TypeError` if `width` is not one real number; `ValueError` if `width` is negative or infinite.
     """
 
     fft: AbstractTransform
@@ -81,7 +81,7 @@ class Dealias(AbstractSpectralOperator):
     - `box`: the periodic box.
     - `dealiasing`: the rule that says which modes to keep, such as `Truncate(2/3)`.
 
-    **Returns** (when called): a field with only the kept modes, of the same shape and dtype.
+    **Returns** (when called): the field with only the kept modes, in its old shape and dtype.
     """
 
     fft: AbstractTransform

@@ -31,12 +31,12 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     Some features of lineax do not work on sharded fields:
 
-    - lineax checks the result with `throw=True`. In gradients, it checks the result even with `throw=False`. The check
-        gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. If the check fails,
-        it stops this device, while the other devices wait for it.
+    - With `throw=True`, lineax checks the result. In gradients, lineax checks the result with `throw=False`, too. The
+        check gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. A failed check
+        stops this device, and the other devices wait for it.
     - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), nothing is gathered.
-    - lineax does not support Explicit meshes. On such a mesh, build the operator and solve in a function of `b`, and
-        call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
+    - lineax does not support Explicit meshes. On such a mesh, write a function of `b` that builds the operator and
+        solves the system. Then call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse
         there. So `b` must be zero in the padding; `dec.shard(array)` returns such a field. If you differentiate a loss
         of the solution, crop the solution before you compute the loss.
@@ -45,8 +45,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     - `operator`: any linear operator of this package, or a composition of several.
     - `x`: a field that `operator` can be applied to, or a `jax.ShapeDtypeStruct` of such a field.
-    - `tags`: known properties of `operator`, such as `lineax.symmetric_tag`. The tags of operators in
-        `decompops.spectral` that are symmetric for all arguments are added automatically.
+    - `tags`: known properties of `operator`, such as `lineax.symmetric_tag`. If an operator of `decompops.spectral` is
+        symmetric for all arguments, its tag is added automatically.
 
     **Returns:** a `lineax.FunctionLinearOperator`.
 
@@ -64,7 +64,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         LerayProjection: lx.positive_semidefinite_tag,
         Poisson: lx.negative_semidefinite_tag,
     }
-    # In two dimensions, a curl is not square. Between walls, it maps fields to fields with other boundary conditions.
+    # In two dimensions, the matrix of a curl is not square. Between walls, a field and its curl have different boundary
+    # conditions.
     if isinstance(operator, Curl) and operator.decomposition.ndim == 3 and not wall_axes(operator.fft):
         known[Curl] = lx.symmetric_tag
     given = tags if isinstance(tags, frozenset | set | tuple | list) else (tags,)
@@ -74,5 +75,5 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
 
 def _has_equal_weights(fft: AbstractTransform) -> bool:
-    """Whether all points have equal weights. Then a matrix that is symmetric for modes is symmetric for points."""
+    """Whether all points have equal weights. A matrix that is symmetric for modes is then symmetric for points, too."""
     return all(np.ptp(basis.weights(n)) == 0 for basis, n in zip(fft.bases, check_fft(fft)))

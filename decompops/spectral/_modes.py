@@ -54,7 +54,7 @@ class AbstractSpectral(eqx.Module):
 
     @property
     def transform(self) -> AbstractTransform:
-        """The transform that is used inside: `fft` with only the modes that `dealiasing` keeps.
+        """The transform that computes the spectra: `fft` with only the modes that `dealiasing` keeps.
 
         On several devices, spectra are stored with the first axis last, which saves a transpose. Spectra of Chebyshev
         series are stored in the order of the grid axes.
@@ -67,7 +67,7 @@ class AbstractSpectral(eqx.Module):
         return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
 
     def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
-        """Return the first derivatives of spectra with the layout and precision of `spectrum`."""
+        """Return a `Nabla`, which differentiates spectra with the layout and precision of `spectrum`."""
         across = None if self.fft.bases[0].is_diagonal else self.across
         return _vector.Nabla(self.wavenumbers(spectrum, nyquist=False), slope_units(self.transform), across)
 
@@ -81,11 +81,11 @@ class AbstractSpectral(eqx.Module):
 
 @remembered
 def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = None) -> AbstractTransform:
-    """Return the transform that operators use inside: see `AbstractSpectral.transform`."""
+    """Return the transform that computes the spectra of operators: see `AbstractSpectral.transform`."""
     fft = fft if dealiasing is None else dealiasing.of_states(fft)
     if fft.norm == "ortho" and any(basis.orthogonalized() != basis for basis in fft.bases):
-        fft = fft.replace(norm="backward")  # With "ortho", weights at walls would differ between fields and slopes.
-    # Chebyshev series are processed plane by plane along the first axis, which must not be stored last.
+        fft = fft.replace(norm="backward")  # With "ortho", fields and slopes would have different weights at walls.
+    # Chebyshev series are processed plane by plane along the first axis. So this axis must not be stored last.
     contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
     return fft.replace(axis_contiguous=contiguous)
 
@@ -122,9 +122,9 @@ def wall_axes(fft: AbstractTransform) -> tuple[int, ...]:
 def transform_components(
     fft: AbstractTransform, x: Shaped[Array | np.ndarray, "*x"], slopes: SlopeAxes, form: Form, *, local: bool = False
 ) -> Shaped[Array, "*y"]:
-    """Apply a transform in `form` to a field or a spectrum whose components are slopes along different axes.
+    """Apply `fft` in `form`, such as inverted, to an array whose components are slopes along different axes.
 
-    Components that are slopes along the same axes are transformed in one call.
+    `x` is a field or a spectrum. Components that are slopes along the same axes are transformed in one call.
     """
     walls = wall_axes(fft)
     slopes = tuple(tuple(axis for axis in axes if axis in walls) for axes in slopes)
@@ -168,7 +168,8 @@ def check_slopes(fft: AbstractTransform, components: Components) -> None:
 def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
     """Return the lengths of the component axes right before a grid of `ndim` axes; `None` for any lengths.
 
-    **Raises:** `ValueError` for unknown `components`, and for "axial" if the grid has neither two nor three axes.
+    **Raises:** `ValueError` if `components` is unknown, or if it is "axial" and the grid has neither two nor three
+    axes.
     """
     if isinstance(components, int) and components > 0 and not isinstance(components, bool):
         return (components,)
@@ -198,14 +199,14 @@ def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate
 
     - `fft`: the transform, built with a `shape`.
     - `rule`: `Truncate(2/3)` keeps the grid of `fft` and, along an axis of n points, the modes below n/3. `Pad(3/2)`
-        keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both change only the axes that `fft`
-        transforms. `None` returns `fft`.
+        keeps the modes of `fft` and takes a finer grid, with `norm="forward"`. Both rules change only the axes that
+        `fft` transforms. With `None`, the result is `fft`.
 
     **Returns:** a transform with `modes`. If `fft` already keeps few enough modes, the result has the grid and the
     modes of `fft`.
 
-    **Raises:** `TypeError` for a `rule` that is neither a dealiasing rule nor `None`. `ValueError` for an `fft` without
-    `shape`. `ValueError` also if `fft` was built without `pad=True`, and the mesh does not divide the finer grid.
+    **Raises:** `TypeError` if `rule` is neither a dealiasing rule nor `None`. `ValueError` if `fft` has no `shape`, or
+    if the mesh does not divide the finer grid and `fft` was built without `pad=True`.
     """
     check_fft(fft)
     checked = check_dealiasing("rule", rule)

@@ -46,17 +46,17 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     A subclass declares the dataclass fields `fft` and `box` and implements `multiply`. It may set `components`, which
     says whether fields and results are scalars or vectors; by default, each component of a field is treated separately.
-    It may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; `transform` is the transform that is used
-    inside.
+    It may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; the property `transform` is the transform
+    that computes the spectra.
 
     **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
     - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without `shape` and for a `box` with more or fewer axes than the grid. Calls raise `ValueError` for a vector
-    field with a wrong number of components.
+    **Raises:** `TypeError` if `fft` is not a transform, or if `box` is not a `Box`; `ValueError` if `fft` has no
+    `shape`, or if `box` has more or fewer axes than the grid. Calls raise `ValueError` if a vector field has a wrong
+    number of components.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
@@ -122,7 +122,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         return self.fft.in_layout
 
     def _component_axes(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-        """The lengths of the component axes of fields and of results; `None` for any."""
+        """The lengths of the component axes of fields and of results; `None` means any component axes."""
         source, target = (component_axes(components, self.decomposition.ndim) for components in self.components)
         return source, target
 
@@ -170,13 +170,13 @@ class SpectralOperator(AbstractSpectralOperator):
         the factors from these arrays alone, because the spectrum may be stored in any order. `symbol` may be an
         `equinox.Module` with parameters. With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
     - `box`: the periodic box.
-    - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` for symbols that are not
-        even along each axis, because a Nyquist mode stands for both signs of its wavenumber.
+    - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` if `symbol` is not an
+        even function of each wavenumber, because a Nyquist mode stands for both signs of its wavenumber.
 
     **Returns** (when called): the result, of the shape and dtype of the field.
 
-    **Raises:** `TypeError` for a `symbol` that cannot be called; `ValueError` for `nyquist=False` between walls. Calls
-    raise `ValueError` for factors that do not broadcast against the spectrum.
+    **Raises:** `TypeError` if `symbol` cannot be called; `ValueError` if `nyquist` is `False` for fields between walls.
+    Calls raise `ValueError` if the factors do not broadcast against the spectrum.
     """
 
     fft: AbstractTransform

@@ -36,11 +36,11 @@ class Resample(AbstractPlanned):
         - `shape`: the new grid, such as `(nx, ny, nz)`, on the same mesh. An axis that `fft` does not transform keeps
             its length.
 
-        **Returns** (when called): a field of the same dtype on the new grid.
+        **Returns** (when called): the field on the new grid, in its old dtype.
 
-        **Raises:** `ValueError` for an `fft` without `shape` or with `modes`. `ValueError` also for a `shape` that does
-        not have a positive integer for each axis, that changes an axis which `fft` does not transform, or that the mesh
-        does not divide if `fft` was built without `pad=True`.
+        **Raises:** `ValueError` if `fft` has no `shape`, or if it has `modes`. `ValueError` if `shape` does not have
+        one positive integer for each axis, if it changes an axis that `fft` does not transform, or if the mesh does not
+        divide it and `fft` was built without `pad=True`.
         """
         grid = check_fft(fft)
         self.fft = fft

@@ -77,7 +77,7 @@ class InverseCurl(AbstractSpectralOperator):
     **Returns** (when called): v of shape `(*batch, 3, nx, ny, nz)`, for w of the same shape. On a grid of two axes, w
     is a scalar of shape `(*batch, nx, ny)`, and v has shape `(*batch, 2, nx, ny)`.
 
-    **Raises:** `ValueError` for a grid with neither two nor three axes.
+    **Raises:** `ValueError` if the grid has neither two nor three axes.
     """
 
     fft: AbstractTransform
@@ -92,8 +92,8 @@ class InverseCurl(AbstractSpectralOperator):
 class Helmholtz(AbstractSpectralOperator):
     """The solution u of `(shift - ∇²) u = f`, with the boundary conditions of the bases of `fft`.
 
-    With a positive `shift`, this is the screened (modified) Helmholtz equation; an implicit diffusion step is an
-    example. With `shift = -κ²`, it is the Helmholtz equation `(∇² + κ²) u = -f`.
+    With a positive `shift`, this is the screened (modified) Helmholtz equation. For example, an implicit diffusion step
+    solves such an equation. With `shift = -κ²`, this is the Helmholtz equation `(∇² + κ²) u = -f`.
 
     **Arguments:**
 
@@ -104,9 +104,9 @@ class Helmholtz(AbstractSpectralOperator):
 
     **Returns** (when called): u, of the shape and dtype of f.
 
-    **Raises:** `TypeError` for a `shift` that is not one real number; `ValueError` for a `shift` at a resonance, which
-    means that `-shift` is the square of a wavenumber of the grid. Zero is a resonance if all axes are periodic or
-    Neumann. A traced `shift` is not checked for resonances.
+    **Raises:** `TypeError` if `shift` is not one real number. `ValueError` if `shift` is a resonance: `-shift` is then
+    the square of a wavenumber of the grid. Zero is a resonance if all axes are periodic or Neumann. A traced `shift` is
+    not checked for resonances.
     """
 
     fft: AbstractTransform
@@ -131,8 +131,8 @@ class Helmholtz(AbstractSpectralOperator):
 class LerayProjection(AbstractSpectralOperator):
     """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
 
-    The mean is divergence-free, so the projection keeps it. A Nyquist wavenumber counts as zero. So if a mode is a
-    Nyquist mode along an axis, the projection does not change the component of this mode along this axis.
+    The mean is divergence-free, so the projection keeps it. A Nyquist wavenumber counts as zero. So the projection does
+    not change the x component of a mode that is a Nyquist mode along x. The same holds for the other axes.
 
     **Arguments:**
 
@@ -158,6 +158,6 @@ def _has_resonance(fft: AbstractTransform, shift: float, box: Box) -> bool:
     squares = [np.unique((basis.wavenumbers(n) / length) ** 2) for basis, n, length in zip(fft.bases, shape, lengths)]
     *others, last = squares
     sums = functools.reduce(lambda sums, more: np.unique(np.add.outer(sums, more)), others, np.zeros(1))
-    needed = -shift - sums[sums <= -shift * (1 + 1e-12)]  # along the last axis
+    needed = -shift - sums[sums <= -shift * (1 + 1e-12)]  # the squares along the last axis that cause a resonance
     nearest = last[np.minimum(np.searchsorted(last, needed - 1e-12 * -shift), len(last) - 1)]
     return bool((np.abs(nearest - needed) <= 1e-12 * -shift).any())

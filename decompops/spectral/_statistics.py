@@ -57,14 +57,14 @@ class GaussianRandomField(eqx.Module):
         - `fft`: the transform, built with `real=True` and a `shape`.
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
             dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
-            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 is
-            zero. If `fft` does not transform an axis, each point along this axis gets an independent field on the other
-            axes.
+            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 of
+            the field is zero. If `fft` does not transform an axis, each point along this axis gets an independent field
+            on the other axes.
         - `box`: the periodic box.
 
-        **Raises:** `TypeError` for a `power` that cannot be called, an `fft` that is not a transform and a `box` that
-        is not a `Box`; `ValueError` for a complex `fft`, an `fft` without `shape` and a `box` with more or fewer axes
-        than the grid.
+        **Raises:** `TypeError` if `power` cannot be called, if `fft` is not a transform, or if `box` is not a `Box`;
+        `ValueError` if `fft` takes complex fields, if it has no `shape`, or if `box` has more or fewer axes than the
+        grid.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
@@ -95,7 +95,7 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
         variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
-        # The square root has an infinite derivative at zero. So modes without power get the derivative zero instead.
+        # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 
 
@@ -111,8 +111,8 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *,
     **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
     padded with zeros if the mesh does not divide the grid.
 
-    **Raises:** `TypeError` for a `dec` that is not a `Decomposition` and a `dtype` that is not real; `ValueError` for a
-    `dec` without `shape`, and inside a `shard_map` over a mesh axis of `dec`.
+    **Raises:** `TypeError` if `dec` is not a `Decomposition`, or if `dtype` is not real; `ValueError` if `dec` has no
+    `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
     """
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
@@ -145,7 +145,7 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
 
     def block(key: Array) -> Array:
         # Each line along the last axis has its own key, which depends only on the position of the line in the grid. So
-        # blocks are independent of each other and of the mesh.
+        # the numbers do not depend on the mesh, and each device draws its block alone.
         axes = [
             jnp.arange(cells, dtype=np.int32) + (0 if name is None else cells * jax.lax.axis_index(name))
             for name, cells in zip(layout.names, layout.block_shape[:-1])
@@ -175,8 +175,8 @@ def power_spectrum(
 
     V is the volume of the box (the area in two dimensions), N is the number of points, and û is the unscaled discrete
     Fourier transform, `norm="backward"`. In three dimensions, the integral of the power spectrum over d³k / (2π)³ is
-    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N do not count
-    axes that `fft` does not transform. The result is averaged over these axes.
+    the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N include only the
+    axes that `fft` transforms. The result is averaged over the other axes.
 
     **Arguments:**
 
@@ -189,9 +189,8 @@ def power_spectrum(
 
     **Returns:** a `PowerSpectrum`.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform and a `box` that is not a `Box`; `ValueError` for an
-    `fft` without `shape`, a `box` with more or fewer axes than the grid, and `edges` that do not increase or are
-    traced.
+    **Raises:** `TypeError` if `fft` is not a transform, or if `box` is not a `Box`; `ValueError` if `fft` has no
+    `shape`, if `box` has more or fewer axes than the grid, or if `edges` do not increase or are traced.
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
@@ -234,9 +233,8 @@ def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[fl
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
     """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
-    The spectrum is not transformed. A half spectrum must be the spectrum of a real field: if z is the axis with half of
-    the modes, the modes k and -k must be complex conjugates in the plane kz = 0 and in the plane of the Nyquist mode of
-    z.
+    The function does not compute u. A half spectrum must be the spectrum of a real field. Let z be the axis with half
+    of the modes: the modes k and -k must be complex conjugates if kz is zero or the Nyquist wavenumber.
 
     **Arguments:**
 
@@ -245,8 +243,8 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
 
     **Returns:** a real array of shape `(*batch,)`.
 
-    **Raises:** `TypeError` for an `fft` that is not a transform, and for a real `spectrum` if `fft` returns complex
-    numbers; `ValueError` for an `fft` without `shape` and a `spectrum` whose shape does not fit `fft`.
+    **Raises:** `TypeError` if `fft` is not a transform, or if `spectrum` is real and `fft` returns complex numbers;
+    `ValueError` if `fft` has no `shape`, or if the shape of `spectrum` does not fit `fft`.
     """
     shape, layout = check_fft(fft), fft.out_layout
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
@@ -258,7 +256,7 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
         jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
     )
     inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
-    # The number of points along the axes that are not transformed.
+    # The mean also divides by the number of points along the axes that are not transformed.
     lines = math.prod(shape) // math.prod(of_transformed(fft, shape))
     return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 

@@ -2,9 +2,9 @@
 
 This is the Thomas algorithm, vectorised over all systems: elimination and substitution process one plane of the array
 after the other, in place. `jax.lax.linalg.tridiagonal_solve` solves only along the last axis; on CPUs, it calls LAPACK
-for one system after the other. The table shows the time to solve the systems of the half spectrum of n³ points, divided
-by the time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, smallest to largest of several
-runs):
+for one system after the other. The table shows the time to solve the systems along one axis of the half spectrum of n³
+points, divided by the time of `irfftn(rfftn(u))`, in single precision (two cores of a busy machine, smallest to largest
+of several runs):
 
 | | n = 64 | n = 128 | n = 256 |
 |---|---|---|---|
@@ -42,8 +42,8 @@ def tridiagonal_solve(
 
     The algorithm does not pivot, so the systems must be diagonally dominant, or symmetric and definite. The function
     takes global arrays or, inside a `jax.shard_map`, blocks. It communicates nothing if each device has the whole
-    `axis` and the coefficients are replicated or sharded like `b`. Derivatives of any order, with respect to `b` and
-    the coefficients, solve systems of the same kind.
+    `axis`, and if each coefficient is either replicated or sharded like `b`. Derivatives of any order, with respect to
+    `b` or the coefficients, also solve tridiagonal systems.
 
     **Arguments:**
 
@@ -58,7 +58,7 @@ def tridiagonal_solve(
 
     **Returns:** the solution, of the shape and dtype of `b`.
 
-    **Raises:** `ValueError` for an axis that `b` does not have, and for coefficients that do not broadcast against `b`.
+    **Raises:** `ValueError` if `b` does not have the `axis`, or if a coefficient does not broadcast against `b`.
 
     **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; for row sums, Alfa, Xue and Ye, Math.
     Comp. 71 (2002).
@@ -78,7 +78,7 @@ def tridiagonal_solve(
     lower = jnp.where(cell == 0, jnp.zeros((), dtype), lower)
     upper = jnp.where(cell == b.shape[axis] - 1, jnp.zeros((), dtype), upper)
     sums = sums if row_sums else lower + sums + upper
-    if axis == -1:  # Planes across the last axis are not contiguous.
+    if axis == -1:  # Planes across the last axis are not contiguous, so move this axis to the front.
         first = (jnp.moveaxis(values, -1, 0) for values in (lower, sums, upper, b))
         return jnp.moveaxis(_solved(*first, axis=-ndim), 0, -1)
     return _solved(lower, sums, upper, b, axis=axis)

@@ -39,7 +39,7 @@ def components(vector: Array, ndim: int) -> Parts:
 
 
 def stack(parts: Iterable[Array], ndim: int) -> Array:
-    """Return the vector with these components, on a grid of `ndim` axes."""
+    """Return the vector whose components are `parts`, on a grid of `ndim` axes."""
     return jnp.stack(tuple(parts), axis=-ndim - 1)
 
 
@@ -74,7 +74,7 @@ def planes(ndim: int) -> tuple[tuple[int, int], ...]:
 def cross(a: Sequence[Any], axial: Parts, product: Callable[[Any, Array], Array] = operator.mul) -> Parts:
     """Return the components of `a × w`, from the components of a vector a and an axial vector w.
 
-    There are two or more dimensions. In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
+    The number of dimensions is two or more. In two dimensions, w is one number, and `a × w = (a_y w, -a_x w)`.
     """
     turns = tuple(enumerate(planes(len(a))))
 
@@ -128,13 +128,13 @@ class Nabla(NamedTuple):
         return len(self.k)
 
     def rise(self, axis: int, part: Array) -> Array:
-        """Return the derivative along an axis of a spectrum that is not a slope along that axis."""
+        """Return the derivative of a spectrum along an axis. The spectrum must not be a slope along that axis."""
         if axis == 0 and self.across is not None:
             return self.across(part)
         return times_unit(self.units[axis], self.k[axis], part)
 
     def fall(self, axis: int, part: Array) -> Array:
-        """Return the derivative along an axis of a spectrum that is a slope along that axis."""
+        """Return the derivative of a spectrum along an axis. The spectrum must be a slope along that axis."""
         if axis == 0 and self.across is not None:
             return self.across(part)
         return times_unit(-1 / self.units[axis], self.k[axis], part)

@@ -45,8 +45,8 @@ def _check_walls(walls: Any) -> tuple[Wall, Wall]:
 class AbstractWallSolver(AbstractDerivable):
     """An equation with the Laplacian between two walls, one at each end of the first axis.
 
-    Fields are transformed along the walls. Then each device solves one equation along the whole first axis for each of
-    its modes. Only the transforms communicate.
+    Fields are transformed along the walls. Then each device solves, for each mode that it holds, one equation along the
+    whole first axis. Only the transforms communicate.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
@@ -101,7 +101,8 @@ class AbstractWallSolver(AbstractDerivable):
         """Return the solution u with nonzero values or slopes at the walls.
 
         `operator.solution(f, 1.0)` returns the solution for the right-hand side f with u = 1 at the first wall.
-        `operator.solution(f)` equals `operator(f)`. With the basis `Chebyshev`, one more field is transformed.
+        `operator.solution(f)` equals `operator(f)`. With the basis `Chebyshev`, this method transforms one field more
+        than `operator(f)`.
 
         **Arguments:**
 
@@ -112,8 +113,8 @@ class AbstractWallSolver(AbstractDerivable):
 
         **Returns:** a field of the shape and dtype of `field`.
 
-        **Raises:** `ValueError` for a field that does not have the shape of the grid, for wall values that do not fit
-        the field, and inside a `shard_map` over a mesh axis of the grid.
+        **Raises:** `ValueError` if `field` does not have the shape of the grid, if wall values do not fit `field`, or
+        if this method is called inside a `shard_map` over a mesh axis that shards the grid.
         """
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
@@ -204,10 +205,10 @@ class WallPoisson(AbstractWallSolver):
     The basis along x sets the discretisation:
 
     - `Cells`: fields hold the means over finite volumes. Second differences approximate `∂²/∂x²`, with errors of second
-        order in the cell widths. Each mode along the walls costs one tridiagonal system.
+        order in the cell widths. For each mode along the walls, the operator solves one tridiagonal system.
     - `Chebyshev`: fields are polynomials, and `∂²/∂x²` is exact for them. For smooth solutions, errors fall faster than
-        any power of the number of polynomials, down to rounding (Greengard, SIAM J. Numer. Anal. 28, 1991). Each mode
-        along the walls costs two products with a matrix of nx² numbers.
+        any power of the number of polynomials, down to rounding (Greengard, SIAM J. Numer. Anal. 28, 1991). For each
+        mode along the walls, the operator computes two products with a matrix of nx² numbers.
 
     Derivatives along the other axes are exact.
 
@@ -232,9 +233,9 @@ class WallPoisson(AbstractWallSolver):
 
     **Returns** (when called): u, of the shape and dtype of f.
 
-    **Raises:** `TypeError` for a `transform` that is not a `Transform` and a `box` that is not a `Box`; `ValueError`
-    for a `transform` without `shape`, with other bases, with walls across an axis other than the first or with fewer
-    than three Chebyshev polynomials, and for unknown `walls`.
+    **Raises:** `TypeError` if `transform` is not a `Transform`, or if `box` is not a `Box`. `ValueError` if `walls` is
+    unknown, if `transform` has no `shape`, if it has bases other than the bases above, if it has walls across an axis
+    other than the first, or if it keeps fewer than three Chebyshev polynomials.
     """
 
     transform: Transform
@@ -253,7 +254,7 @@ class WallPoisson(AbstractWallSolver):
 class WallHelmholtz(AbstractWallSolver):
     """The solution u of `(shift - ∇²) u = f` between two walls across the first axis: see `WallPoisson`.
 
-    An implicit diffusion step solves such an equation. At `shift = 0`, the equation is `-∇²u = f`; if its solution is
+    An implicit diffusion step solves such an equation. At `shift = 0`, the equation is `-∇²u = f`. If its solution is
     known only up to a constant, u has zero mean.
 
     **Arguments:**
@@ -264,8 +265,8 @@ class WallHelmholtz(AbstractWallSolver):
 
     **Returns** (when called): u, of the shape and dtype of f.
 
-    **Raises:** the errors of `WallPoisson`; `ValueError` for a negative `shift`, because the systems are solved without
-    pivoting.
+    **Raises:** the errors of `WallPoisson`; also `ValueError` if `shift` is negative, because the systems are solved
+    without pivoting.
     """
 
     transform: Transform
