@@ -9,7 +9,8 @@ By default, each operator runs on one kind of mesh inside the `shard_map`, and o
 operators run in all combinations. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all operators in all
 combinations, in about three minutes.
 
-`test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares with NumPy.
+`test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares the results with
+NumPy.
 """
 
 import contextlib

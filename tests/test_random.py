@@ -144,7 +144,10 @@ def test_transpose(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), data=st.data())
 def test_halo(make_dec, data):
-    """Compare `HaloExchange` with its definition: block `b` has the cells `b*m - before ... b*m + m + after`."""
+    """Compare `HaloExchange` with its definition: block b of m cells becomes the cells from `b*m - before` on.
+
+    The extended block has `before + m + after` cells.
+    """
     dec = make_dec()
     pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(dec.ndim)]
     periodic = tuple(data.draw(st.booleans()) for _ in range(dec.ndim))

@@ -121,7 +121,7 @@ def test_multi_step_weights_are_exact_for_polynomials(order):
     [(1, False, ORDERS), (1, True, ORDERS), (50, True, {**ORDERS, "IMEXRK": 1.75})],
 )
 def test_order_for_a_full_matrix(stiffness, constrained, orders):
-    """The errors for a full matrix fall at the expected order.
+    """With a full matrix as the linear part, the errors fall with the expected order.
 
     The reference solution is computed by SciPy, with a projection that eliminates the constraint. If the linear part is
     very stiff, Runge–Kutta methods have a lower order, but BDF methods do not.
