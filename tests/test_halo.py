@@ -166,7 +166,7 @@ BAD = [
         r"`halo` must be one int for all axes, or a tuple with one entry for each of x, y, z, where an entry is an int "
         r"or a pair \(before, after\); got \(1, 1\)",
     ),
-    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* pair for each of .*; got"),
+    (lambda d, m: d.HaloExchange(m, ((1, 2, 3), 1, 1)), r"`halo` must be .* a pair .before, after.; got"),
     (lambda d, m: d.HaloExchange(m, 1.5), "`halo` must be made of integers; got 1.5"),
     (lambda d, m: d.HaloExchange(m, True), "`halo` must be made of integers; got True"),
     (

@@ -141,7 +141,7 @@ def test_shares_use_the_bandwidth_of_memory_and_not_of_a_cache(setting, report, 
     changed = copy.deepcopy(report)
     changed["sections"]["limits"]["data"] = found
     write_page(changed, tmp_path)
-    assert "a copy of the largest block on all\ndevices, 64 MiB" in (tmp_path / "tiny.md").read_text()
+    assert "a copy of the largest block on all devices, 64 MiB" in (tmp_path / "tiny.md").read_text()
 
 
 def test_scaling_points(report):
