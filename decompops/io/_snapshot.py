@@ -231,7 +231,8 @@ class _Writing:
         if process == first:
             error = self._error_of(staging.begin)
         found = exchange_numbers(mesh, digest, token, 0 if error is None else error.errno or errno.EIO)
-        staging = Staging(self.path, found[first][1], process, processes, patience)
+        if process != first:
+            staging = Staging(self.path, found[first][1], process, processes, patience)
         try:
             self._check_agreement(mesh, arrays, path, {other: numbers[0] for other, numbers in found.items()})
             if error is not None:

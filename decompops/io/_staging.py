@@ -27,9 +27,12 @@ class Staging:
         self.folder = path.with_name(f".{path.name}.{token:08x}.partial")
         self.staged = self.folder / "new" / path.name
         self._was_there = False
+        self._leftovers: list[Path] = []
 
     def begin(self) -> None:
         """Create the folder. Only the first process calls this method, before any process writes to the folder."""
+        # A folder that appears later belongs to the next snapshot at this path.
+        self._leftovers = leftovers(self.path)
         self.staged.parent.mkdir(parents=True)
         (self.folder / BEGUN).touch()
 
@@ -48,9 +51,8 @@ class Staging:
         first = self.processes[0]
         with self.telling():
             if self.process == first:
-                for folder in leftovers(self.path):
-                    if folder != self.folder:
-                        shutil.rmtree(folder, ignore_errors=True)
+                for folder in self._leftovers:
+                    shutil.rmtree(folder, ignore_errors=True)
                 create()
                 self._file(CREATED).touch()
             self._wait(CREATED, (first,), "create it")

@@ -41,7 +41,7 @@ class Channel(AbstractWallFlow):
 
     - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
         last axis, and `Fourier()` along an axis between them.
-    - `viscosity`: ν, a positive number. It may be traced, so that JAX can differentiate with respect to it.
+    - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `box`: the lengths of the grid. The length along x is the distance between the walls.
     - `drive`: G, a number.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
@@ -51,7 +51,7 @@ class Channel(AbstractWallFlow):
 
     **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
     along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
-    spectrum that is never sharded), or if the viscosity is not positive.
+    spectrum that is never sharded), or if the viscosity is negative.
     """
 
     fft: AbstractTransform
@@ -62,7 +62,7 @@ class Channel(AbstractWallFlow):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_number("viscosity", self.viscosity, positive=True)
+        check_number("viscosity", self.viscosity, least=0)
         check_number("drive", self.drive)
         check_forcing(self.forcing)
 

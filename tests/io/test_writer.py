@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import decompops as dops
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import io
+from decompops.io._staging import Staging, leftovers
 from decompops.io._zarr import Zarr
 
 from helpers import make_mesh, random_field
@@ -61,6 +63,25 @@ def test_the_program_computes_while_the_writer_writes(tmp_path, fft, pressure, m
         second.join()
         assert (tmp_path / "0.zarr").exists()
     np.testing.assert_array_equal(io.read(tmp_path / "1.zarr").arrays["u"], pressure)
+
+
+def test_the_writer_replaces_a_snapshot_that_is_still_being_written(tmp_path, fft, pressure, monkeypatch):
+    """A snapshot at the same path begins before the earlier snapshot is written. Both are written in turn."""
+    path, run = tmp_path / "last.h5", Staging.run
+
+    def run_late(*args):
+        """Write the first snapshot after the second one has begun."""
+        deadline = time.monotonic() + 60
+        while not path.exists() and len(leftovers(path)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        run(*args)
+
+    monkeypatch.setattr(Staging, "run", run_late)
+    with io.Writer() as writer:
+        for i in range(2):
+            writer.write(path, {"u": pressure}, fft, time=i)
+    assert io.read(path).time == 1
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):

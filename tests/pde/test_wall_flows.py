@@ -275,7 +275,11 @@ def test_bad_input_is_refused(plain):
         (lambda: plain.pde.Channel(fft(chebyshev, h, plain.Cosine(2)), 0.1, box), "must be periodic along z"),
         (lambda: plain.pde.Channel(fft(chebyshev, f, f), 0.1, box), "must be built with `real=True`|real fields"),
         (lambda: plain.pde.Channel(None, 0.1, box), "`fft` must be an `FFT` or a `Transform`; got None"),
-        (lambda: plain.pde.Channel(fft(chebyshev, f, h), 0.0, box), "`viscosity` must be a positive, finite number"),
+        (lambda: plain.pde.Channel(fft(chebyshev, f, h), -1.0, box), "`viscosity` must be a finite number"),
+        (
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 0.0, 1.0, box),
+            "`rayleigh` must be a positive, finite number; got 0.0",
+        ),
         (
             lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, plain.Box(2.0)),
             "`box` must have the length 1 along x",
