@@ -194,7 +194,8 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     sharding = NamedSharding(mesh, array_spec(mesh, entries))
     if not isinstance(mesh, Mesh):  # An abstract mesh has no devices.
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # Arrays with equivalent shardings may have different types on different meshes, or on Explicit axes of one device.
+    # Two arrays can have equivalent shardings and different JAX types: if their meshes differ, or if only one of their
+    # specs names an Explicit mesh axis of size one. So the types are compared, too.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)

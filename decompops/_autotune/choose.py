@@ -73,8 +73,8 @@ def autotune(
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with the given `pad`.
 
     **Raises:** `ValueError` or `TypeError` if an argument is not valid, or if `pad` is False and no mesh divides
-    `shape`. `ValueError` if `cache` is given and the program of the operator calls Python functions, or if `cache` is
-    given and `backends` has a tuner (a tuner must measure before it knows its candidates). `RuntimeError` if no
+    `shape`. With `cache`, `ValueError` also in two cases: if the program of the operator calls Python functions, or if
+    `backends` has a tuner, which must measure before it knows its candidates. `RuntimeError` if no
     candidate works.
     """
     shape = check_shape("shape", shape)

@@ -31,8 +31,8 @@ class CuDecompTuner(AbstractTuner):
 
     With CUDA-aware MPI, cuDecomp makes the choice itself. It times transposes (without Fourier transforms) or halo
     updates, and the first rank prints the times. Without CUDA-aware MPI, or if a halo is wider than a block, cuDecomp
-    cannot choose. The tuner then times Fourier transforms or halo exchanges with each way of communicating, and reports
-    each time as a `Trial`.
+    cannot choose. The tuner then measures every way of communicating itself, by Fourier transforms or by halo
+    exchanges, and reports each measurement as a `Trial`.
 
     !!! example
 

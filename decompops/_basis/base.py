@@ -202,7 +202,8 @@ class AbstractBasis(abc.ABC):
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         """Return the angular wavenumbers of the stored coefficients on an axis of length one.
 
-        With `nyquist=False`, the wavenumber of a coefficient that represents two modes of opposite sign is zero.
+        With `nyquist=False`, the Nyquist coefficient has the wavenumber zero, because it stands for +k and -k, which
+        the points cannot tell apart.
         """
 
     @abc.abstractmethod

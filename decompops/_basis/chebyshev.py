@@ -30,8 +30,9 @@ class Chebyshev(AbstractBasis):
 
     - `type`: 1 or 2.
 
-    **Raises:** `ValueError` if `type` is neither 1 nor 2. Transforms raise `ValueError` if type 1 has fewer than two
-    points, or if `norm` is "ortho", because an orthogonal matrix does not compute the coefficients of the polynomials.
+    **Raises:** `ValueError` if `type` is neither 1 nor 2. A transform raises `ValueError` if an axis
+    with type 1 has fewer than two points. It also raises `ValueError` if its `norm` is "ortho": an orthogonal matrix
+    would not give the coefficients of the polynomials.
 
     **Source:** Trefethen, Approximation Theory and Approximation Practice (2013), chapters 2 to 4.
     """

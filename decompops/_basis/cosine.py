@@ -111,7 +111,7 @@ class RealToReal(AbstractLineTransform):
         return late[:, None] * 2 * waves * early * _weights(_ENDS[self.kind, self.type][0], n, 0.5)
 
     def transpose(self) -> "RealToReal":
-        # Leave out the weights, and the factor 2 in each column of an inner cell. Then the matrices of types 1 and 4
+        # Without the weights, and without the factor 2 in the columns of inner cells, the matrices of types 1 and 4
         # are symmetric, and the matrix of type 2 is the transpose of the matrix of type 3.
         type = _INVERSE[self.type]
         first, last = _ENDS[self.kind, type]

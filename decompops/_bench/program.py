@@ -64,7 +64,7 @@ class Operand:
         return jax.ShapeDtypeStruct((*self.lead, *shape), self.dtype, sharding=sharding)
 
     def distribute(self, mesh: Mesh, array: np.ndarray) -> Array:
-        """Add padding to an array in natural order, and shard it. Every process must pass the same array."""
+        """Pad and shard an array whose axes are in natural order (x, y, z). Every process must pass the same array."""
         array = array.astype(self.dtype, copy=False)
         if self.blocks is not None:
             return Layout(mesh, self.blocks).distribute(array)

@@ -269,7 +269,7 @@ _LEAST_SECONDS = 2e-2
 
 
 def _seconds(contestant: Contestant, calls: int) -> float:
-    """Return the mean time of `calls` calls in seconds."""
+    """Make `calls` calls, and return the mean time per call, in seconds."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("decompops bench")
     if contestant.alone and jax.process_index() > 0:

@@ -74,7 +74,8 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     if options.on_paper and RESHARD in options.operator:
         parser.error(f"--on-paper cannot compile {RESHARD}, which is not a single program; name other operators")
     if options.target:
-        # On a machine without a GPU, JAX's CUDA plugin starts only if JAX is told to use the CPU.
+        # JAX's CUDA plugin compiles for GPUs that this machine may not have. Without a GPU, it starts only if
+        # `jax_platforms` is "cpu".
         jax.config.update("jax_platforms", "cpu")
         if problem := targets.problem() if options.on_paper else "add --on-paper":
             parser.error(f"argument --target: {problem}")

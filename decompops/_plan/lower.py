@@ -18,7 +18,7 @@ from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
 
-# The narrower dtypes that exchanges may send.
+# The dtypes to which exchanges may round. They are narrower than the dtype of the field.
 Wire = Literal["float32", "bfloat16", "float16"]
 
 

@@ -44,5 +44,5 @@ def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:
-    """Return the values of the axes that `fft` transforms, from `values` with one value for each axis of the grid."""
+    """Return the entries of `values` for the axes that `fft` transforms. `values` has one entry for each grid axis."""
     return tuple(values[axis] for axis in fft.transformed)

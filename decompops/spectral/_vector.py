@@ -4,9 +4,9 @@
 each axis of the grid. The components lie along the axis right before the grid axes. An *axial vector*, such as a
 vorticity, has one component for each of the `planes`.
 
-Between walls, if fields are cosines along an axis, their slopes along that axis are sines. Here, a spectrum *is a slope
-along an axis* if it has the basis of such a slope along that axis. Component i of a vector is a slope along axis i. The
-component of an axial vector in a plane is a slope along both axes of the plane.
+Between walls, a field may be a series of cosines along an axis. Its slope along this axis is then a series of sines.
+Here, a spectrum *is a slope along an axis* if it has the basis of such a slope along that axis. Component i of a vector
+is a slope along axis i. The component of an axial vector in a plane is a slope along both axes of the plane.
 """
 
 import functools

@@ -71,7 +71,7 @@ def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> 
 
 
 def answer(route: Route, faults: list[str]) -> None:
-    """Answer a request that leaves the site. Every such request is a fault, except for facts about the repository."""
+    """Answer a request that leaves the site. Every such request is a fault, except those to `FACTS`."""
     url = route.request.url
     if url == FACTS or url.startswith(f"{FACTS}/"):
         route.fulfill(status=200, json={})

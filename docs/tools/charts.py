@@ -112,7 +112,7 @@ def tables(text: str, section: str) -> list[list[list[str]]]:
 def numbers(cell: str) -> list[float]:
     """Return the numbers of a cell such as `0.89 / 0.69`, `0.44, 0.45`, `0.08 to 0.1` or `1.00 (1.12)`.
 
-    A footnote and a size in GiB in parentheses are left out.
+    A footnote mark, and a size such as `(1.5 GiB)`, are left out.
     """
     cell = re.sub(r" \([\d.]+ GiB\)$|¹$", "", cell)
     cell = re.sub(r" \(([\d.]+)\)$", r" / \1", cell)

@@ -149,7 +149,7 @@ def modes_of(basis, n: int, s: np.ndarray) -> np.ndarray:
 
 
 def series(basis, n: int, coefficients: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Evaluate the series with these unnormalised coefficients at positions `s`.
+    """Return the values, at positions `s`, of the series that has these unnormalised coefficients.
 
     A coefficient counts `multiplicity` times: once for each complex exponential that has this coefficient.
     """

@@ -34,8 +34,8 @@ np.testing.assert_allclose(equation.fields(last), by_etdrk, atol=1e-5)
 once, _ = multistep.rollout(start, 40)
 np.testing.assert_allclose(equation.fields(last), equation.fields(once), atol=1e-6)
 """
-# The test subtracts `length` times the gradient from the start. If `length` is small, the loss falls by `length` times
-# the squared norm of the gradient.
+# The test moves the initial state `start` by `-length` times the conjugate of the gradient. If `length` is small, the
+# loss falls by `length` times the squared norm of the gradient.
 GRADIENT = """
 with jax.set_mesh(mesh):
     slope = np.sum(np.abs(gradient) ** 2)

@@ -77,7 +77,7 @@ def test_a_particle_beyond_the_halo_makes_the_density_nan():
 
 
 def waves(n: int, *modes: tuple[int, int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return for each mode the wavevector in radians per cell and the phase k·q on the grid."""
+    """For each mode, return the wavevector k, in radians per cell, and the phase k·q at each grid point q."""
     vectors = [2 * np.pi * np.array(mode) / n for mode in modes]
     return [(k, np.einsum("i,ixyz->xyz", k, np.indices((n, n, n)))) for k in vectors]
 

@@ -104,7 +104,10 @@ def small_files():
 
 @pytest.mark.parametrize("write", ["{:02}.zarr", "{:02}.h5", None])
 def test_a_run_continues_after_the_disk_was_full(tmp_path, solver, whole, write):
-    """A run raises `OSError` if the disk has no space for a snapshot or a checkpoint; later it continues."""
+    """A run raises `OSError` if the disk has no space for a snapshot or a checkpoint.
+
+    When there is space again, a new call continues the run.
+    """
 
     def run(t_end):
         options = {"write": write and pde.Snapshots(tmp_path / write), "observe": energy(solver), "progress": False}
