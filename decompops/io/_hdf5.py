@@ -12,6 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from ._xdmf import DIMENSIONS, write_xdmf
 WITHOUT_VALUES = "This is a netCDF dimension but not a netCDF variable"
 # The group that holds the CRC-32 of every chunk, for each array in the order of its chunks. No array has this name.
 CHECKSUMS = "CRC-32 of chunks"
-# HDF5 writes at most this many bytes in addition to the arrays. HDF5 crashes on a full disk. So plain file operations
+# HDF5 writes at most this many bytes in addition to the arrays. HDF5 may crash on a full disk. So plain file operations
 # first write the same number of bytes: on a full disk, they raise an error.
 METADATA_BYTES = 2**20
 # The number of bytes that a thread writes or reads at once. So many bytes fit into the cache while they are reordered.
@@ -61,7 +62,7 @@ class HDF5(AbstractFormat):
         ndim = len(contents.lengths)
         with path.open("wb") as trial:
             trial.write(bytes(METADATA_BYTES))
-        with _h5py().File(path, "w") as file:
+        with _os_errors(), _h5py().File(path, "w") as file:
             file.attrs.update(contents.attributes)
             for name, values in contents.coordinates.items():
                 file[name] = values
@@ -290,6 +291,15 @@ def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chu
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     kind, space = h5py.h5t.py_create(dtype, logical=True), h5py.h5s.create_simple(shape)
     h5py.h5d.create(group.id, name.encode(), kind, space, properties)
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    """Raise `OSError` with a message of one line, for example if another program has just filled the disk."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise OSError(" ".join(str(error).split())) from error
 
 
 def _h5py() -> Any:

@@ -14,8 +14,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-# The steps of writing. A process names its empty file after the step that it has done. `BEGUN` exists until the end.
-BEGUN, CREATED, WRITTEN, DONE, SEEN, FAILED, ENDED = "begun", "created", "written", "done", "seen", "failed", "ended"
+# The steps of writing. A process names its empty file after the step that it has done.
+CREATED, WRITTEN, DONE, SEEN, FAILED, ENDED = "created", "written", "done", "seen", "failed", "ended"
+
+# This file exists until a process fails. Then this process writes its error to the file and renames it after `FAILED`.
+# A full disk allows this, because the file has room for the error: `REASON` bytes.
+BEGUN, REASON = "begun", 1000
+
+# A network file system shows a new folder to the other processes after this number of seconds at the latest.
+VISIBLE = 60.0
 
 
 class Staging:
@@ -26,7 +33,7 @@ class Staging:
         self.process, self.processes, self.patience = process, processes, patience
         self.folder = path.with_name(f".{path.name}.{token:08x}.partial")
         self.staged = self.folder / "new" / path.name
-        self._was_there = False
+        self._missing_since: float | None = None
         self._leftovers: list[Path] = []
 
     def begin(self) -> None:
@@ -34,7 +41,7 @@ class Staging:
         # A folder that appears later belongs to the next snapshot at this path.
         self._leftovers = leftovers(self.path)
         self.staged.parent.mkdir(parents=True)
-        (self.folder / BEGUN).touch()
+        (self.folder / BEGUN).write_bytes(b" " * REASON)
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -75,17 +82,28 @@ class Staging:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, OSError) and not (self.folder / BEGUN).exists():
-                raise self._other_failed() from error
-            try:
-                if not list(self.folder.glob(f"{FAILED}-*")):
-                    self._file(FAILED).write_text(f"{type(error).__name__}: {error}")
-                self._file(ENDED).touch()
-                if all(self._file(ENDED, process).exists() for process in self.processes):
-                    self.remove()
-            except OSError:  # A full disk may have no space for an empty file. The missing folder tells the others.
-                self.remove()
+            # Another process that failed may have removed files, which causes an `OSError` here.
+            cause = self._failure() if isinstance(error, OSError) else None
+            self._tell(f"{type(error).__name__}: {error}")
+            if cause is not None:
+                raise cause from error
             raise
+
+    def _tell(self, reason: str) -> None:
+        """Tell the other processes that this process has failed."""
+        with suppress(OSError):  # If another process has failed before, the file is not there.
+            claimed = (self.folder / BEGUN).rename(self.folder / f"{BEGUN}-{self.process}")
+            with suppress(OSError), claimed.open("r+b") as file:
+                file.write(reason.encode()[:REASON])
+            claimed.rename(self._file(FAILED))
+        with suppress(OSError):
+            try:
+                self._file(ENDED).touch()
+            except OSError:  # A full disk may have no space for an empty file.
+                shutil.rmtree(self.staged.parent, ignore_errors=True)
+                self._file(ENDED).touch()
+            if all(self._file(ENDED, process).exists() for process in self.processes):
+                self.remove()
 
     def _put(self) -> None:
         """Move each written file to its path. The snapshot is moved last, after other files such as an XDMF file."""
@@ -101,7 +119,8 @@ class Staging:
         deadline, pause = time.monotonic() + self.patience, 1e-3
         for process in processes:
             while not self._file(step, process).exists():
-                self._check()
+                if (failure := self._failure()) is not None:
+                    raise failure
                 if time.monotonic() > deadline:
                     raise RuntimeError(
                         f"{self.path} was not written: waited {self.patience:g} s for process {process} to {what}. If "
@@ -110,20 +129,21 @@ class Staging:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.25)
 
-    def _check(self) -> None:
-        """Raise `RuntimeError` if another process has failed."""
+    def _failure(self) -> RuntimeError | None:
+        """Return the error to raise if another process has failed."""
         for failed in self.folder.glob(f"{FAILED}-*"):
-            with suppress(OSError):  # The process may have just removed the folder.
-                other, reason = failed.name.rpartition("-")[2], failed.read_text().partition("\n")[0]
-                raise RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
-        is_there = (self.folder / BEGUN).exists()
-        if self._was_there and not is_there:
-            raise self._other_failed()
-        self._was_there = is_there
-
-    def _other_failed(self) -> RuntimeError:
-        """Return the error to raise when another process has failed and removed the folder."""
-        return RuntimeError(f"{self.path} was not written, because another process failed: read its error.")
+            with suppress(OSError):  # The last process that failed may have just removed the folder.
+                reason = failed.read_text(errors="replace").partition("\n")[0].strip() or "read its error"
+                other = failed.name.rpartition("-")[2]
+                return RuntimeError(f"{self.path} was not written, because process {other} failed: {reason}")
+        now = time.monotonic()
+        if (self.folder / BEGUN).exists():
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now > self._missing_since + VISIBLE:
+            return RuntimeError(f"{self.path} was not written, because its temporary folder {self.folder} is missing.")
+        return None
 
 
 def put(new: Path, path: Path) -> None:

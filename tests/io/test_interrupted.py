@@ -3,6 +3,8 @@
 PYTHONPATH=tests python tests/io/test_interrupted.py 200    # This kills 200 programs. The tests kill a few.
 """
 
+import errno
+import os
 import random
 import re
 import shutil
@@ -18,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import io
+from decompops.io import _staging
+from decompops.io._staging import Staging
 
 from helpers import random_field
 from processes import Rank, free_port, report, start, wait
@@ -95,7 +99,8 @@ def small_disk(folder: Path) -> Iterator[bool]:
         yield is_mounted
     finally:
         if is_mounted:
-            subprocess.run(["umount", folder], check=True)
+            # A thread of tensorstore may close the last file a moment later, so the disk is only detached.
+            subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def fill(folder: Path, ranks: list[Rank], limit: float) -> None:
@@ -133,6 +138,30 @@ def test_full_disk(tmp_path, suffix, processes, is_real):
         assert all(re.search(told, rank.output, re.M) for rank in ranks), report(ranks)
         assert len(numbers(ranks[0])) >= 4, report(ranks)
         check(folder, suffix, numbers(ranks[0]))
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_failure_is_told_on_a_full_disk(tmp_path, monkeypatch):
+    """A process that looks only after another one has failed ends at once, even if no file could be created."""
+    first, second = (Staging(tmp_path / "a.zarr", 1, process, (0, 1), patience=20.0) for process in (0, 1))
+    first.begin()
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(Path, "touch", fail)
+        full_disk.setattr(Path, "write_text", fail)
+        with pytest.raises(OSError, match="No space left on device"):
+            first.run(fail, fail)
+    with pytest.raises(RuntimeError, match=r"a\.zarr was not written, because process 0 failed: OSError: .*No space"):
+        second.run(fail, fail)
+
+
+def test_a_removed_folder_ends_a_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(_staging, "VISIBLE", 0.1)
+    staging = Staging(tmp_path / "a.zarr", 1, 1, (0, 1), patience=20.0)
+    with pytest.raises(RuntimeError, match=r"because its temporary folder .*\.partial is missing"):
+        staging.run(fail, fail)
 
 
 def main(kills: int) -> None:
