@@ -1,5 +1,6 @@
 """Linear equations of transport: diffusion, advection, dispersion and hyperdiffusion."""
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -41,7 +42,7 @@ def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
         )
     for row in rows:
         for entry in row:
-            check_number("diffusivity", entry, **({} if is_matrix else {"least": 0}))
+            check_number("diffusivity", entry, least=-math.inf if is_matrix else 0)
 
 
 def _decay(equation: AbstractLinearEquation, diffusivity: Diffusivity, u: Array) -> Array:
