@@ -125,12 +125,12 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
 
 
 def in_pieces(backend, overlap: int) -> Any:
-    """Return `backend` with this `overlap`. A backend without the option `overlap` is returned as it is."""
+    """Return `backend` with this `overlap`. A backend without the option `overlap` is returned unchanged."""
     return replace(backend, overlap=overlap) if "overlap" in {option.name for option in fields(backend)} else backend
 
 
 def check_overlap(backend, mesh: Mesh) -> None:
-    """Compare transforms whose exchanges run in pieces with NumPy.
+    """Compare with NumPy the transforms whose exchanges run in pieces.
 
     A single field is cut along a grid axis. A batch is cut into single fields.
     """
@@ -193,9 +193,9 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
 def matrix(backend, *, everything: bool) -> None:
     """Run cuDecomp's own test cases with decompops on every process grid of the ranks, and compare with NumPy.
 
-    With `everything`, transposes run in both storage orders and in all dtypes of cuDecomp. Halos have 1, 3 and 2 layers
-    along the axes x, y and z. Without `everything`, each transpose has only one dtype, and two tests run on only one
-    process grid: the test of halos in all pencils, and the test of transposes of fields with halo layers.
+    Transposes run in both storage orders. Halos have 1, 3 and 2 layers along the axes x, y and z. With `everything`,
+    each test runs in all dtypes of cuDecomp. Without `everything`, each test has only one dtype, and two tests run on
+    only one process grid: the test of halos in all pencils, and the test of transposes of fields with halo layers.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
@@ -272,7 +272,7 @@ def transformations(backend) -> None:
 def spectral(backend, *, everything: bool = False) -> None:
     """Check that spectral operators, equations and layers give the same results with `backend` and with `XLA()`.
 
-    With `everything`, compilation takes a long time.
+    `everything` adds the results of `on_top`, whose compilation takes a long time.
     """
     u = random_field((3, *UNEVEN))
 

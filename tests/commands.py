@@ -16,7 +16,7 @@ from decompops import cli
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run a command. Its output is 80 columns wide, unless `environment` sets another number as `COLUMNS`."""
+    """Run a command. Its output is 80 columns wide, unless `environment` sets `COLUMNS`."""
     command = [sys.executable, "-m", "decompops", *arguments]
     variables = os.environ | {"COLUMNS": "80"} | environment
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=variables)

@@ -14,7 +14,7 @@ from compiling import FLAGS
 # XLA reads its flags once, when JAX starts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
-# Most tests inspect programs of the XLA backend. The default on CPUs, the compiled kernels, is tested in tests/native.
+# Most tests inspect programs of the XLA backend. tests/native tests the compiled kernels, the default on CPUs.
 os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
 import jax
@@ -39,7 +39,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 for name in [name for name in sys.modules if name.split(".")[0] == "decompops"]:
     del sys.modules[name]
-# tests/gpu also runs on machines that have only pytest and the packages that decompops needs, and so no beartype.
+# tests/gpu also runs on machines without beartype, which have only pytest and the packages that decompops needs.
 checker = "beartype.beartype" if importlib.util.find_spec("beartype") else None
 with install_import_hook("decompops", checker):
     import decompops  # noqa: F401
@@ -53,7 +53,7 @@ def plain():
 
 @pytest.hookimpl(tryfirst=True)  # This hook must run before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(config, items):
-    """Let one worker run all tests of a file, so that they share its fixtures and its compiled programs."""
+    """Let one worker run all tests of a file, so that these tests share fixtures and compiled programs."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Make Python's garbage collector run less often, because JAX makes millions of short-lived objects.
 
-    The collector also skips all objects that exist now, because the imported modules keep these objects.
+    The collector also skips all objects that exist now, because the imported modules keep these objects alive.
     """
     gc.collect()
     gc.freeze()

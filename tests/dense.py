@@ -43,7 +43,8 @@ def fourier(u: np.ndarray, transform: DFT, axes: Sequence[int], points: Sequence
     return u / math.prod(points) if transform.normalised else u
 
 
-# For each transform, these end cells have another weight than the inner cells: in the input, and in the output.
+# For each transform, the two lists give the end cells of the input and of the output that have another weight than
+# the inner cells.
 ENDS = {
     ("dct", 1): ([0, -1], [0, -1]),
     ("dct", 2): ([], [0]),
@@ -124,7 +125,7 @@ def true_cells(blocks: Blocks, axis: int) -> np.ndarray:
 
 def in_grid_order(u: np.ndarray, stage: AbstractStage) -> np.ndarray:
     before, lead = stage.before, u.ndim - stage.before.ndim
-    g = [lead + axis for axis in range(before.ndim)]  # The position of each grid axis in the array.
+    g = [lead + axis for axis in range(before.ndim)]  # `g` holds the position of each grid axis in the array.
     u = u.transpose(*range(lead), *(lead + before.order.index(axis) for axis in range(before.ndim)))
     match stage:
         case Move():

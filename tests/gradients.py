@@ -19,8 +19,8 @@ VISCOSITY, DT, SIZE = 0.02, 0.01, 12
 def compare(steps: int, keep: int) -> tuple[float, float, float]:
     """Compare our gradient with the gradient of exponax, and with finite differences.
 
-    Return three numbers: the relative error of our gradient compared with exponax, the cosine of the angle between both
-    gradients, and the relative error of our derivative in a random direction compared with finite differences.
+    Return three numbers: the relative error of our gradient compared with exponax, the cosine of the angle between the
+    two gradients, and the relative error of our derivative in a random direction compared with finite differences.
     """
     fft = FFT3D(jax.make_mesh((1, 1), ("x", "y")), shape=(SIZE,) * 3, real=True)
     equation = pde.NavierStokes(fft, VISCOSITY, dealiasing=spectral.Mask(2 / 3))

@@ -42,7 +42,7 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
 
 
 def tolerance(dtype) -> float:
-    """Return the tolerance for errors relative to the largest value. Other FFT libraries test with the same one."""
+    """Return the tolerance for errors relative to the largest value. Other FFT libraries test with this tolerance."""
     return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
 
 
@@ -85,7 +85,7 @@ def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y
 def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.ndarray) -> None:
     """Assert `<y, A x> = <A^H y, x>` in the inner product Re(sum(conj(a) * b)).
 
-    The operators need to be linear only for real factors.
+    It is enough that the operators are linear for real factors.
     """
     left = np.vdot(y, np.asarray(operator(x))).real
     right = np.vdot(np.asarray(adjoint(y)), x).real
@@ -146,7 +146,7 @@ def expansion(
     """Compute with NumPy and SciPy what a `Transform` along the last axes of a field should return."""
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
-    # Real transforms come first. The next one is the transform that gives a half spectrum, because it needs real input.
+    # Real-to-real transforms come first, then the transform that gives a half spectrum, because they need real input.
     rank = {dops.Chebyshev: 0, dops.Cosine: 0, dops.Sine: 0, dops.Fourier: 2}
     transformed = [axis for axis, basis in enumerate(bases) if not isinstance(basis, dops.Points)]
     for axis in sorted(transformed, key=lambda axis: rank[type(bases[axis])] - getattr(bases[axis], "half", False)):
@@ -169,8 +169,9 @@ def expansion(
 def truncated(k: np.ndarray, n: int, kept: int, basis, nyquist: bool) -> np.ndarray:
     """Truncate the coefficients of `n` points along the last axis to the coefficients of `kept` points.
 
-    If the number of Fourier modes is even, the last mode stands for two modes. The last mode of `Cosine(1)` and of
-    `Sine(2)` also stands for two modes. This function always sets it to zero.
+    If `kept` is even, the Fourier mode `kept // 2` stands for two modes. With `nyquist`, the result holds the sum of
+    these two modes, and otherwise zero. The last mode of `Cosine(1)` and of `Sine(2)` also stands for two modes. The
+    result always holds zero for this last mode.
     """
     if not isinstance(basis, dops.Fourier):
         k = k[..., :kept].copy()

@@ -17,7 +17,7 @@ from compiling import FLAGS
 
 TESTS = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
-# Without the kernels, the tests are skipped. If `DECOMPOPS_REQUIRE_MPI` is set, they fail instead.
+# If the kernels or `mpiexec` are missing, the tests are skipped, or fail if `DECOMPOPS_REQUIRE_MPI` is set.
 NEEDED = pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM))
 IN_TURN = pytest.mark.xdist_group("mpiexec")  # These tests run one after the other.
 MARKS = [NEEDED, IN_TURN, pytest.mark.timeout(600)]
@@ -35,7 +35,8 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
     """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
-    environment |= {"PYTHONUNBUFFERED": ""}  # Without buffers, Python would write a line and its end separately.
+    # The empty value turns on Python's buffers. Without buffers, Python writes a line and its end separately.
+    environment |= {"PYTHONUNBUFFERED": ""}
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     # Jobs run one after the other, even without `--dist loadgroup`, because a waiting rank polls and so uses a core.
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def blocks(page: str) -> list[str]:
-    """Return the Python code blocks that have no title on a page, such as `"docs/fft.md"`, in order."""
+    """Return, in order, the Python code blocks without a title on a page, such as `"docs/fft.md"`."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
@@ -22,7 +22,7 @@ def scripts(page: str) -> dict[str, str]:
 
 
 def errors(page: str, calls: dict[str, str]) -> str:
-    """Return code which checks that calls raise the errors quoted on a page, given as `{text on the page: call}`."""
+    """Return code that checks the errors quoted on a page. `calls` is `{text on the page: call that raises it}`."""
     text = (ROOT / page).read_text()
     assert not [quoted for quoted in calls if quoted not in text]
     return f"""

@@ -112,7 +112,7 @@ def transformed(u: np.ndarray, transform: DFT | RealToReal, axes: list[int], n: 
             return np.fft.irfftn(u, s=[*points[:-1], n], axes=axes, norm="forward")
 
 
-# For each type of cosine transform, the end cells whose weight differs: in the input, and in the output.
+# For each type of transform, the two lists give the end cells of the input and of the output whose weight differs.
 DCT_ENDS = {1: ([0, -1], [0, -1]), 2: ([], [0]), 3: ([0], []), 4: ([], [])}
 DST_ENDS = {1: ([], []), 2: ([], [-1]), 3: ([-1], []), 4: ([], [])}
 
@@ -183,7 +183,7 @@ def halved_in_the_middle(mesh: Mesh) -> Steps:
 def planes_of_vectors(mesh: Mesh) -> Steps:
     """Return a plan for a vector field whose components are its last axis.
 
-    In this plan, a tile of lines that a kernel transforms at once spans several axes.
+    In this plan, the lines that a kernel transforms at once span several axes.
     """
     steps = Steps(random_field((6, 40, 9, 3)), Blocks((6, 40, 9, 3), (1, 1, mesh.size, 1), (None, None, "x", None)))
     steps.transform(DFT("r2c", -1), (0, 1))
@@ -193,7 +193,10 @@ def planes_of_vectors(mesh: Mesh) -> Steps:
 
 
 def planes_between_others(mesh: Mesh) -> Steps:
-    """Return a plan with a transform of planes between other transforms, and with real lines that become longer."""
+    """Return a plan that transforms planes between other transforms.
+
+    Lines of 4 modes become 6 real points, and then 4 modes again, which take more memory than the points.
+    """
     blocks = Blocks((mesh.size, 4, 4, 4), (mesh.size, 1, 1, 1), ("x", None, None, None))
     steps = Steps(random_field((5, *blocks.lengths), np.complex128), blocks, batch=1)
     steps.transform(DFT("c2r", 1), (3,), 6)
@@ -227,7 +230,8 @@ def check(backend, mesh: Mesh, steps: Steps, rng: np.random.Generator) -> None:
     assert backend.takes(plan.stages) == [*waves, True].index(True)
     backend = in_pieces(backend, int(rng.integers(1, 4)))
     parts = schedule(plan, backend.takes, "cpu", backend.overlap, math.prod(steps.u.shape[: steps.batch]))
-    # One kernel runs all pieces, but cosine and sine transforms and halos of a batch need a kernel for each piece.
+    # One kernel runs all pieces, except in plans with cosine and sine transforms, or with halos of a batch. These plans
+    # need a kernel for each piece.
     halos = steps.batch > 0 and any(isinstance(stage, Extend) for stage in plan.stages)
     assert halos or any(waves) or not any(isinstance(part, Chunks) for part in parts)
     lead = tuple(range(steps.batch))

@@ -71,6 +71,6 @@ def report(ranks: list[Rank]) -> str:
 
 
 def worker(path: Path, task: str, processes: int, devices: int, *options: object) -> list[list]:
-    """Return a command for each rank, which runs a task of the script `path`."""
+    """Return, for each rank, the command that runs `task` of the script `path`."""
     shared = ["--processes", processes, "--devices", devices, "--port", free_port(), *options]
     return [[path, task, "--rank", rank, *shared] for rank in range(processes)]

@@ -23,7 +23,7 @@ SLOW, FAST = (2, 4), (4, 2)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Replace the timer. The new timer also calls every operator, but returns the shortest time for the mesh `FAST`."""
+    """Replace the timer by a mock that calls each operator and returns fixed times, the shortest for mesh `FAST`."""
     calls = []
 
     def seconds(compiled, field):
@@ -134,7 +134,7 @@ def test_a_candidate_that_fails_later_is_not_chosen(monkeypatch):
 
 
 def test_open_options_are_tried_and_tuners_asked(clock, monkeypatch):
-    """All variants of a backend and all candidates of a tuner are tried. A backend may be given by name."""
+    """`autotune` tries all variants of a backend and all candidates of a tuner. A backend may be given by name."""
 
     @dataclass(frozen=True)
     class Open(dops.XLA):
@@ -202,7 +202,7 @@ def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Return a function that counts the operators which are timed instead of read from the cache.
+    """Return a function that counts the operators that `autotune` times, because the cache has no entry for them.
 
     A mock replaces the timing.
     """
@@ -219,7 +219,7 @@ def counted(monkeypatch):
 
 
 def closures():
-    """Return different operators with the same name. Their `repr` is equal, or contains a memory address."""
+    """Return different operators whose names are equal, and whose `repr` is equal or contains a memory address."""
 
     there_and_back = trial.there_and_back(real=True)
 

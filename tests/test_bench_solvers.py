@@ -17,7 +17,7 @@ from helpers import make_mesh
 
 
 UNEVEN = (9, 10, 11)  # No mesh divides this shape.
-# Each case has a grid, a mesh, a number of transforms, and the names of the programs that it is compared with.
+# Each case has a grid, a mesh, a number of transforms, and the names of the programs to compare with.
 CASES = {
     "gradient": (UNEVEN, (2, 2), 2, ["its FFTs"]),
     "navier-stokes": ((9, 10), (3,), 2, ["its FFTs", "its FFTs with all modes"]),
@@ -48,7 +48,7 @@ def test_answers_and_figures(operator):
         assert row["relative_error"] <= 1e-12
         assert row["ratio"] == pytest.approx(rows["decompops"]["median_s"] / row["median_s"])
     program, divided = result["program"], sum(parts > 1 for parts in mesh)
-    passes = 1 + divided - (operator == "poisson-cells")  # Finite-volume cells are not transformed.
+    passes = 1 + divided - (operator == "poisson-cells")  # An axis of finite-volume cells is not transformed.
     assert len(program["least_bytes_per_fft_pass"]) == transforms * passes
     # Four devices do not divide the nine modes of the weights, so the weights and their gradient are exchanged.
     exchanges = transforms * divided + 2 * (operator == "fno-gradient")

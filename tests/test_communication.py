@@ -1,4 +1,4 @@
-"""Tests of the communication and the memory of compiled programs, which are read from the HLO of these programs."""
+"""Tests of compiled programs: their communication, read from the HLO, and their memory, as XLA reports it."""
 
 import decompops as dops
 import jax

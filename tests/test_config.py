@@ -1,7 +1,7 @@
 """Tests of the options in `dops.config`.
 
-An argument has priority over a context, a context over the setting of the process, and this setting over the
-environment. An operator reads the options when it is built.
+An argument has the highest priority, then a context, then the setting of the process, then the environment. An operator
+reads the options when it is built.
 """
 
 import threading
@@ -22,7 +22,7 @@ def _restore(plain):
 
 
 def test_default(monkeypatch):
-    assert dops.config.backend == dops.XLA()  # conftest.py sets it in the environment.
+    assert dops.config.backend == dops.XLA()  # conftest.py sets this backend in the environment.
     assert dops.FFT3D(make_mesh((2, 4))).decomposition.backend == dops.XLA()
     assert "XLA(overlap=1" in repr(dops.config)
     monkeypatch.delenv("DECOMPOPS_BACKEND")

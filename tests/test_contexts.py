@@ -1,6 +1,6 @@
 """Tests of operators under unusual conditions of JAX.
 
-These are `auto_axes` without `jit`, meshes without devices, reduced arrays, and Explicit axes of one device.
+The conditions are `auto_axes` without `jit`, meshes without devices, reduced arrays, and Explicit axes of one device.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ def test_an_abstract_mesh_takes_devices_from_where_they_are_known(kind, plain):
     u = random_field(SHAPE)
 
     known = r"`x` must be on a mesh with the axes \{'x': 2, 'y': 2\}.*Call the operator inside `jax.set_mesh\(mesh\)`"
-    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # This is an error of JAX for Explicit meshes.
+    by_jax = "enter your `jit` into a mesh context via `jax.set_mesh`"  # JAX raises this error on Explicit meshes.
     for x in (u, jnp.asarray(u), jax.device_put(u, jax.devices()[3])):
         for function in (fft, poisson, jax.jit(fft), there_and_back, jax.jit(there_and_back)):
             with pytest.raises(ValueError, match=f"{known}|{by_jax}"):

@@ -153,7 +153,7 @@ def test_transposes_by_dot_products(sizes, shape, real, norm):
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
         assert_transposed(operator, operator.T, a, b)
         assert_adjoint(operator, operator.H, a, b)
-        # The transposes themselves are operators with a transpose: `.T.T` is the operator again.
+        # A transpose is an operator with its own transpose: `.T.T` is the original operator.
         assert_transposed(operator.T, operator.T.T, b, a)
         assert_adjoint(operator.H, operator.H.H, b, a)
     assert fft.T.T is fft
@@ -177,7 +177,7 @@ def test_gradient_of_power(real, sizes, axis_contiguous):
 
     For a half spectrum, the modes in this sum have weights.
     """
-    kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Every mesh has both kinds of axes.
+    kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Each mesh runs with both kinds of axes.
     mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
@@ -253,7 +253,7 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
         power = lambda lengths: sum(jnp.sum(k**2) for k in fft.wavenumbers(box=dops.Box(lengths)))
         lengths = np.array([1.0, 2.0, 3.0])
         g = jax.jit(jax.grad(power))(jnp.asarray(lengths))
-        # k is proportional to 1 / length. So the derivative by a length is -2 / length times the part of its axis.
+        # k is proportional to 1 / length. So for each axis, d(sum of k^2) / d(length) is -2 / length * (sum of k^2).
         parts = [np.sum((2 * np.pi * np.fft.fftfreq(n, box / n)) ** 2) for n, box in zip((8, 6, 7), lengths)]
         assert_close(g, -2 * np.array(parts) / lengths)
         assert_close(jax.grad(lambda box: power((box, 1, box)))(2.0), -2 * (parts[0] / 4 + parts[2] * 9 / 4) / 2)
@@ -261,9 +261,10 @@ def test_wavenumbers_differentiate_by_the_lengths_of_the_box(kind):
 
 @pytest.mark.parametrize("nz", [10, 11])
 def test_modes_without_imaginary_part_where_a_library_reads_it(nz, monkeypatch):
-    """On GPUs, an inverse transform first sets the imaginary parts to zero that vanish in the spectrum of a real field.
+    """On GPUs, an inverse real transform first sets the imaginary part of some modes to zero.
 
-    Some FFT libraries for GPUs read these imaginary parts, at least for some lengths. Others ignore these parts.
+    These modes have no imaginary part in the spectrum of a real field. Some FFT libraries for GPUs read the imaginary
+    parts of these modes, at least for some lengths. Other libraries ignore these parts.
     """
     irfftn = jnp.fft.irfftn
 

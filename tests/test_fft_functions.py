@@ -127,7 +127,7 @@ def test_the_default_sharding_on_auto_axes():
     """
     x, k = random_field(GRID), put(AUTO, random_field(GRID, np.complex128), None, "x", "y")
     program = jax.jit(lambda x: dops.fft.irfftn(2 * dops.fft.rfftn(x))).lower(put(AUTO, x, "x", "y")).compile()
-    # `irfftn` assumes that its input is sharded as `rfftn` returns a spectrum, so it needs no additional exchange.
+    # `irfftn` assumes the sharding of the spectrum that `rfftn` returns, so `irfftn` needs no additional exchange.
     forward = jax.jit(dops.fft.rfftn).lower(put(AUTO, x, "x", "y")).compile()
     assert [c.kind for c in collectives(program.as_text())] == 2 * [c.kind for c in collectives(forward.as_text())]
     assert_same(program(put(AUTO, x, "x", "y")), 2 * x)
@@ -171,7 +171,7 @@ def test_out_sharding(out):
 
 
 def test_mesh_axes_of_one_device_stay():
-    """A result keeps Explicit mesh axes of one device, so that its type matches the types of other arrays."""
+    """Without exchanges, a result keeps Explicit mesh axes of one device, so that its type matches other arrays."""
     x = random_field(FLAT)
     for mesh, spec in ((make_mesh((1, 1), "explicit"), P("x", "y")), (make_mesh((1, 4), "explicit"), P("x", "y"))):
         k = dops.fft.fft(put(mesh, x, "x", "y"))
@@ -204,7 +204,7 @@ def test_derivatives(name):
 
 @pytest.mark.parametrize("mesh", [AUTO, None])
 def test_derivatives_of_eager_calls(mesh):
-    """Test the eager gradient of half the weighted sum of squares of an orthogonal transform, against SciPy."""
+    """Test an eager gradient against SciPy, for half a weighted sum of the squares of an orthogonal transform."""
     x, weights = random_field(FLAT), random_field(FLAT, seed=1)
     loss = lambda x: jnp.sum(weights * dops.fft.dstn(x, norm="ortho") ** 2) / 2
     gradient = jax.grad(loss)(put(mesh, x, None, "y") if mesh else x)
@@ -238,7 +238,7 @@ def test_random_shapes_axes_and_shardings(data):
     name = draw(st.sampled_from(["fftn", "ifftn", "rfftn", "irfftn", "dctn", "idstn"]))
     lengths = draw(st.sampled_from([None, tuple(draw(st.integers(2, 9)) for _ in axes)]))
     if name == "irfftn" and lengths is None and shape[axes[-1]] == 1:
-        return  # An inverse real transform of one mode does not determine the length of its result.
+        return  # For one mode, the default length of an inverse real transform would be zero.
     x = field(name, shape)
     try:
         result = getattr(dops.fft, name)(put(PENCILS, x, *entries), s=lengths, axes=axes)

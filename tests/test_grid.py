@@ -139,7 +139,7 @@ def test_other_errors(plain):
 def test_files_and_figures_have_the_same_points(tmp_path):
     """The points in a snapshot are the centres of the drawn cells.
 
-    The grid has a basis of Hartley, which is not part of decompops.
+    The grid has the basis `Hartley`, which is not part of decompops.
     """
     transform = dops.Transform(make_mesh((2,)), shape=(8, 6), bases=(extras.Hartley(), dops.Cosine(2)), pad=True)
     box, u = dops.Box((4.0, 3.0)), random_field((8, 6))

@@ -110,7 +110,7 @@ def test_gradient_adds_cotangents_back_to_their_owners(kind):
         counts = jax.grad(lambda v: jnp.sum(exchange(v)))(x)
         ones = np.ones((8, 8, 8))
         expected = np.zeros_like(ones)
-        # The number of copies of each cell in the extended field, counted by the definition.
+        # The expected gradient of a cell is the number of its copies in the extended field.
         numbers = np.arange(8**3).reshape(8, 8, 8)
         copies = extended(numbers, (2, 4, 1), ((1, 1),) * 3, (True,) * 3)
         expected = np.bincount(copies.ravel(), minlength=8**3).reshape(8, 8, 8)

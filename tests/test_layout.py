@@ -124,7 +124,7 @@ def test_layouts_refuse_what_they_do_not_hold(plain):
             call()
 
 
-# The grid axes that the first and second mesh axis shard in each pencil.
+# For each pencil, `DIVIDED` gives the grid axes that the first and the second mesh axis shard.
 DIVIDED = {"z": (0, 1), "y": (0, 2), "x": (1, 2)}
 
 

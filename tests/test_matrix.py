@@ -1,13 +1,14 @@
 """Tests of every public operator, equation and layer in every kind of program.
 
-A kind of program is a combination of a kind of mesh (Auto or Explicit axes) and of a context. A context is inside or
-outside of a `jax.shard_map` over the batch axis, with or without an ambient mesh. In a faulty program, the type of an
-array does not fit the type of another array, or does not fit the context. JAX finds these faults when it lowers a
-program. So `test_lowers` lowers the value, the gradient and the transpose, and compiles nothing.
+A kind of program is a combination of a kind of mesh (Auto or Explicit axes, or both) and of a context. The context says
+whether the program runs inside of a `jax.shard_map` over the batch axis, and whether there is an ambient mesh. In a
+faulty program, the type of an array does not fit the type of another array, or does not fit the context. JAX finds
+these faults when it lowers a program. So `test_lowers` lowers the value, the gradient and the transpose, and compiles
+nothing.
 
-By default, each operator runs on one kind of mesh inside the `shard_map`, and on the other kind outside. A few
-operators run in all combinations. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all operators in all
-combinations, in about three minutes.
+By default, `test_lowers` lowers each operator twice: on one kind of mesh inside of the `shard_map`, and on another kind
+outside. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all operators in all combinations, in about three
+minutes.
 
 `test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares the results with
 NumPy.
@@ -64,7 +65,7 @@ def rolled_out(solver, u):
 
 
 def other_functions(fft):
-    """Return equations and other functions. They are not operators, so they have no transpose."""
+    """Return equations and other functions, which have no transpose because they are not operators."""
     field = spectral.GaussianRandomField(fft, lambda k: 1 / k)
     equations = {
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
@@ -190,7 +191,7 @@ def extend(u):
 
 
 def add_back(y):
-    """Add the values of all copies of a cell. This is the transpose of `extend`."""
+    """Apply the transpose of `extend`: add the values of all copies of a cell."""
     cell = extend(np.arange(2 * 64).reshape(2, *GRID))
     return np.bincount(cell.ravel(), y.ravel()).reshape(2, *GRID)
 

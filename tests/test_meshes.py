@@ -112,7 +112,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_an_array_on_other_devices_is_refused(plain, kind):
-    """Operators refuse arrays on more or fewer devices than their own, and on the same number of different devices."""
+    """Operators refuse arrays on other devices than their mesh, even if the number of devices is the same."""
     devices, types = np.array(jax.devices()), (AxisType[kind.title()],) * 2
     meshes = [Mesh(devices[i].reshape(-1, 2), ("x", "y"), axis_types=types) for i in (range(8), range(4), range(2, 6))]
     u = random_field((8, 8, 8))
@@ -200,7 +200,8 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
     fft = plain.FFT3D(make_mesh((2, 2)))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         jax.jit(fft)(np.ones((8, 8, 8)))
-    # The operator first makes the real field complex. JAX would refuse this if the ambient mesh is a different mesh.
+    # The operator converts the real field to complex numbers. With another ambient mesh, JAX refuses this conversion,
+    # so the operator must check the mesh first.
     x = jax.device_put(np.ones((8, 8, 8)), NamedSharding(make_mesh((2, 2), "explicit"), P("x", "y")))
     with jax.set_mesh(make_mesh((2, 4))), pytest.raises(ValueError, match=r"must be the ambient mesh, .*; got"):
         fft(x)
@@ -268,7 +269,8 @@ def test_abstract_mesh_compiles_without_devices(shape):
 def test_a_batch_sharded_in_any_way(kind, spec):
     """A batch axis may have any sharding.
 
-    It may be replicated although the group axis could shard it, or sharded over mesh axes that the grid needs.
+    The batch axis may be replicated although the group axis could shard it, or sharded over mesh axes that the grid
+    needs.
     """
     mesh = make_mesh((2, 2, 2), kind)
     with jax.set_mesh(mesh):

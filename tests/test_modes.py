@@ -17,7 +17,7 @@ AXES = (-3, -2, -1)
 
 
 def stored_modes(modes, *, real):
-    """Return the signed modes along each axis of the spectrum of a grid of this shape."""
+    """Return the signed modes along each axis of the spectrum of a grid of shape `modes`."""
     return [(np.fft.rfftfreq if real and i == 2 else np.fft.fftfreq)(m, 1 / m).astype(int) for i, m in enumerate(modes)]
 
 
@@ -64,7 +64,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         real, norm, contiguous = fft.real, fft.norm, fft.axis_contiguous
         dec, layout = fft.decomposition, fft.out_layout
         u = random_field((2, *shape), np.float64 if real else np.complex128)
-        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # Modes to be dropped are not zero.
+        spectrum = random_field((2, *layout.true_shape), np.complex128, seed=1)  # Modes that are dropped are not zero.
         x, k = dec.shard(u), layout.shard(spectrum)
 
         @jax.jit
@@ -92,7 +92,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         assert_adjoint(lambda _: expanded, lambda _: adjoint, k, x)
         assert fft.T.T is fft.inverse.inverse is fft
 
-        # Parseval's theorem, in which `multiplicity` counts each stored mode.
+        # In Parseval's theorem, `multiplicity` is the weight of each stored mode.
         power = {"backward": 1, "ortho": 0, "forward": -1}[norm]
         total = np.sum(multiplicity * abs(np.asarray(there)) ** 2)
         assert total == pytest.approx(np.sum(abs(np.asarray(back)) ** 2) * float(np.prod(shape)) ** power, rel=1e-12)

@@ -1,4 +1,4 @@
-"""Tests that the files with metadata of the project agree with the package."""
+"""Tests that the metadata files of the project agree with the package."""
 
 import tomllib
 from pathlib import Path

@@ -91,7 +91,7 @@ def test_first_and_second_derivatives(mesh, name):
         return (loss(x), along(x)), jax.jvp(loss, (x,), (v,)), jax.grad(loss)(x), products
 
     (plain, _), (value, tangent), g, products = derivatives(x)
-    # Central differences of the loss and of its derivative along `v`.
+    # These are central differences of the loss and of its derivative along `v`.
     slope, curvature = (finite_difference(lambda x, i=i: derivatives(x)[0][i], x, v, 1e-5) for i in (0, 1))
     assert g.sharding.is_equivalent_to(x.sharding, 3)
     assert float(pair(g, v)) == pytest.approx(slope, rel=1e-6, abs=1e-6)
@@ -229,7 +229,7 @@ def test_donation_reuses_the_buffer(mesh):
 
 
 def test_local_between_other_collectives(mesh):
-    """Test `.local` in a user's `shard_map` with `check_vma=True`, and derivatives taken inside and outside of it."""
+    """Test `.local` in a user's `shard_map` with `check_vma=True`, and the gradient of this `shard_map`."""
     rfft = dops.FFT3D(mesh, shape=(8, 8, 8), real=True)
     halo = dops.HaloExchange(mesh, 1)
     u = random_field((8, 8, 8))

@@ -81,8 +81,8 @@ SUBPACKAGES = {
         "simulate",
     },
 }
-# The names in `decompops.extend`, for packages that extend decompops. Those in `EXTEND_TYPES` have no docstring of
-# their own.
+# `decompops.extend` has these names, for packages that extend decompops. The names in `EXTEND_TYPES` have no docstring
+# of their own.
 EXTEND = {
     *("AbstractTyped", "Cells", "Chebyshev", "Cosine", "DerivativeRule", "Layout", "Points", "RealToReal", "Sine"),
     *("AbstractBackend", "AbstractBasis", "AbstractDealiasing", "AbstractDerivable", "AbstractEquation"),
@@ -105,7 +105,7 @@ EXTEND = {
     ),
 }
 EXTEND_TYPES = {"Components", "Kind", "Norm", "Number", "Pencil", "Time", "UNCHANGED", "Wavenumbers"}
-# These imports are forbidden for a folder or file. Circular imports are always forbidden.
+# `FORBIDDEN` lists what each folder or file must not import. Circular imports are always forbidden.
 OUTER = ("_bench", "_cli", "_report", "_selftest", "cli")
 APPLICATIONS = ("io", "nn", "pde", "mpmd", "plot")
 FORBIDDEN = {
@@ -163,7 +163,7 @@ def is_module(*parts: str) -> bool:
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:
-    """Return the syntax tree of a file, without code for type checkers."""
+    """Return the nodes of the syntax tree of a file, without code for type checkers."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
@@ -203,7 +203,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def test_imports_make_no_circle(graph):
-    assert graph["_operator.fft"] >= {"_operator.transform", "_decomposition"}  # The graph contains imports.
+    assert graph["_operator.fft"] >= {"_operator.transform", "_decomposition"}  # The graph is not empty.
     assert graph["pde._burgers"] >= {"spectral", "spectral._vector"}
     assert circle(graph) is None
     tangled = graph | {"_backend.cudecomp": graph["_backend.cudecomp"] | {"_autotune.cudecomp"}}
@@ -261,8 +261,8 @@ VERSION_NAMES = {"__version__", "__version_info__"}
 
 
 def uses_of_jax(tree: ast.AST) -> list[tuple[ast.AST, str]]:
-    """Yield the dotted names that a file imports or uses from JAX and jaxlib, each with its node."""
-    names, found = {}, []  # Maps names in the file to names of JAX.
+    """Return the dotted names that a file imports or uses from JAX and jaxlib, each with its node."""
+    names, found = {}, []  # `names` maps names in the file to names of JAX.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

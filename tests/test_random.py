@@ -56,7 +56,7 @@ def transforms(draw, shape):
     modes = tuple(
         n if basis == POINTS else draw(st.integers(1 + (basis in TWO_POINTS), n)) for basis, n in zip(bases, shape)
     )
-    # The last kept mode may stand for two modes. SciPy gives its value only for Fourier modes.
+    # If the last kept mode stands for two modes, SciPy gives the value of this mode only for Fourier modes.
     known = not {dops.Cosine(1), dops.Sine(2)}.intersection(basis for basis, n, m in zip(bases, shape, modes) if m < n)
     options = {
         "bases": bases,
@@ -98,7 +98,7 @@ def test_transform(make_dec, batch, data):
         assert_close(back if np.iscomplexobj(u) else back.real, u, rtol)
     assert_close(again, k, 10 * rtol)
     assert_adjoint(lambda _: k, lambda _: adjoint, np.asarray(x), y)
-    # NumPy computes the derivative in the direction `t`, and its product with `y` without conjugation, as JAX does.
+    # NumPy computes the derivative in the direction `t`. The product with `y` has no conjugation, as in JAX.
     values = transform.out_layout.gather(y)
     derivative = expected(2 * u * t)
     scale = np.linalg.norm(values) * np.linalg.norm(derivative)
@@ -144,9 +144,9 @@ def test_transpose(make_dec, batch, data):
 @SETTINGS
 @given(make_dec=decompositions(), data=st.data())
 def test_halo(make_dec, data):
-    """Compare `HaloExchange` with its definition: block b of m cells becomes the cells from `b*m - before` on.
+    """Compare `HaloExchange` with its definition.
 
-    The extended block has `before + m + after` cells.
+    Block b of m cells is extended to `before + m + after` cells, which start with cell `b*m - before` of the field.
     """
     dec = make_dec()
     pairs = [tuple(data.draw(st.integers(0, 5)) for _ in range(2)) for _ in range(dec.ndim)]

@@ -66,7 +66,7 @@ def _restore(monkeypatch):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Make a package with entry points, as pip would install it."""
+    """Make two packages with entry points, as pip would install them."""
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
     for package, entry_points in (("plugin-of-test", ENTRY_POINTS), ("another", ANOTHER)):
         folder = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"

@@ -190,7 +190,7 @@ def test_page_of_a_shared_machine_has_no_times(report, tmp_path):
 
 
 def test_page_explains_its_columns(report, tmp_path):
-    """The page explains each column of the benchmarks that does not have the name of a library."""
+    """The page explains each column of the benchmarks, with notes for the columns of other libraries."""
     changed = copy.deepcopy(report)
     (row,) = (row for row in data(changed, "benchmarks")["rows"] if row["operator"] == "rfft")
     ours = row["contestants"][0]
@@ -212,9 +212,9 @@ def test_page_explains_its_columns(report, tmp_path):
     [(True, 8, 1.0, True), (False, 8, 9.5, True), (False, None, 9.5, True), (False, 8, 7.5, False)],
 )
 def test_pages_of_busy_machines_warn_of_efficiencies(shared, cores, load, busy, report, tmp_path):
-    """Reports and studies of busy machines say that the efficiencies measured there prove nothing.
+    """Reports and studies from busy machines warn that the efficiencies measured there prove nothing.
 
-    The warning stands at the top of the page, and in the section on scaling.
+    A report has the warning at the top of the page, and in the section on scaling.
     """
     changed = {**copy.deepcopy(report), "shared": shared}
     data(changed, "hardware").update({"cores": cores, "usable cores": 2, "load_average": load})
@@ -237,7 +237,7 @@ def test_pages_need_no_matplotlib(report, tmp_path, monkeypatch):
 def test_merging(report, tmp_path):
     """Three reports merge into one study with perfect strong scaling.
 
-    Each report has twice the devices of the one before, and runs twice as fast.
+    Each report has twice the devices of the previous report, and half the times.
     """
     files = []
     for doublings in range(3):

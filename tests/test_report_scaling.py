@@ -13,9 +13,9 @@ from decompops._report.setting import Clock, Setting, near_square
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])
 def test_points_of_a_cluster_have_little_padding(nodes):
-    """On the nodes of the job script `cpu.sbatch`, no point has more blocks than cells along an axis.
+    """For each number of nodes in the job script `cpu.sbatch`, no point has more blocks than cells along an axis.
 
-    Pencils come before slabs.
+    Points with pencils come before points with slabs.
     """
     found = scaling.points([64 * nodes], Setting([], XLA(), strong=1024, weak=128))
     kept = [point for point in found if scaling.fits(point)]
@@ -47,7 +47,7 @@ def test_numbers_of_devices():
 
 
 def test_children_measure_numbers_of_cores(monkeypatch):
-    """Each child process has its own number of cores. The section holds the results and failures of all children."""
+    """For each number of cores, a child process runs. The section holds the results and failures of all children."""
     asked = []
 
     def child(command, **_):

@@ -42,15 +42,15 @@ def test_one_rank_needs_nothing():
 def test_order_of_a_few_ranks():
     """The model predicts the times computed by hand for four ranks, where only messages take time.
 
-    Rank 0 sends the announcement to rank 2, and rank 2 sends it to rank 3, which is the last to get it.
+    In the tree, rank 0 sends the announcement to rank 2, and rank 2 forwards it to rank 3, the last rank to receive it.
     """
     costs = Costs(dispatch=0.0, overhead=2.0, latency=5.0, byte=0.0, transform=0.0, spread=0.0)
     base = simulate((4, 1), costs, 0, "none", calls=1)
     assert base == pytest.approx(2 * 3 * 2.0 + 5.0)
-    # Rank 0 has sent its message to rank 2 at time 2. Rank 2 has received it at 2 + 5 + 2 = 9, and has sent its message
-    # to rank 3 at 11. Rank 3 has received this message at 11 + 5 + 2 = 18.
+    # The message from rank 0 to rank 2 is sent at time 2, and received at 2 + 5 + 2 = 9. The next message, from rank 2
+    # to rank 3, is sent at 11, and received at 11 + 5 + 2 = 18.
     assert simulate((4, 1), costs, 0, "tree", calls=1) == pytest.approx(base + 18)
-    # Rank 0 sends to rank 3 last, and has sent this message at 3 * 2 = 6. Rank 3 has received it at 6 + 5 + 2 = 13.
+    # The last message of rank 0, to rank 3, is sent at 3 * 2 = 6, and received at 6 + 5 + 2 = 13.
     assert simulate((4, 1), costs, 0, "one by one", calls=1) == pytest.approx(base + 13)
 
 

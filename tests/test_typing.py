@@ -53,7 +53,7 @@ dops.Transform(mesh, bases=["cosine"])
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory) -> Path:
-    """Return a folder with both programs, in which type checkers find decompops."""
+    """Return a folder with both programs, and with settings by which type checkers find decompops."""
     folder = tmp_path_factory.mktemp("programs")
     (folder / "right.py").write_text(RIGHT)
     (folder / "mistakes.py").write_text(MISTAKES)
@@ -71,7 +71,7 @@ def run(checker: str, *arguments: str, folder: Path) -> str:
     """Run a type checker in the Python environment of the tests."""
     command = [sys.executable, "-m", checker, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr  # The type checker finds mistakes.
+    assert done.returncode == 1, done.stdout + done.stderr  # Type checkers that find mistakes return 1.
     return done.stdout
 
 

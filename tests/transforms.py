@@ -1,9 +1,9 @@
-"""The transforms of mpi4py-fft and other transforms, compared with NumPy, SciPy and mpi4py-fft on every rank.
+"""A comparison of transforms with NumPy and SciPy on every rank, and with mpi4py-fft where it has the transform.
 
 mpiexec -n N python tests/transforms.py [mpi] [xla]
 
-`MPI()` takes about three minutes on 2 ranks. `XLA()` takes many minutes, because it compiles every case. CI runs few
-cases.
+`MPI()` takes about three minutes on 2 ranks. `XLA()` takes many minutes, because it compiles every case. CI runs a
+few cases.
 """
 
 import importlib
@@ -69,9 +69,10 @@ def cases(ranks: int) -> Iterator[Case]:
 
 
 def choices_of_bases(ndim: int) -> Iterator[tuple]:
-    """Yield tuples of bases, one for each axis.
+    """Yield tuples of bases, one basis for each axis.
 
-    They are complex transforms along any axes, real transforms with any halved axis, and mixtures with other bases.
+    The tuples give complex transforms along any axes, real transforms with any halved axis, and mixtures with other
+    bases.
     """
     every = range(ndim)
     for chosen in itertools.chain.from_iterable(itertools.combinations(every, n) for n in range(1, ndim + 1)):
@@ -92,7 +93,8 @@ def choices_of_bases(ndim: int) -> Iterator[tuple]:
 def grids(ndim: int, ranks: int) -> list[tuple[tuple[int, ...], tuple]]:
     """Return sizes of meshes, and the mesh axes that shard the grid.
 
-    0 to 3 mesh axes shard the grid. In some cases, two mesh axes shard one grid axis, or the first is not sharded.
+    0 to 3 mesh axes shard the grid. In some cases, two mesh axes shard one grid axis, or the first grid axis is not
+    sharded.
     """
     square = square_of(ranks)
     found = {

@@ -19,19 +19,19 @@ class MpmdArray:
 
     **Arguments:**
 
-    - `arrays`: the `jax.Array`s of this process, each on its group's mesh with the sharding that `sharding` defines. A
-        run of one process passes one array for each group. In a run of several processes, each process passes the array
-        of its group, or an empty list outside the groups.
-    - `sharding`: the groups and the sharding in each of them: an [`MpmdSharding`][decompops.mpmd.MpmdSharding].
+    - `arrays`: the `jax.Array`s of this process, each on its group's mesh with the sharding that `sharding` defines. In
+        a run of one process, pass one array for each group. In a run of several processes, each process passes the
+        array of its group; a process outside the groups passes an empty list.
+    - `sharding`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding], with the groups and the sharding in each group.
     - `shape`, `dtype`: the shape and dtype of the whole array; needed only if `arrays` is empty.
 
     An `MpmdArray` is a PyTree with one leaf. If the process has exactly one array, the leaf is this array, so that
     `jax.jit`, `jax.grad` and other transformations accept the `MpmdArray`. Otherwise the leaf has the shape, dtype and
-    sharding of `aval`, without values: `jax.eval_shape`, `jax.make_jaxpr` and `jax.tree.map` accept such a leaf, but
-    `jax.jit` refuses to run on it.
+    sharding of `aval`, but no values: `jax.eval_shape`, `jax.make_jaxpr` and `jax.tree.map` accept a leaf without
+    values, but `jax.jit` raises an error.
 
     **Raises:** `ValueError` for an array on another mesh, two arrays of one group, a missing array, and for shapes,
-    dtypes or specs that differ. `TypeError` for an argument of another type. Using the values after `delete`, or
+    dtypes or specs that differ. `TypeError` for an argument of the wrong type. Using the values after `delete`, or
     outside the groups, raises `RuntimeError`.
     """
 
@@ -144,7 +144,7 @@ class MpmdArray:
 
     @property
     def local_arrays(self) -> dict[int, jax.Array]:
-        """The arrays of this process, by group index, each on its group's mesh. Outside the groups, it is empty."""
+        """The arrays of this process, by group index, each on its group's mesh; empty outside the groups."""
         if self.is_deleted():
             raise RuntimeError(
                 f"{self!r} has been deleted: a reshard consumed it, or `delete` was called. Use the result of the "
@@ -156,7 +156,7 @@ class MpmdArray:
     def to_mpmd_local_array(self) -> jax.Array | list[jax.Array] | None:
         """The array of this process, on its group's mesh; `None` outside the groups.
 
-        If this process has several of the groups, the result is a list of arrays, sorted by group index.
+        If this process has devices of several groups, the result is a list of arrays, sorted by group index.
         """
         arrays = list(self.local_arrays.values())
         return arrays if len(arrays) > 1 else arrays[0] if arrays else None
@@ -173,7 +173,7 @@ class MpmdArray:
         return self
 
     def delete(self) -> None:
-        """Free this process's part. Every process may call this method, and cannot use the array afterwards."""
+        """Free this process's part. Any process may call `delete`; that process cannot use the array afterwards."""
         self._deleted = True
         for array in self._arrays.values():
             array.delete()
@@ -215,7 +215,7 @@ class MpmdArray:
 
 
 class MpmdArrayElsewhere(jax.ShapeDtypeStruct):
-    """The leaf of an `MpmdArray` outside its groups. JAX's errors about missing values show the name of this class."""
+    """The leaf of an `MpmdArray` outside its groups. The class name appears in JAX's errors about missing values."""
 
 
 class MpmdArrayInSeveralGroups(jax.ShapeDtypeStruct):
@@ -231,7 +231,7 @@ def _flatten(array: MpmdArray) -> tuple[tuple[jax.Array | jax.ShapeDtypeStruct, 
 
 
 def _unflatten(_: None, arrays: Sequence[Any]) -> Any:
-    """Return the leaf itself, because a function under `jax.jit` needs an array to compute with."""
+    """Return the leaf instead of an `MpmdArray`, because functions under `jax.jit` compute with arrays."""
     return arrays[0]
 
 

@@ -16,10 +16,10 @@ DEFAULT_THRESHOLD = 2**30
 
 
 def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iterator[list[int]]:
-    """Yield the positions in `sizes` in batches. The sizes of a batch add up to at most `threshold`.
+    """Yield batches of positions in `sizes`. The sizes of a batch add up to at most `threshold`.
 
-    A size above `threshold` is a batch of its own. The groups take turns, each with its largest remaining size. All
-    groups are therefore busy, and the batches that need most memory come first.
+    A size above `threshold` forms a batch of its own. Positions are taken from the groups in turn, always the largest
+    remaining size of a group. All groups are therefore busy, and the batches that need the most memory come first.
     """
     left: dict[int, list[int]] = {}
     for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -39,9 +39,9 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
 
 @without_context()
 def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold: int | None) -> int:
-    """Return the threshold in bytes that all processes of the mesh use: the smallest that any process proposes.
+    """Return the threshold in bytes for all processes of the mesh: the smallest threshold that any process proposes.
 
-    Raises `ValueError` if the processes have described different arrays or passed different thresholds.
+    Raises `ValueError` if the processes describe different arrays or pass different thresholds.
     """
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
         raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
@@ -53,7 +53,7 @@ def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold:
     if not mpmd_mesh.mesh.is_multi_process:
         return proposed
     checksum = zlib.crc32(repr((described, threshold)).encode())
-    # The numbers are split into 32-bit words, so that `jax_enable_x64` does not matter.
+    # JAX has 64-bit integers only with `jax_enable_x64`, so the numbers are split into 32-bit words.
     words = np.array([proposed >> 32, proposed & 0xFFFFFFFF, checksum], np.uint32)
     line = NamedSharding(Mesh(devices.reshape(-1), ("device",)), PartitionSpec("device"))
     everyone = jax.make_array_from_callback((devices.size, 3), line, lambda index: words[None])

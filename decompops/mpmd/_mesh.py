@@ -29,10 +29,10 @@ class MpmdMesh:
     - `mesh`: any mesh of two or more axes, with Auto or Explicit axis types.
     - `axis`: the name of the group axis. Its size is the number of groups.
 
-    In a run of several processes, all devices of a process must be in one group. The names in this module follow
+    In a run of several processes, all devices of a process must be in the same group. The names in this module follow
     [JaxPP](https://github.com/NVIDIA/jaxpp).
 
-    **Raises:** `ValueError` if `axis` is not an axis of the mesh, is its only axis, or separates the devices of a
+    **Raises:** `ValueError` if `axis` is not an axis of the mesh, is the only axis, or separates the devices of a
     process in a run of several processes. `TypeError` if `mesh` is not a mesh.
 
     !!! example
@@ -152,10 +152,11 @@ class MpmdSharding:
     **Arguments:**
 
     - `mpmd_mesh`: the mesh.
-    - `mesh_ids`: the indices of the groups, each of which has the whole array. If empty, group 0 has the array.
+    - `mesh_ids`: the indices of the groups, each of which has the whole array. If `mesh_ids` is empty, group 0 has
+        the array.
     - `spec`: the partition spec of the array on the mesh of a group. The group axis is removed from the spec.
 
-    Objects are hashable, and equal if they have the same mesh, groups and spec.
+    An `MpmdSharding` is hashable. Two objects are equal if they have the same mesh, groups and spec.
 
     **Raises:** `ValueError` for an unknown group or mesh axis.
     """
@@ -195,10 +196,10 @@ class MpmdSharding:
 
 @contextmanager
 def without_context() -> Iterator[None]:
-    """Compute eagerly on the devices of any group, whatever the context of the caller is.
+    """Compute eagerly on the devices of any group, independently of the caller's context.
 
-    The caller's `jax.set_mesh` and `jax.disable_jit`, and derivatives with respect to other arguments, have no effect.
-    Inside `jax.jit`, an error is raised.
+    The caller's `jax.set_mesh` and `jax.disable_jit` have no effect on these computations. The caller may take
+    derivatives with respect to other arrays. Inside `jax.jit`, a `TypeError` is raised.
     """
     if isinstance(jnp.zeros(()), Tracer):
         raise TypeError(
@@ -210,7 +211,7 @@ def without_context() -> Iterator[None]:
 
 
 def check_spec(name: str, spec: PartitionSpec) -> None:
-    """Raise an error unless `spec` is a `PartitionSpec` with plain entries and names each mesh axis at most once."""
+    """Raise an error unless `spec` is a `PartitionSpec` that contains only `None` and mesh axes, each at most once."""
     if not isinstance(spec, PartitionSpec):
         raise TypeError(f"`{name}` must be a jax.sharding.PartitionSpec; got {spec!r}.")
     plain = not spec.unreduced and not spec.reduced

@@ -23,27 +23,27 @@ Movable = jax.Array | MpmdArray
 
 
 def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Move arrays from all devices, where one program uses them, to groups that run different programs.
+    """Move arrays from one program on all devices to groups of devices that run different programs.
 
     Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
     **Arguments:**
 
     - `mpmd_mesh`: the groups.
-    - `tree`: a PyTree, such as an `equinox.Module`. It may hold `jax.Array`s on any mesh of the same devices; these are
-        consumed: they are deleted after the move. It may hold NumPy arrays, which must be the same in every process.
-        All other leaves stay as they are.
+    - `tree`: a PyTree, such as an `equinox.Module`. The tree may hold `jax.Array`s on any mesh of the same devices.
+        These `jax.Array`s are consumed: they are deleted after the move. The tree may also hold NumPy arrays, which
+        must be the same in every process. All other leaves stay as they are.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
-    - `threshold`: the number of bytes that a device may need in addition to the memory in use. Arrays are moved in
-        batches within this limit, the largest arrays of each group first. An array above the limit is moved alone. The
-        default is a third of the free memory of the device with the least free memory, or 1 GiB if the platform does
-        not report free memory.
+    - `threshold`: the largest number of bytes that a device may need in addition to the memory in use. Arrays are moved
+        in batches within this limit, the largest arrays of each group first. An array that needs more than the limit is
+        moved alone. The default is a third of the free memory of the device with the least free memory, or 1 GiB if the
+        platform does not report free memory.
 
     **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 
     **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for `shardings` that are not shardings, are
-    on other devices or do not divide the array, and for processes whose arguments differ. A call that raises one of
-    these errors consumes no array.
+    on other devices or do not divide the array, and if the arguments of the processes differ. A call that raises one
+    of these errors consumes no array.
     """
     _check_mesh(mpmd_mesh)
     arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
@@ -63,7 +63,7 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
 
 
 def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, threshold: int | None = None) -> PyTree:
-    """Move the arrays of groups to all devices, where one program uses them.
+    """Move arrays from groups of devices to one program on all devices.
 
     Every process of the mesh must call this function with a tree of the same structure, shapes and dtypes.
 
@@ -102,27 +102,28 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
     **Arguments:**
 
     - `tree`: a PyTree, such as an `equinox.Module`, of `jax.Array`s and [`MpmdArray`][decompops.mpmd.MpmdArray]s. In a
-        run of several processes, an array may have no data in this process, but has its shape, dtype and sharding. All
-        other leaves stay as they are.
+        run of several processes, all data of an array may be in other processes; this process then has only the shape,
+        dtype and sharding of the array. All other leaves stay as they are.
     - `target`: for each array, or for each part of the tree, one of three: a `jax.sharding.NamedSharding` on any mesh,
         such as `decomposition.sharding("z")`; an [`MpmdSharding`][decompops.mpmd.MpmdSharding]; or the `in_structure`
         of the operator, layer or equation that takes the array. All arrays are checked against their structures before
         any array is moved.
     - `donate`: whether the arrays of `tree` are consumed: their memory is reused, and they are deleted.
 
-    **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. If this
-    process has no device of the target, the array has no data here.
+    **Returns:** the tree, with an `MpmdArray` for each `MpmdSharding` and a `jax.Array` for each other target. In a
+    process without a device of the target, the array has no data.
 
-    Each device gets each element that it needs once, directly from a device that has the element, and not through the
-    host. All processes with a device in the source or the target must call this function, in the same order.
+    Elements move directly from device to device, not through the host, and no device receives an element twice. All
+    processes with a device in the source or the target must make the same calls of `reshard`, in the same order.
 
     Call `reshard` outside `jax.jit`, because a jitted function runs on one set of devices. Inside `jax.grad` and
-    `jax.jvp`, `reshard` calls `jax.device_put`, which has derivatives in forward and in reverse mode. Such calls work
-    only within one process and for a `NamedSharding`, and consume nothing.
+    `jax.jvp`, `reshard` moves traced arrays by `jax.device_put`, which has derivatives in forward and in reverse mode.
+    For traced arrays, `reshard` works only within one process, accepts no `MpmdSharding`, and ignores `donate`.
 
     For meshes with Explicit axes, call `reshard` without `jax.set_mesh`. JAX differentiates a loss on an Explicit mesh
-    only if that mesh is the ambient mesh, and then computes on no other mesh. To differentiate a loss that uses several
-    meshes, therefore move the loss to a mesh with Auto axes at the end, such as `Mesh(jax.devices()[:1], "device")`.
+    only if that mesh is the ambient mesh, and JAX then computes on no other mesh. To differentiate a loss that uses
+    several meshes, therefore move the final value of the loss to a mesh with Auto axes, such as
+    `Mesh(jax.devices()[:1], "device")`.
 
     **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for arrays without a `NamedSharding`, for a
     `target` that is neither a sharding nor a structure or does not divide the array, and for an array that does not
@@ -145,13 +146,13 @@ def reshard(tree: PyTree, target: PyTree, *, donate: bool = False) -> PyTree:
 
 
 def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[list, list, Callable[[list], PyTree]]:
-    """Return the arrays of `tree`, the value for each of them, and a function that replaces the arrays in the tree.
+    """Return the arrays of `tree`, the value for each array, and a function that replaces the arrays in the tree.
 
-    A value may be given for a whole part of `tree`. Each value must be one of `kinds`.
+    `values` may hold one value for a whole part of `tree`. Each value must be an instance of one of `kinds`.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, MpmdArray))
-    # Arrays of other libraries count as arrays, so that they raise an error later. Otherwise they would silently stay
-    # where they are.
+    # Arrays of other libraries count as arrays, so that they raise an error later. Otherwise `reshard` would silently
+    # leave these arrays where they are.
     are_arrays = [hasattr(leaf, "__array__") and not isinstance(leaf, type) for leaf in leaves]
     arrays = [leaf for leaf, is_array in zip(leaves, are_arrays) if is_array]
     if not arrays and jax.tree_util.treedef_is_leaf(treedef):
@@ -161,7 +162,7 @@ def _matched(tree: PyTree, name: str, values: PyTree, *kinds: type) -> tuple[lis
         new = iter(arrays)
         return treedef.unflatten([next(new) if is_array else leaf for leaf, is_array in zip(leaves, are_arrays)])
 
-    # `None` is an empty tree, which accepts any value.
+    # A leaf that is not an array becomes `None`. JAX treats `None` as an empty tree, which accepts any value.
     places = treedef.unflatten([is_array or None for is_array in are_arrays])
     if hasattr(values, "in_structure"):
         raise TypeError(f"`{name}` must be a sharding or a structure; got {values!r}. Pass its `in_structure`.")
@@ -182,7 +183,7 @@ def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
 
 
 def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
-    """Return a leaf as an array with a `NamedSharding`, or as a NumPy array if it is not committed to a device."""
+    """Return a leaf as an array with a `NamedSharding`, or as a NumPy array if each process has its own copy."""
     if isinstance(leaf, Tracer):
         raise TypeError(
             f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}. Call this function "
@@ -209,7 +210,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
                 f"`tree` must hold arrays that have a NamedSharding or are not committed to a device; got "
                 f"{leaf.sharding}. Move the array by `jax.device_put` to a NamedSharding."
             )
-        return np.asarray(leaf)  # Each process has its own copy.
+        return np.asarray(leaf)  # Each process has its own copy of an uncommitted array.
     (device,) = leaf.sharding.device_set
     alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
     return jax.make_array_from_single_device_arrays(leaf.shape, alone, [leaf])
@@ -218,7 +219,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
 class Freight(NamedTuple):
     """An array to move to `target`: along `route`, or from the host if `route` is `None`.
 
-    `group` is the group that `batches` assigns the array to.
+    `batches` counts the array for the group with the index `group`.
     """
 
     array: Movable | np.ndarray
@@ -249,7 +250,7 @@ def _freight(name: str, array: Movable | np.ndarray, target_name: str, target: N
 
 
 def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -> Route:
-    """Return the route of an array. Check everything first, because a later error could lose a consumed array."""
+    """Return the route of an array. All checks come first, because a later error could lose a consumed array."""
     if not isinstance(array, Movable):
         raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
     if array.is_deleted():
@@ -293,7 +294,7 @@ def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int
             for block in blocks.values() if last[i] else ():
                 block.delete()
         moved |= {i: _from_host(freights[i]) for i in batch if freights[i].route is None}
-        # The next batch needs the memory of this batch, so it waits.
+        # The next batch needs the memory that this batch frees, so the loop waits.
         jax.block_until_ready([moved[i] for i in batch])
     return [moved[i] for i in range(len(freights))]
 
@@ -319,7 +320,7 @@ def _blocks(array: Any) -> dict[Device, jax.Array]:
 
 
 def _grouped(array: jax.Array, sharding: MpmdSharding) -> MpmdArray:
-    """Turn an array on the devices of several groups, each with a copy, into an `MpmdArray`."""
+    """Turn an array with a copy in each group of `sharding` into an `MpmdArray`."""
     blocks = _blocks(array)
     arrays = []
     for idx in sharding.mesh_ids:

@@ -25,7 +25,7 @@ def logically_stacked(
 
     - `array`: the array of this process, on its group's mesh. In a run of one process, pass a list of the arrays of all
         groups, or an [`MpmdArray`][decompops.mpmd.MpmdArray].
-    - `mesh`: the devices of all groups, from `MpmdMesh.mesh` or `MpmdMesh.submesh`.
+    - `mesh`: the mesh of the devices of all groups: `MpmdMesh.mesh`, or a result of `MpmdMesh.submesh`.
     - `axis_name`: the group axis of `mesh`.
     - `array_axis`: the position of the new axis in the result, as in `jax.numpy.stack`.
     - `strict`: whether to refuse arrays whose spec contains `axis_name`. With `strict=False`, the mesh of such an array
@@ -35,7 +35,7 @@ def logically_stacked(
     `axis_name` along the new axis.
 
     **Raises:** `ValueError` for an unknown axis, missing devices, and arrays that do not have the same sharding on all
-    groups of `mesh`. `TypeError` for an argument of another type.
+    groups of `mesh`. `TypeError` for an argument of the wrong type.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")

@@ -1,11 +1,11 @@
-"""Moves arrays between any two shardings on any devices. All functions of `decompops.mpmd` use this mechanism.
+"""Moves arrays between any two shardings on any devices. All `reshard` functions of `decompops.mpmd` use this module.
 
-An array is cut into regions, each within one block of the source and one block of the target. The sender cuts a region
-out of its block and sends it directly to the device that needs it, which joins all regions of its block. Regions move
-by `jax.device_put` within a process, and by `jax.lax.ppermute` between processes.
+An array is cut into regions. Each region lies within one block of the source and one block of the target. The sender
+cuts the region out of its block and sends the region directly to the receiver. The receiver joins the regions of its
+new block. Regions move by `jax.device_put` within a process, and by `jax.lax.ppermute` between processes.
 
 `jax.device_put` of a whole array moves data directly only if source and target have the same blocks. For other blocks,
-it copies the array through the host within a process, and fails between processes.
+`jax.device_put` copies the array through the host within a process, and fails between processes.
 """
 
 import functools
@@ -81,7 +81,7 @@ class Route:
 
     @functools.cached_property
     def rounds(self) -> list[list[Region]]:
-        """The regions that move to another process, in the rounds in which they are sent."""
+        """The regions that move to another process, grouped into the rounds of `_rounds`."""
         return _rounds([region for region in self.regions if region.crosses])
 
     @property
@@ -102,7 +102,7 @@ class Route:
 
 @functools.lru_cache(maxsize=1024)
 def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: NamedSharding) -> Route:
-    """Return the route for these arguments. Equal arguments get the same object, whose regions are computed once."""
+    """Return the route for these arguments. Equal arguments give the same object, so its regions are computed once."""
     return Route(shape, dtype, source, target)
 
 
@@ -110,11 +110,12 @@ def find_route(shape: Shape, dtype: np.dtype, source: NamedSharding, target: Nam
 def transfer(
     sources: Sequence[Mapping[Device, jax.Array]], routes: Sequence[Route], *, donate: Sequence[bool]
 ) -> list[jax.Array]:
-    """Move arrays along `routes`, and return them at their targets. `sources` are this process's blocks of the arrays.
+    """Move arrays along `routes`, and return the moved arrays. `sources` holds this process's blocks of each array.
 
     Every process that has a device in one of the routes must call this function with the same routes. A process without
-    devices of a target gets an array without blocks. `donate` says which sources are consumed: a block that stays the
-    same keeps its memory, and the caller deletes all other blocks.
+    devices of a target gets an array without blocks. `donate` says which sources are consumed. If a block of a consumed
+    source stays unchanged on its device, the result reuses the memory of the block. The caller deletes all other blocks
+    of consumed sources.
     """
     cuts: dict[Key, jax.Array] = {}
     for number, (blocks, route) in enumerate(zip(sources, routes)):
@@ -198,7 +199,7 @@ def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Ke
         region = keys[0][1]
         shape = region.shape or (1,)
         sent = {key[1].sender: key for key in keys}
-        # Every device takes part. A device without a region to send provides a block of zeros.
+        # Every device takes part in every round. A device without a region to send provides a block of zeros.
         blocks = [
             cuts[sent[device]].reshape(shape) if device in sent else empty(shape, region.dtype, device)
             for device in mine
@@ -224,7 +225,7 @@ def _permute(sharding: NamedSharding, pairs: tuple[tuple[tuple[int, int], ...], 
 
 
 def _rounds(regions: Sequence[Region]) -> list[list[Region]]:
-    """Group regions into rounds. In a round, all regions have one shape, and a device sends and receives at most one.
+    """Group regions of the same shape into rounds. In a round, a device sends and receives at most one region.
 
     Regions are assigned by increasing distance between sender and receiver. So an exchange between all devices needs at
     most as many rounds as there are devices.

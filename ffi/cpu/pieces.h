@@ -14,7 +14,7 @@ namespace decompops {
 constexpr Index kCacheLine = 64;  // bytes
 constexpr Index whole_cache_lines(Index bytes) { return ceil_div(bytes, kCacheLine) * kCacheLine; }
 
-// A box of cells. Axis 0 is the batch, all leading axes together. Grid axis i is axis i + 1 of a region.
+// A box of cells. Axis 0 combines all batch axes. Grid axis i is axis i + 1 of a region.
 struct Region {
   PerAxis<Index> lo, hi;
 
@@ -40,9 +40,9 @@ void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& bo
   }
 }
 
-// The buffers of cells at run time. The buffers from `kScratch` on belong to a whole block. If a block is exchanged in
-// pieces, two pieces are processed at a time. Each of the two has buffers of its own, whose numbers are larger by
-// `kOwn` or by twice `kOwn`.
+// The buffers of cells at run time. The buffers from `kScratch` to `kReceive2` belong to a whole block. If a block is
+// exchanged in pieces, two pieces are processed at a time. Each of these two pieces has its own copies of these
+// buffers, whose numbers are larger by `kOwn` or by twice `kOwn`.
 enum Buffer : int {
   kInput,
   kResult,
@@ -68,7 +68,7 @@ struct Piece {
 // The addresses of the buffers of a rank.
 using Addresses = std::array<std::byte*, kBuffers>;
 
-// The buffers of a rank, and of the other ranks whose memory it writes. `Piece::owner` is an index in `others`.
+// The buffers of a rank, and the buffers of the other ranks to which it writes. `Piece::owner` is an index in `others`.
 struct Memory {
   Addresses own;
   const Addresses* others = nullptr;
@@ -78,7 +78,7 @@ struct Memory {
   }
 };
 
-// A block that consists of pieces. Cells of `region` that no piece has are zero.
+// A block that consists of pieces. Cells of `region` that no piece holds are zero.
 struct Field {
   Region region;
   std::vector<Piece> pieces;
@@ -91,12 +91,12 @@ Piece dense(Buffer buffer, Index offset, const Region& region, const PerAxis<int
 Piece dense(Buffer buffer, Index offset, const Region& region);
 // `cells` cells, one after the other.
 Piece flat(Buffer buffer, Index offset, Index cells);
-// `spaced`: a box stored row by row, with gaps if steps along an axis would otherwise stay in the same cache set.
+// `spaced`: a box stored row by row, with gaps if neighbours along an axis would otherwise fall into one cache set.
 // `span`: the number of bytes from the first cell of such a box to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);
 // `placed`: the piece that has the cells of `region`, at their places in the memory of `piece`. `clipped`: the part of
-// a piece or field that lies inside `region`.
+// a piece or field that lies inside `region`. A clipped field keeps its own region, so its other cells become zero.
 Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);

@@ -41,7 +41,7 @@ constexpr double kForever = std::numeric_limits<double>::infinity();
 // One execution of an operator. `details` distinguishes the operator from others with the same label. `run` returns
 // whether the execution has ended. If `run` has waited for other ranks for longer than the given time, it returns
 // false, and continues at the same point when it is called again. `done` gets the text of the error, which is empty if
-// there is none. `done` must not throw. A quick call may run in the thread that submits it.
+// no error has occurred. `done` must not throw. A quick call may run in the thread that submits it.
 struct Call {
   Identity identity;
   std::string label, details;
@@ -55,11 +55,11 @@ struct Call {
 // passes the decision on (docs/kernels.md).
 class Team {
  public:
-  // Whether a program of this process has a call with this fingerprint.
+  // Returns whether a program of this process has a call with the given fingerprint.
   using IsCompiled = std::function<bool(std::uint64_t)>;
 
   // `ranks` are the ranks of the mesh in `base`, in the order of the mesh. `node` are the ranks that share memory with
-  // this one.
+  // this rank.
   Team(MPI_Comm base, std::shared_ptr<Notices> notices, std::vector<int> ranks, const std::vector<int>& node,
        IsCompiled is_compiled);
   ~Team() { stop(); }
@@ -71,27 +71,29 @@ class Team {
   Index announcements() const { return announcements_; }
   // The bytes of this rank's memory that it shares with other ranks.
   Index shared_bytes() const { return shared_bytes_; }
-  // Queues the call. It runs in the team's own thread when its turn comes. XLA's thread must stay free for other work,
-  // such as a collective of XLA for which other ranks may be waiting. A quick call whose turn has come runs in the
-  // calling thread until it has to wait. If this throws, the call will not run.
+  // Queues the call. The team's own thread runs the call when its turn comes, because XLA's thread must stay free for
+  // other work, such as a collective of XLA for which other ranks may be waiting. A quick call may start in the calling
+  // thread if no other call is queued or running. After a short wait for other ranks, the call continues in the team's
+  // thread. If `submit` throws, the call does not run.
   void submit(std::shared_ptr<Call> call);
-  // Makes this call and every later call fail on all ranks, for a reason found outside of the team's thread.
+  // Makes the next call and every later call fail on all ranks, for a reason that was found outside of the team's
+  // thread.
   void refuse(const std::string& reason);
   // `start` and `finish` are the two halves of an exchange. Other exchanges and transforms can run in between. `finish`
-  // ends the exchange that was started first, and returns whether it has ended in time. If the call fails, exchanges
-  // under way are cancelled.
+  // waits for the exchange that was started first, and returns whether this exchange has ended in time. If the call
+  // fails, exchanges under way are cancelled.
   void start(const Exchange& exchange, const Memory& memory);
   bool finish(double longest);
   bool is_under_way() const { return !under_way_.empty(); }
-  // The places in the mesh of the other ranks that share memory with this one.
+  // The places (positions in the mesh) of the other ranks that share memory with this rank.
   const std::vector<int>& sharing() const { return sharing_; }
   // `own_memory` returns the memory of this rank, with room for `bytes` bytes of data. `memory_of` waits until the
-  // memory of the rank at `place` has room for so many bytes, and returns that memory.
+  // memory of the rank at `place` has room for `bytes` bytes, and returns that memory.
   SharedMemory& own_memory(Index bytes);
   SharedMemory& memory_of(int place, Index bytes);
   // All ranks count the phases of all programs. `finish_phase` tells the other ranks that a phase has ended. `wait_for`
-  // waits until the neighbours with these indices have ended as many phases as this rank, and returns whether they have
-  // done so in time.
+  // waits at most `longest` seconds until the neighbours with these indices have ended as many phases as this rank, and
+  // returns whether they have.
   void finish_phase();
   bool wait_for(const std::vector<int>& indices, const std::vector<Neighbour>& neighbours, double longest);
   void count(Index messages, Index bytes);
@@ -99,7 +101,7 @@ class Team {
   void progress();
   // Ends the threads. No call runs afterwards.
   void stop();
-  // Frees the communicator, together with all other ranks.
+  // Frees the communicator. All ranks of the mesh must call this function.
   void free();
 
  private:
@@ -135,10 +137,10 @@ class Team {
   std::string both_sides(const Announcement& mine) const;
   void end_current(std::unique_lock<std::mutex>& lock, const std::string& error) noexcept;
   void end(const Call& call, const std::string& error) noexcept;
-  // After this, no call runs any more. If the reason comes from this rank (`own`), this rank tells it to the others.
+  // After `fail`, no call runs any more. If the reason comes from this rank (`own`), `fail` tells the other ranks.
   void fail(const std::string& reason, bool own) noexcept;
   // Waits for a transfer, and returns whether it has ended in time. If the transfer cannot end, this function lets the
-  // team fail, cancels the transfer and throws. With `ready`, it throws only if another rank has failed.
+  // team fail, cancels the transfer and throws. With `ready`, the function throws only if another rank has failed.
   bool wait(Transfer& transfer, double longest = kForever, bool ready = false);
   // Waits in the same way for the event that `has_ended` reports. `needed` returns the ranks that must still act.
   template <class HasEnded, class Needed>
@@ -162,8 +164,8 @@ class Team {
   std::deque<std::shared_ptr<Call>> waiting_;
   bool refused_ = false;
   std::string refusal_;
-  // The thread that fulfils promises. XLA continues with its program in this thread, so this thread cannot be the
-  // worker, which must be free for MPI.
+  // The thread that tells XLA that calls have ended. XLA continues its program in this thread, so this thread cannot be
+  // the worker, which must stay free for MPI.
   Runner finisher_;
 
   bool is_led_ = false;            // whether a thread runs calls; only this thread uses the members below
@@ -171,16 +173,16 @@ class Team {
   std::optional<Announcement> next_;
   Clock::time_point next_since_;
   Announcement incoming_;
-  Transfer listening_;  // for an announcement
+  Transfer listening_;  // the receive of the next announcement
   std::deque<Sent> sent_;
   std::deque<Transfer> under_way_;
   std::map<int, std::unique_ptr<SharedMemory>> memories_;  // by place
   std::uint64_t finished_ = 0;                             // the phases that this rank has finished
-  Clock::time_point looked_;                               // when `progress` last looked
+  Clock::time_point looked_;                               // when `progress` last called MPI
   std::string here_, before_;  // the labels of the current or next call, and of the call before it
   bool failed_ = false;
   std::string failure_;
-  std::thread worker_;  // the last member: it uses all others
+  std::thread worker_;  // the last member, because this thread uses all others
 };
 
 }  // namespace decompops::mpi

@@ -62,7 +62,7 @@ def test_truncation_keeps_polynomials(basis, nyquist):
 @of_bases
 @pytest.mark.parametrize("n", [3, 6, 7, 16])
 def test_modes_that_stay_free_of_aliasing(basis, n):
-    """If a product is computed at the points, all coefficients that `points_below` keeps equal those of `chebmul`."""
+    """If a product is computed at the points, the first `points_below` coefficients equal the result of `chebmul`."""
     kept = basis.points_below(n, 2 / 3)
     pair = random_field((2, kept))
     exact = chebyshev.chebmul(*pair)[:kept]

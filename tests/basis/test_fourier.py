@@ -141,8 +141,8 @@ def test_transforms_that_xla_computes(platform):
     """`computed` returns the transform that XLA runs, and the factor that undoes XLA's normalisation.
 
     The factor is needed because XLA's inverse transforms divide by the number of points. On GPUs, a transform of a
-    single axis from a half spectrum to a real field is marked `clean`. Such a transform must first set those imaginary
-    parts to zero that vanish in the spectrum of a real field.
+    single axis from a half spectrum to a real field is marked `clean`. Before this transform, the imaginary parts
+    that vanish in the spectrum of a real field must be set to zero.
     """
     one, two = (8,), (4, 8)
     for points in (one, two):

@@ -11,7 +11,7 @@ from commands import assert_fits, run
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the lines that `info` prints as `{label: text}`, with wrapped lines joined."""
+    """Parse the lines that `info` prints into `{label: text}`, and join wrapped lines."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(" "):

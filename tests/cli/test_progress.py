@@ -14,7 +14,7 @@ from decompops._cli.progress import Progress
 
 
 class Stream(io.StringIO):
-    """A replacement for stderr. It sets the event `came` when something has been printed."""
+    """A replacement for stderr that sets the event `came` when something has been printed."""
 
     def __init__(self):
         super().__init__()

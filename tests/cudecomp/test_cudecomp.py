@@ -1,6 +1,6 @@
 """Tests of `CuDecomp()` on CPUs. Each rank runs worker.py, with kernels that call a mock of cuDecomp.
 
-The mock moves host memory, so these tests need no GPU. They test neither cuDecomp itself nor XLA's GPU runtime.
+The mock moves host memory, so these tests need no GPU. The tests cover neither cuDecomp itself nor XLA's GPU runtime.
 """
 
 import re
@@ -19,7 +19,7 @@ pytestmark = mpiexec.MARKS
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory) -> Path:
-    """Build the kernels over the mock, and return their folder."""
+    """Build the kernels with the mock of cuDecomp, and return their folder."""
     return mock_kernels.build(tmp_path_factory.mktemp("kernels"))
 
 
@@ -48,7 +48,7 @@ def test_results(tasks, ranks, handles, kernels):
 
 
 def test_autotuning(kernels):
-    """`CuDecompTuner` passes the right options to cuDecomp's autotuner. The mock of the autotuner prints them.
+    """`CuDecompTuner` passes the right options to cuDecomp's autotuner. The mock of the autotuner prints the options.
 
     Of the process grids that fit, the mock chooses the first in cuDecomp's order. Of the allowed communication backends
     of cuDecomp, the mock chooses the last.
@@ -60,7 +60,7 @@ def test_autotuning(kernels):
     # along its fastest axis.
     orders = "orders 012 120 210"
     for line in (
-        f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # a half spectrum, complex64
+        f"transposes of 9 x 10 x 6, type 3, 5 trials, {orders}",  # Type 3 is complex64. Here, z has a half spectrum.
         f"transposes of 9 x 10 x 11, type 3, 5 trials, {orders}",
         "halos of 9 x 10 x 11, type 3, 5 trials, orders 210 210 210",
         "halos of 9 x 10 x 11, type 1, 5 trials, orders 210 210 210",

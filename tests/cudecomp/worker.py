@@ -1,4 +1,4 @@
-"""One rank under `mpiexec`. It uses the installed kernels. With FOLDER, it uses kernels that call a mock of cuDecomp.
+"""One rank under `mpiexec`, with the installed kernels, or with the kernels in FOLDER, which call a mock of cuDecomp.
 
 mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
@@ -71,7 +71,7 @@ def slabs() -> None:
 
 
 def chosen() -> None:
-    """Compare a transform on the decomposition that `autotune` chooses with NumPy."""
+    """Compare a transform with NumPy, on the decomposition that `autotune` chooses."""
     dec = dops.autotune(checks.PRIMES, pad=True, backends=[dops.CuDecompTuner(halo=2, libraries=["nccl"])], repeats=2)
     u = random_field(checks.PRIMES, np.float32)
     fft = dops.FFT3D(dec, real=True)
@@ -103,7 +103,7 @@ def small() -> None:
     other(u)
     assert len(grids._grids) == 2
 
-    # NVSHMEM needs memory that cuDecomp has allocated. The mock checks this.
+    # NVSHMEM needs memory that cuDecomp has allocated. The mock checks that NVSHMEM gets such memory.
     for transpose, halo in (("nvshmem", "nvshmem"), ("nvshmem_sm", "nvshmem_blocking")):
         for dtype in (np.complex64, np.complex128):  # The second dtype needs more memory.
             u = random_field((8, 12, 4), dtype)
@@ -126,13 +126,13 @@ def tuned() -> None:
     """Test the choices of `CuDecompTuner`, which asks the mock's autotuner or times one candidate after the other."""
 
     def autotune(shape=checks.UNEVEN, dtype="float32", repeats=5, axes=("x", "y"), **options):
-        """Return the choice of a tuner with these options, and the sizes and backends of all trials."""
+        """Return the choice of a tuner with these options, and the sizes and backends of all trials but the last."""
         trials = []
         tuner = dops.CuDecompTuner(**options)
         report = {"on_trial": trials.append}
         dec = dops.autotune(shape, dtype=dtype, pad=True, repeats=repeats, axes=axes, backends=[tuner], **report)
         assert [trial.failure for trial in trials] == [None] * len(trials)
-        assert trials[-1].decomposition == dec  # The tuner returns only this candidate.
+        assert trials[-1].decomposition == dec  # The last trial is of the tuner's only candidate.
         return dec, [(trial.decomposition.sizes, trial.decomposition.backend) for trial in trials[:-1]]
 
     for options, sizes, transpose, halo in (
@@ -208,7 +208,7 @@ def main() -> None:
     dops.CuDecomp.initialize()
     dops.CuDecomp.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     for task in sys.argv[1].split(","):
         TASKS[task]()
         print(f"{task} passed", flush=True)

@@ -1,6 +1,7 @@
-"""Tests of `CuDecomp()` on GPUs. Each rank runs tests/cudecomp/worker.py. All ranks share one GPU, or each has its own.
+"""Tests of `CuDecomp()` on GPUs. Each rank runs tests/cudecomp/worker.py.
 
-The tests are skipped without a GPU or without cuDecomp. Several ranks on one GPU need NCCL 2.30 or newer.
+All ranks share one GPU, or each rank has its own GPU. Several ranks on one GPU need NCCL 2.30 or newer. The tests are
+skipped without a GPU or without cuDecomp.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Tests of programs that are compiled for GPUs on a machine without a GPU.
 
-The tests count the collectives and the passes over memory of these programs. They need JAX's CUDA plugin, which CI
+The tests count the collectives and the passes over memory of these programs. The tests need JAX's CUDA plugin, which CI
 installs, but no GPU and no CUDA. Without the plugin, the tests are skipped.
 """
 
@@ -37,7 +37,7 @@ def passes(program: str, least: int) -> Counter:
     found = Counter()
     for line in program[program.index("ENTRY") :].splitlines():
         step = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([a-z\-]+)\(", line)
-        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # Such an update works in place.
+        if not step or step[3] in FREE or "dynamic_update_slice" in step[1]:  # A slice is updated in place.
             continue
         sizes = [math.prod(map(int, dims.split(","))) for dims in re.findall(r"\[([\d,]+)\]", step[2])]
         if max(sizes, default=0) >= least:
@@ -140,7 +140,7 @@ def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
 
 
 def test_memory_of_a_large_simulation(four):
-    """The temporary memory of an ETDRK4 step at 512³ in double precision must fit into one H200."""
+    """On one H200, an ETDRK4 step at 512³ in double precision needs less temporary memory than 17 scalar fields."""
     result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
     field = 8 * 512**3
     assert result["temporary_bytes"] / field < 17
@@ -173,7 +173,7 @@ def test_no_fft_has_more_elements_than_cuda_libraries_count(four, sizes, shape, 
 
 @pytest.mark.parametrize("real", [False, True])
 def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
-    """With `overlap`, XLA's scheduler places transforms between the start and end of exchanges. This needs no flags."""
+    """With `overlap`, and without flags, XLA's scheduler places transforms between the start and end of exchanges."""
     shape, mesh = (512, 512, 512), Mesh(np.array(four).reshape(2, 2), ("x", "y"))
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=dops.XLA(overlap=4))
     blocks, dtype = fft.plan(shape).source, np.float32 if real else np.complex64
@@ -195,7 +195,7 @@ def test_one_piece_is_exchanged_while_another_is_transformed(four, real):
     ("sizes", "axis_type"), [((1, 1), jax.sharding.AxisType.Auto), ((2, 2), jax.sharding.AxisType.Explicit)]
 )
 def test_a_gradient_stores_states_on_the_host(four, sizes, axis_type):
-    """With `keep_on_host=30`, a gradient stores 30 states on the host. It stores fewer on a GPU than with `keep=60`."""
+    """With `keep_on_host=30`, a gradient stores 30 states on the host, and fewer on a GPU than with `keep=60`."""
     mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y"), axis_types=(axis_type, axis_type))
     fft = dops.FFT3D(mesh, shape=(32, 32, 32), real=True)
     solver = dops.pde.ETDRK(dops.pde.NavierStokes(fft, 1e-2), 1e-2)

@@ -155,7 +155,7 @@ def test_example():
     done = mpiexec.run(EXAMPLE, *options, ranks=2, XLA_FLAGS="")
     assert done.returncode == 0, done.stdout
     (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # Only one rank prints the energy.
-    assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # the published solution
+    assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # The published solution has this energy.
 
 
 def test_example_refuses_a_mesh_without_all_ranks():

@@ -112,7 +112,7 @@ def order() -> None:
         for found, (_, _, expected) in zip(results, made):
             assert_block(found, expected)
 
-    # `turned` multiplies the modes between the transforms. Otherwise, the errors of two wrong transforms could cancel.
+    # `turned` multiplies the modes between the transforms, so that errors of two wrong transforms cannot cancel.
     fft, u = made[0][0], made[0][1]
     turned = np.exp(1j * np.arange(u.shape[0]))[:, None, None]
     forth_and_back = np.fft.ifftn(turned * np.fft.fftn(u))
@@ -166,7 +166,7 @@ def main() -> None:
     dops.MPI.initialize(share_memory=os.environ.get("SHARE_MEMORY", "1") == "1")
     dops.MPI.initialize()  # The second call does nothing.
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     for task in sys.argv[1].split(","):
         start = time.perf_counter()
         TASKS[task]()

@@ -62,7 +62,7 @@ def test_derivatives_through_operators_of_two_groups():
     k2 = sum(k**2 for k in np.meshgrid(*[np.fft.fftfreq(4, 1 / 4)] * 3))
     spectrum = np.fft.fftn(u)
     # Along z, the half spectrum holds the modes k = 0 and k = 2, and only one mode of the pair k = 1 and k = -1. So the
-    # sum over the half spectrum counts this pair with half of its weight in Parseval's theorem.
+    # sum over the half spectrum contains only half of the energy of this pair.
     counted = np.where(np.isin(np.arange(4), (0, 2)), 1, 0.5)
     expected = 2 * 64 * np.fft.ifftn(counted * k2**2 * spectrum).real
     assert_close(jax.grad(energy)(x), expected)

@@ -49,7 +49,7 @@ def test_an_ambient_mesh_does_not_matter(kind):
 
 @st.composite
 def routes(draw):
-    """Draw a shape, and two shardings of it over any of the devices."""
+    """Draw a shape, and two shardings of an array of this shape over any of the devices."""
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 6, 12, 24]), min_size=1, max_size=3)))
     shardings = []
     for _ in range(2):
@@ -90,10 +90,10 @@ def test_every_cell_is_sent_once():
 
 
 def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
-    """No device holds more bytes than `reshard` promises for the given threshold.
+    """During a batch of moves, no device needs more memory than `working_bytes` predicts.
 
-    For each batch of moves, the test counts the bytes of live arrays twice: after regions are cut, and after regions
-    are joined.
+    The prediction for a batch of several arrays is within the threshold. For each batch, the test counts the bytes of
+    live arrays twice: after regions are cut, and after regions are joined.
     """
     groups = make_groups((2, 2, 2))
     values, specs, places = mixed_tree(groups)
@@ -126,7 +126,7 @@ def test_no_device_holds_more_than_the_threshold_promises(monkeypatch):
     assert 1 < len(sizes) < len(values)
     assert all(total <= 2500 or size == 1 for total, size in zip(allowed, sizes))
     assert all(peak <= total for peak, total in zip(most, allowed))
-    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The promise is not far too high.
+    assert max(peak / total for peak, total in zip(most, allowed) if total) > 0.7  # The prediction is close.
     del tree
     # Now only the arrays on the groups still use memory.
     after = bytes_by_device()

@@ -66,7 +66,7 @@ def test_rank_that_is_alive_but_stuck(tmp_path):
         stuck = time_of_death(ranks[1])
         assert stuck is not None, report(ranks)
         assert re.search(r"Gloo all-to-all failed: .* Timed out waiting", ranks[0].output), report(ranks)
-        # Rank 0 was JAX's coordinator. Without a coordinator, JAX aborts the other rank.
+        # Rank 0 is JAX's coordinator. When the coordinator ends, JAX aborts the other rank.
         assert [rank.code for rank in ranks] == [1, -signal.SIGABRT], report(ranks)
         assert max(rank.ended for rank in ranks) < stuck + 2 * limit, report(ranks)
 

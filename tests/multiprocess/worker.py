@@ -74,7 +74,7 @@ def check_fft(mesh: Mesh) -> None:
 
 
 def check_gradient(mesh: Mesh) -> None:
-    """Check the gradient of the loss sum (du/dx)^2 / 2, which is -d^2u/dx^2 and here equals 4 u."""
+    """Check that the loss sum (du/dx)^2 / 2 has the gradient -d^2u/dx^2, which is 4 u for this field."""
     shape = (10, 14, 9)
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in shape), indexing="ij")
     u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
@@ -114,8 +114,8 @@ def check_halo(mesh: Mesh) -> None:
             widths = [halo.halo[axis] if i == axis else (0, 0) for i in range(3)]
             surrounded = np.pad(surrounded, widths, mode="wrap" if halo.periodic[axis] else "constant")
         for shard in h.addressable_shards:
-            # Along an axis, block i begins at i * (cells + halo) in `h`. In the field with halo layers around it, the
-            # block begins at i * cells.
+            # Along an axis, block i with its halo begins at i * (cells + halo) in `h`, and at i * cells in
+            # `surrounded`.
             cells = halo.decomposition.local_shape("z")
             starts = [(s.start or 0) // n * c for s, n, c in zip(shard.index, shard.data.shape, cells)]
             window = tuple(slice(s, s + n) for s, n in zip(starts, shard.data.shape))
@@ -165,7 +165,7 @@ def check_plot(mesh: Mesh) -> None:
 def check_groups(mesh: Mesh) -> None:
     """Check `vmap` over a batch axis that is sharded over a mesh axis which does not shard the grid.
 
-    Each group of devices computes one transform, and groups do not communicate with each other.
+    Each group of devices computes its own transforms, and groups do not communicate with each other.
     """
     fft = dops.FFT3D(mesh)
     u = random_field((4, *EVEN), np.complex128)
@@ -330,7 +330,7 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
 
 
 def check_elsewhere(mpmd_mesh: mpmd.MpmdMesh) -> None:
-    """Check that an array in the group of another process has its shape, dtype and sharding, but no data."""
+    """Check that an array in the group of another process has a shape, a dtype and a sharding here, but no data."""
     rank = jax.process_index()
     place = mpmd.MpmdSharding(mpmd_mesh, [1], P())
     mine = [jax.device_put(np.arange(3.0), place.group_sharding(1))] if rank == 1 else []
@@ -374,7 +374,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", arguments.devices)
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     address = f"127.0.0.1:{arguments.port}"
     jax.distributed.initialize(
         address,

@@ -9,7 +9,7 @@ from helpers import put
 
 @pytest.fixture
 def spoilt():
-    """Distribute fields `(channels, nx, ny, nz)` with garbage in the padding, which no layer may read."""
+    """Return a function that shards fields `(channels, nx, ny, nz)`. The padding holds NaN, which no layer may read."""
 
     def shard(dec, x: np.ndarray) -> jax.Array:
         widths = [(0, padded - n) for n, padded in zip(x.shape, (len(x), *dec.padded_shape("z")))]

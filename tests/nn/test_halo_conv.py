@@ -71,7 +71,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
     batch = jax.ShapeDtypeStruct((5, 2, 8, 8, 8), np.float64, sharding=NamedSharding(mesh, P(None, None, "x", "y")))
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        # Along x, both neighbours are the same device, which sends both layers in one message.
+        # Along x, both neighbours are the same device, which sends both halo layers in one message.
         forward, found = communicated(lambda layer, u: jax.vmap(layer)(u), layer, batch)
         assert forward == {"collective-permute": 3}
         along_x, along_y = 5 * 2 * 2 * 2 * 8 * 8, 5 * 2 * 6 * 1 * 8 * 8

@@ -160,12 +160,13 @@ def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kin
 def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
     """If weights are replicated, the gradient of a layer has all-gathers, but the layer itself has none.
 
-    The weights are replicated over both mesh axes, or over one axis while the other axis shards the channels.
+    The weights are replicated over both mesh axes, or over one mesh axis while the other mesh axis shards the channels.
     """
     forward, backward, transforms, size = communicated((2, 4), "auto", channels, 3)
     extra = Counter(c.bytes for c in forward) - Counter(c.bytes for c in transforms)
     padded = 6 / 5 * 4 / 3
-    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])  # Each device sends only its own part.
+    # Each device sends only its own part of the weights.
+    assert extra == Counter(exchanges * [round(size / 8 * padded) // 2])
     kinds = Counter(c.kind for c in backward)
     assert set(kinds) == {"all-to-all", "all-gather"}
     assert kinds["all-to-all"] == 6 + 2 * exchanges

@@ -78,7 +78,7 @@ def test_forcing_balances_friction():
     u = spectrum(steady, abc)
     rates = jax.jit(steady)
     assert abs(rates(0.0, u, 1.0)).max() < 1e-12 * abs(u).max()
-    assert_close(rates(0.0, u, 3.0), 2 * force, 1e-12)  # ν∇²u = -0.3 u
+    assert_close(rates(0.0, u, 3.0), 2 * force, 1e-12)  # The rate is ν∇²u + 3 force, and ν∇²u = -0.3 u = -force.
 
 
 def test_burgers_has_the_solution_of_cole_and_hopf():
@@ -112,15 +112,15 @@ def test_kuramoto_sivashinsky_term_by_term():
 def test_exponax_takes_the_same_steps():
     """Steps of the equations equal exponax's steps.
 
-    In exponax, the Kuramoto–Sivashinsky equation has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and its state keeps the
-    mean.
+    In exponax, the Kuramoto–Sivashinsky equation has ∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ∂⁴/∂z⁴ instead of ∇⁴, and the mean of u stays
+    constant. So the test uses a front that varies only along z, and does not compare means.
     """
     n, dt = 12, 0.05
     fft = transform((n, n, n))
     kept = fft.replace(modes=7)  # exponax keeps the mode n / 3, which decompops drops by default.
     u = np.asarray(kept.inverse(kept(random_field((3, n, n, n)))))
     solenoidal = np.asarray(spectral.LerayProjection(fft)(u))
-    front = np.broadcast_to(u[0].mean((0, 1)), u[0].shape)  # The front varies only along z.
+    front = np.broadcast_to(u[0].mean((0, 1)), u[0].shape)  # `front` varies only along z.
     ns, burgers, ks = pde.NavierStokes(fft, 0.02), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, dops.Box(9.0))
     steppers = exponax.stepper
     for equation, field, order, stepper in (

@@ -27,7 +27,7 @@ def after(equation, field: np.ndarray, time: float, steps: int, order: int = 4) 
     [((15,), (1,), ()), ((9, 10), (2, 2), (("x", "y"),)), ((4, 6, 5, 7), (1,), None)],
 )
 def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
-    """Right-hand sides equal NumPy's, which have only the modes below n / 3 along an axis of n points."""
+    """Right-hand sides equal results of NumPy that keep only modes below n / 3 along an axis of n points."""
     ndim, nu = len(shape), 0.3
     fft = transform(shape, sizes, axes=axes)
     k = [
@@ -98,7 +98,8 @@ def test_burgers_in_two_dimensions_has_the_solution_of_cole_and_hopf():
 def test_exponax_takes_the_same_step_in_two_dimensions():
     """A step equals exponax's step.
 
-    The state of exponax is minus the vorticity, which does not contain the mean velocity. So this mean is zero here.
+    The state of exponax is minus the vorticity, which does not determine the mean velocity. So the mean velocity is
+    zero in this test.
     """
     n, dt = 12, 0.05
     fft = transform((n, n))

@@ -84,7 +84,7 @@ def test_time_reaches_the_forcing():
     wind = spectral.dealiased(fft)(fft.inverse(wind))
     forced = pde.NavierStokes(fft, 0.0, forcing=lambda t, u, args: args * t.astype(complex) ** 3 * wind)
     later, _ = pde.ETDRK(forced, 0.5).rollout(0 * wind, 4, t=1.0, args=2)
-    assert later[0].sum() == pytest.approx(2 * (3**4 - 1) / 4)  # Simpson's rule is exact for a cubic.
+    assert later[0].sum() == pytest.approx(2 * (3**4 - 1) / 4)  # ETDRK4 is Simpson's rule here, and exact for a cubic.
 
 
 def test_bad_input_is_refused(plain):

@@ -81,7 +81,7 @@ def cases(fft: dops.FFT) -> dict:
             {"diffusivity": 0.1, "single_channel": True},
             None,
         ),
-        # exponax takes the real parts of its coefficients, which is wrong for equations with dispersion.
+        # The dispersivity is zero: exponax takes the real parts of its coefficients, which is wrong with dispersion.
         "kdv": (
             pde.KortewegDeVries(
                 fft, BOX, viscosity=0.1, hyper_viscosity=0.01, dispersivity=0.0, isotropic=False, **vector, **QUADRATIC
@@ -138,13 +138,13 @@ def cases(fft: dops.FFT) -> dict:
         ),
     }
     flow = {"diffusivity": 0.1, "drag": -0.3}
-    if ndim == 2:  # The force of exponax is for a box of length 2π.
+    if ndim == 2:  # exponax defines the force for a box of length 2π.
         force = pde.KolmogorovForcing(fft, 2, -1.5 * LENGTH / (2 * np.pi), BOX, of="vorticity", **QUADRATIC)
         options = flow | {"injection_mode": 2, "injection_scale": 1.5}
         equation = pde.VorticityNavierStokes(fft, 0.1, BOX, drag=0.3, forcing=force, **QUADRATIC)
         found["vorticity"] = equation, 2, steppers.KolmogorovFlowVorticity, options, None
     else:
-        # The force of exponax is a cosine of half the amplitude, because exponax sets only one of its two modes.
+        # exponax's force is a cosine of half the amplitude, because exponax sets only one of the cosine's two modes.
         y = np.arange(shape[1])[:, None] / shape[1]
         cosine = np.zeros((3, *shape)) + np.stack([np.cos(4 * np.pi * y) / 2, 0 * y, 0 * y])[..., None, :, :]
         force = pde.NavierStokes(fft, 0.1, **QUADRATIC).transform(fft.decomposition.shard(cosine))

@@ -72,8 +72,8 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
     jax.block_until_ready(jax.jit(jax.grad(loss))(jnp.arange(3.0)))
     jax.effects_barrier()
-    # The forward run also takes the steps of the last block. The reversal of a block takes its steps twice, the second
-    # time without transforms. The step of this test has no transforms.
+    # The forward run also takes the steps of the last block. The reversal of a block takes its steps twice. The second
+    # time repeats everything except transforms, and the step of this test has no transforms.
     assert len(calls) == 2 * (24 + 1 + 2 * 15)
 
 

@@ -121,10 +121,10 @@ def test_multi_step_weights_are_exact_for_polynomials(order):
     [(1, False, ORDERS), (1, True, ORDERS), (50, True, {**ORDERS, "IMEXRK": 1.75})],
 )
 def test_order_for_a_full_matrix(stiffness, constrained, orders):
-    """With a full matrix as the linear part, the errors fall with the expected order.
+    """With a full matrix as the linear part, the errors fall at the expected order.
 
-    The reference solution is computed by SciPy, with a projection that eliminates the constraint. If the linear part is
-    very stiff, Runge–Kutta methods have a lower order, but BDF methods do not.
+    SciPy computes the reference solution, with a projection that eliminates the constraint. If the linear part is very
+    stiff, Runge–Kutta methods have a lower order, but BDF methods do not.
     """
     project = projection() if constrained else np.eye(CELLS)
     rate = lambda t, u: project @ (stiffness * DIFFUSION @ u + np.sin(3 * u + t))
@@ -142,7 +142,7 @@ def test_order_for_a_full_matrix(stiffness, constrained, orders):
 def test_order_for_a_stiff_spectral_equation():
     """The errors for the Kuramoto–Sivashinsky equation fall at the expected order.
 
-    The reference solution is computed by SciPy. Its right-hand side sums the products mode by mode, without FFTs.
+    SciPy computes the reference solution, from a right-hand side that sums the products mode by mode, without FFTs.
     """
     equation, u = flame()
     modes = u.shape[0]
@@ -190,7 +190,7 @@ def test_a_steady_state_stays(name):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_infinitely_fast_decay_is_damped(name):
-    """Modes that decay infinitely fast are damped, even with the large rounding errors of single precision."""
+    """The integrators damp modes with huge decay rates, even with the large rounding errors of single precision."""
     u = jnp.ones(CELLS, np.float32)
     for size in (1e9, 1e30):
         solver = SOLVERS[name](dense(matrix=size * DIFFUSION, rate=0.0), jnp.asarray(1.0))

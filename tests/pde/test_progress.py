@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 class Stream(io.StringIO):
-    """A stream that a terminal shows, or a log file."""
+    """A stream that is a terminal or a log file."""
 
     def __init__(self, terminal: bool):
         super().__init__()
@@ -26,7 +26,7 @@ def clock(monkeypatch):
 
 
 def test_a_log_has_a_line_after_five_seconds_and_then_every_half_a_minute(clock, monkeypatch):
-    """A run to t = 100 advances by one step of 0.5 a second, after compilation for two seconds."""
+    """The first step of 0.5 takes two seconds, with compilation. Each later step, up to t = 100, takes one second."""
     stream = Stream(terminal=False)
     monkeypatch.setattr("sys.stderr", stream)
     printed = {}
@@ -49,7 +49,7 @@ def test_a_log_has_a_line_after_five_seconds_and_then_every_half_a_minute(clock,
 
 
 def test_a_terminal_shows_a_bar(clock, monkeypatch):
-    """The bar of a run from t = 10 to 90 has 40 characters. At t = 30 it is filled up to 10, and at t = 70 up to 30."""
+    """The bar of a run from t = 10 to 90 has 40 characters: 10 are filled at t = 30, and 30 at t = 70."""
     stream = Stream(terminal=True)
     options = {"file": stream, "force_terminal": True, "color_system": None, "width": 100}
     monkeypatch.setattr("sys.stderr", stream)

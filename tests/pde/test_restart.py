@@ -190,7 +190,7 @@ def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
 
 
 def test_the_remaining_time_after_a_restart(monkeypatch, capsys):
-    """The remaining time is right after a restart at t = 90, when one unit of time takes 80 s."""
+    """After a restart at t = 90, the remaining time is correct. Here, one unit of simulated time takes 80 s."""
     now = [0.0]
     monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
     with _progress.progress(True, 0.0, 90.0, 100.0) as report:

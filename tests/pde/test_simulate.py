@@ -356,7 +356,7 @@ def test_an_interrupted_run_has_the_same_results(tmp_path, method, how, processe
     folder, logs, _ = tmp_path / "parts", *prepared(tmp_path, "parts", method)
     with start(logs, launch(folder, method, processes, slow=0.2)) as ranks:
         deadline = time.monotonic() + 100
-        while ranks[0].output.count("observed") < 2:  # The second observation is at interval 10.
+        while ranks[0].output.count("observed") < 2:  # Each snapshot prints this word. The second is at interval 10.
             assert time.monotonic() < deadline, report(ranks)
             assert not ranks[0].has_ended(), report(ranks)
             time.sleep(0.01)

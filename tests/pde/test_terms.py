@@ -185,7 +185,7 @@ def test_kolmogorov_forcing_is_a_sine(shape, sizes):
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
-    """Return equations with all kinds of quadratic and cubic products, each with the components of its state."""
+    """Return equations with all kinds of quadratic and cubic products, and the number of components of each state."""
     real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
@@ -200,7 +200,7 @@ def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
 
 
 def test_a_finer_grid_gives_the_same_products():
-    """Truncation and padding give equal products for fields of modes so low that both rules keep every product."""
+    """Truncation and padding give equal products of fields with modes so low that both rules keep every product."""
     shape, rates = (16, 16), []
     for quadratic, cubic in ((Truncate(2 / 3), Truncate(1 / 2)), (Pad(3 / 2), Pad(2))):
         found = quadratic_and_cubic(shape, quadratic, cubic)

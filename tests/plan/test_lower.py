@@ -169,7 +169,8 @@ def test_not_joined():
     ):
         assert joined(apart) == apart
     four = Blocks((2, 3, 2, 2), (1,) * 4, (None,) * 4)
-    for walls, others in (((1, 2), (0,)), ((3,), (0, 1, 2))):  # An FFT has at most one wall axis and three axes.
+    # One FFT transforms at most three axes, and at most one axis with walls.
+    for walls, others in (((1, 2), (0,)), ((3,), (0, 1, 2))):
         apart = steps(LocalTransform(four, four, walls, one.transform), LocalTransform(four, four, others, waves))
         assert joined(apart) == apart
 
@@ -205,7 +206,7 @@ def backwards(stage):
 def test_scaled():
     """One of the transforms also multiplies by the scale. A transform with weights is preferred.
 
-    If there are no transforms, one more step multiplies.
+    If there are no transforms, an additional step multiplies.
     """
     assert scaled(steps(*STAGES), 1.0, SHORT) == steps(*STAGES)
     assert scaled(steps(*STAGES), 3 * (1 / 3) + 1e-16, SHORT) == steps(*STAGES)
@@ -246,7 +247,7 @@ def test_schedule():
 
 @dataclass(frozen=True)
 class Kernels(AbstractBackend):
-    """A backend that takes as many stages as `function` says. It runs the stages with XLA, and records their plans."""
+    """A backend that takes as many stages as `function` returns, runs these stages with XLA, and records the plans."""
 
     function: object
     ran: list = field(default_factory=list, compare=False)

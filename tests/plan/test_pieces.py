@@ -61,7 +61,7 @@ def pieces_of(plan, count, fields=1):
 
 def test_each_exchange_goes_with_the_transforms_beside_it():
     assert pieces_of(PENCILS, 2) == (Pieces(FIRST, 0, 2), Pieces(SECOND, 2, 2))
-    # Along axis 2, one transform can be split with the first exchange. Along axis 1, three transforms can.
+    # The first exchange can be split with one transform along axis 2, or with three transforms along axis 1.
     assert pieces_of(FOUR, 2) == (Pieces(FOUR.stages[:4], 1, 2), Pieces(FOUR.stages[4:], 3, 2))
     # The real transform of z cannot be split along z. The exchange and the stages after it can be split along z.
     assert pieces_of(SLAB, 3) == (SLAB.stages[0], Pieces(SLAB.stages[1:], 2, 3))
@@ -131,7 +131,7 @@ def test_pieces_are_a_stage():
 
 @dataclass(frozen=True)
 class Kernels(dops.AbstractBackend):
-    """A backend that takes as many stages as `function` says. It runs these stages in pieces with XLA."""
+    """A backend that takes as many stages as `function` returns, and runs these stages in pieces with XLA."""
 
     function: object
     overlap: int = 1

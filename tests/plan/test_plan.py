@@ -111,8 +111,8 @@ def test_dtypes():
 
 @pytest.mark.parametrize("dtype", [F64, C128])
 def test_stages_whose_dtypes_do_not_fit_are_refused(dtype):
-    # A plan must not silently make a real result complex again, because its transpose would get complex numbers where
-    # it needs real numbers.
+    # A plan must not silently make a real result complex again, because the transpose of the plan would get complex
+    # numbers where real numbers are needed.
     plan = Plan("Back", HALF, (C2R, C2C))
     text = "its stage `LocalTransform` needs complex128, but the stages before it return float64"
     with pytest.raises(TypeError, match=re.escape(text)):
@@ -281,7 +281,7 @@ def test_random_plans(data):
 
 
 def mixed_transform():
-    """Return a plan of four axes in four bases. Two mesh axes shard one axis, and a third mesh axis another one."""
+    """Return a plan of four axes in four bases. Two mesh axes shard one grid axis; a third mesh axis shards another."""
     shape = (4, 4, 4, 2)
     bases = (Cosine(2), Fourier(), Sine(3), Fourier(half=True))
     source = Blocks(shape, (4, 2, 1, 1), (("c", "x"), "y", None, None))

@@ -17,7 +17,7 @@ SIZES = {"x": 2, "y": 4}
 
 
 def sent(legs, lengths, stored, is_complex) -> float:
-    """Return the amount that each device sends in all exchanges of a route."""
+    """Return how many real numbers each device sends in all exchanges of a route."""
     current, per_cell, total = list(lengths), 2 if is_complex else 1, 0.0
     blocks = lambda division: [math.prod(size for _, size in units) for units in division]
     cells = lambda division: per_cell * math.prod(-(-n // p) for n, p in zip(current, blocks(division)))

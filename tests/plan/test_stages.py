@@ -73,7 +73,7 @@ def others():
 
 def halos():
     found = {}
-    for n in (6, 5, 1):  # 6 is divided evenly, 5 is padded, and 1 is fewer than the devices.
+    for n in (6, 5, 1):  # 6 is divided evenly, 5 is padded, and 1 is less than the number of devices.
         for halo in ((1, 0), (1, 2), (4, 9)):  # Nine layers are wider than the grid.
             for periodic in (True, False):
                 blocks = cut((2, n), "-x", (3,))
@@ -139,7 +139,7 @@ def four_axes():
 def moves_of_several_mesh_axes():
     """Return moves in which several mesh axes shard one grid axis before or after the move.
 
-    These mesh axes move together, or only one of them moves. The new grid axis is already sharded, or is not.
+    These mesh axes move together, or only one of them moves. The new grid axis may already be sharded.
     """
     both = Blocks((4, 4, 2), (4, 2, 1), (("c", "x"), "y", None))
     part = replace(both, parts=(2, 4, 1), names=("c", ("y", "x"), None))
@@ -214,7 +214,8 @@ def test_stage(group, name):
     elif isinstance(stage, Resize):
         assert np.linalg.matrix_rank(expected) <= min(expected.shape)
     elif isinstance(stage, LocalTransform) and stage.transform.kind == "c2r":
-        check(expected @ inverse, np.eye(len(expected)))  # Not in the other order: some imaginary parts are ignored.
+        # The product in the other order is not the identity, because the transform ignores some imaginary parts.
+        check(expected @ inverse, np.eye(len(expected)))
     else:
         check(inverse @ expected, np.eye(len(inverse)))
 
@@ -264,7 +265,7 @@ MISFITS = {
     "`Move` must move mesh axes from one grid axis to another, in one exchange": [
         lambda: Move(BLOCKS, cut((4, 6, 5), "-yx", (2, 3))),  # The numbers of devices differ.
         lambda: Move(BLOCKS, cut((4, 6, 5), "xy-", (4, 2))),
-        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # These are two moves at once.
+        lambda: Move(BLOCKS, cut((4, 6, 5), "yx-", (2, 2))),  # This change needs two moves.
         lambda: Move(BLOCKS, cut((4, 6, 5), "x--", (2, 2))),  # The mesh axis y moves to no other grid axis.
         lambda: Move(BLOCKS, cut((4, 6, 5), "-xy", (2, 2))),
     ],

@@ -128,7 +128,7 @@ def test_axes_of_one_kind_are_transformed_at_once():
     assert axes((1, 1), (F, H, F)) == [((0, 2, 1), "r2c")]
     assert axes((1, 1), (C, C, C)) == [((0, 1, 2), "dct")]
     assert axes((2, 2), (F, F, F, H)) == [((2, 3), "r2c"), ((1,), "c2c"), ((0,), "c2c")]
-    for kept in (None, (4, 4, 3)):  # No Nyquist mode stands for two modes, so `nyquist` changes nothing.
+    for kept in (None, (4, 4, 3)):  # Here no Nyquist mode stands for two modes, so `nyquist` changes nothing.
         plans = [plan_for((1, 1), (4, 4, 4), (F, F, H), kept, nyquist=nyquist) for nyquist in (False, True)]
         assert plans[0] == plans[1]
 

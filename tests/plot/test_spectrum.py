@@ -47,8 +47,8 @@ def test_power_and_energy_of_a_vector(shape):
 def test_energy_integrates_to_half_of_the_mean_square():
     """The integral of the energy spectrum is half of the mean square.
 
-    The field is white noise up to a certain wavenumber. The number of modes in a shell of
-    width one is about the volume of the shell.
+    The field is white noise up to a certain wavenumber. The number of modes in a shell of width one is about the
+    volume of the shell.
     """
     fft = transform((64, 64, 64))
     u = dops.spectral.GaussianRandomField(fft, lambda k: jnp.where(k < 20.5, 1.0, 0.0))(jax.random.key(1))

@@ -74,7 +74,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
         fields = poisson(f), helmholtz(shift)(g), poisson(v), poisson.T(v), poisson.H(v)
         return fields, jax.value_and_grad(loss, (0, 1))(shift, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # Poisson's equation ignores this mean, for which no solution exists.
+    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean, so `WallPoisson` ignores it.
     with jax.set_mesh(mesh):
         g, *others = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_field)) = everything(shift, g, *others)
@@ -120,8 +120,8 @@ def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_series_along_the_walls(series):
     """`WallHelmholtz` inverts the discrete equation with cosines and sines along the walls.
 
-    In some series, the end points have other weights than the points between them. The spectrum is
-    not stored in natural order.
+    In some series, the end points have other weights than the points between them. The spectrum is not stored in
+    natural order.
     """
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
@@ -141,7 +141,7 @@ def test_series_along_the_walls(series):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_scipy_solves_the_same_systems(dtype):
-    """SciPy finds the same solutions on grids of one and two axes without a transform, also inside a `shard_map`."""
+    """Solutions equal SciPy's results on grids of one and two axes without a transform, also inside a `shard_map`."""
     cells = dops.Cells.clustered(64, 2.5)
     f = random_field((64, 6), dtype)
     for shape, bases in (((64,), (cells,)), ((64, 6), (cells, POINTS))):
@@ -163,13 +163,13 @@ def test_scipy_solves_the_same_systems(dtype):
 
 
 def exact(x, y):
-    """Return a function that is periodic along y, its derivative along x and its Laplacian. The walls bound x."""
+    """Return f, ∂f/∂x and ∇²f for a function f that is periodic along y. The walls bound x."""
     wave = np.cos(y)
     return np.exp(x) * wave + x**2, np.exp(x) * wave + 2 * x, 2 + 0 * x * y
 
 
 def errors(n: int) -> list[float]:
-    """Return the errors of Poisson's and Helmholtz' equations for all kinds of walls.
+    """Return the errors of solutions of Poisson's and Helmholtz' equations for all kinds of walls.
 
     The values and slopes at the walls are not zero.
     """

@@ -217,5 +217,5 @@ def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             make(plain)
-    # z is not transformed. So its length does not matter for the check that `shift` is no eigenvalue.
+    # `fft` does not transform z, so the length along z does not matter for the check that `shift` is no eigenvalue.
     assert plain.spectral.Helmholtz(carried, -1.0, plain.Box((1.0, 1.0, 2 * np.pi))).shift == -1.0

@@ -29,7 +29,7 @@ def test_gaussian_filter_equals_scipy():
 
 
 class PowerLaw(eqx.Module):
-    """A symbol of a filter with a parameter, which is singular at the wavenumber zero."""
+    """A filter's symbol that has a parameter and is singular at the wavenumber zero."""
 
     exponent: jax.Array
 
@@ -74,7 +74,7 @@ def field(c, shape):
 
 
 def exact_product(a, b, modes):
-    """Return the exact coefficients of a product below `modes / 2`, on a grid with all modes of the product."""
+    """Return a product's exact coefficients below `modes / 2`, computed on a grid with all modes of the product."""
     shape = tuple(2 * n for n in a.shape)
     product = np.fft.fftn(field(a, shape) * field(b, shape), norm="forward")
     signed = [np.arange(2 * ((m - 1) // 2) + 1) - (m - 1) // 2 for m in modes]

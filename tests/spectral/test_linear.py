@@ -14,7 +14,7 @@ from helpers import assert_close, make_mesh, random_field
 
 
 def screened(fft):
-    """Return the operator `1 - ∇²`. Its inverse is `Helmholtz(fft, 1)`."""
+    """Return the operator `1 - ∇²`, whose inverse is `Helmholtz(fft, 1)`."""
     return spectral.SpectralOperator(fft, lambda kx, ky, kz: 1 + kx**2 + ky**2 + kz**2)
 
 

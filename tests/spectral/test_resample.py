@@ -53,9 +53,9 @@ def test_resample_equals_scipy(sizes, kind, real, old, new):
 
 
 def test_there_and_back():
-    """Resampling to a finer grid and back changes no mode, including Nyquist modes.
+    """A round trip to a finer grid changes no mode, including Nyquist modes.
 
-    Resampling to a coarser grid and back removes modes. A second time, it changes nothing more.
+    A round trip to a coarser grid removes modes, and a second round trip changes nothing more.
     """
     old = (8, 6, 9)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=old, pad=True, real=True)

@@ -32,7 +32,7 @@ def test_manufactured_solutions(shape, lengths, real, sizes):
     image = laplacian(u, lengths)
     image = image.real if real else image
     shift = (2 * np.pi / min(lengths)) ** 2
-    offset = 3.0  # Poisson's equation ignores the mean of a right-hand side.
+    offset = 3.0  # `Poisson` ignores the mean of a right-hand side.
     box = dops.Box(lengths)
     solve = lambda f, g: (spectral.Poisson(fft, box)(f), spectral.Helmholtz(fft, shift, box)(g))
     poisson, helmholtz = jax.jit(solve)(dec.shard(image + offset), dec.shard(shift * u - image))
@@ -71,8 +71,8 @@ def test_resonances_are_refused(plain, shift, lengths):
 
 def test_shifts_without_resonance_are_accepted():
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
-    # None of these shifts is minus an eigenvalue, which is a sum of three squares: 7 is not such a sum, 1.001 is only
-    # close to 1, and 51 is a sum only of wavenumbers that are too high for the grid.
+    # None of these shifts is minus an eigenvalue. Every eigenvalue is a sum of three squares: 7 is no sum of three
+    # squares, 1.001 is only close to 1, and 51 is a sum only of wavenumbers that are too high for the grid.
     for shift in (-7.0, -1.001, -51.0, jnp.asarray(-7.0)):
         assert spectral.Helmholtz(fft, shift).shift is shift
     assert spectral.Helmholtz(spectral.dealiased(fft), -16.0).transform.modes == (7, 5, 5)  # Mode 4 is not kept.
@@ -93,7 +93,7 @@ def test_a_traced_shift_is_one_number_too(plain):
 
 @pytest.mark.parametrize(("sizes", "shape", "real"), [((2, 4), (8, 6, 4), True), ((8, 1), (9, 5, 6), False)])
 def test_projection(sizes, shape, real):
-    """The projection of random fields is divergence-free, and the removed part is orthogonal and curl-free.
+    """The projection makes random fields divergence-free, is orthogonal, keeps curls, and removes gradients.
 
     Random fields on even grids have Nyquist modes.
     """
@@ -115,6 +115,6 @@ def test_projection(sizes, shape, real):
     assert_close(kept, rotation, rtol=1e-12)
     np.testing.assert_allclose(p.mean((-3, -2, -1)), u.mean((-3, -2, -1)), rtol=1e-12)
     np.testing.assert_allclose(dropped, 0, atol=1e-12)
-    # The removed part is orthogonal to the kept part, and curl-free (a gradient).
+    # The removed part is orthogonal to the kept part, and it is not zero.
     assert abs(np.vdot(p, u - p)) < 1e-12 * np.vdot(u, u).real
     assert np.abs(u - p).max() > 0.1

@@ -78,7 +78,8 @@ def test_power_spectrum_is_a_histogram(sizes, kind, shape, real):
         assert len(default.k) == len(centres)
         for got, expected in zip(default, histogram(u, LENGTHS, [*(centres - step / 2), centres[-1] + step / 2])):
             assert_close(got, expected, rtol=1e-13)
-        # By Parseval's theorem, the integral over d³k / (2π)³ is the mean of |u|². Each mode has the volume (2π)³ / V.
+        # By Parseval's theorem, the integral of the power over d³k / (2π)³ is the mean of |u|². Each mode has the
+        # volume (2π)³ / V.
         integral = everywhere.power * everywhere.modes / np.prod(LENGTHS)
         assert_close(integral[..., 0], np.mean(abs(u) ** 2, AXES), rtol=1e-13)
 
@@ -132,7 +133,7 @@ def test_shells_by_default():
 
 
 def test_noise_and_random_fields_are_the_same_on_every_mesh():
-    """On every mesh, random fields equal their definition: in batches, on Explicit axes, eagerly and in `jax.jit`."""
+    """On every mesh, random fields equal their definition: on Auto and Explicit axes, eagerly and in `jax.jit`."""
     shape = (9, 10, 11)
     key = jax.random.key(7)
     noises, fields = [], []
@@ -231,7 +232,7 @@ def test_the_spectrum_of_many_realisations():
             shell = power[(lower <= k) & (k < upper)]
             deviation = np.sqrt(2 * np.mean(shell**2) / (len(shell) * realisations))
             assert abs(np.mean(spectra.power[:, i]) - shell.mean()) < 5 * deviation
-        # The variance of the field is the integral of P. So its estimate from R fields has the variance
+        # The variance of the field is the integral of P. An estimate of the variance from R fields has the variance
         # 2 sum(P²) / (R V²).
         volume = np.prod(LENGTHS)
         deviation = np.sqrt(2 * np.sum(power**2) / realisations) / volume
@@ -261,7 +262,8 @@ def test_derivatives_of_random_fields():
 def test_mean_square():
     """`mean_square` of a spectrum equals the mean square of its field, also for truncated spectra.
 
-    In a half spectrum of an even number of points that is not truncated, the last mode stands only for itself.
+    If a half spectrum keeps all modes of an even number of points, the last mode counts once, because the spectrum also
+    stores its conjugate.
     """
     shape, mesh = (5, 8, 6), make_mesh((2, 4))
     u = random_field((2, *shape))

@@ -69,9 +69,9 @@ def test_row_sums(axis):
 
 
 def test_derivatives():
-    """Check derivatives up to second order, in both modes, with respect to the coefficients and the right-hand side.
+    """Check first and second derivatives with respect to the coefficients and the right-hand side.
 
-    The test also checks batches and transposes.
+    Second derivatives use forward and reverse mode. The test also checks batches and transposes.
     """
     shape = (4, 3)
     arguments = (*coefficients(shape, 0), random_field(shape, np.complex128))

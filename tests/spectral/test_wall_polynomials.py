@@ -57,7 +57,7 @@ def dense(f: np.ndarray, added: float, walls, given, length: float) -> np.ndarra
 
 
 def exact(x, y):
-    """Return a function that is periodic along y, its derivative along x and its Laplacian. The walls bound x."""
+    """Return f, ∂f/∂x and ∇²f for a function f that is periodic along y. The walls bound x."""
     wave = np.cos(y)
     return (
         np.sin(6 * x + 1) * wave + np.cosh(x),
@@ -66,8 +66,8 @@ def exact(x, y):
     )
 
 
-# For each number of polynomials, the bound on the largest error in double precision, divided by the largest value of
-# the solution.
+# Each number of polynomials has a bound on the largest error in double precision, relative to the largest value of the
+# solution.
 BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2e-14}
 
 
@@ -171,7 +171,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
         fields = poisson.solution(f, *given), helmholtz(shift, length).solution(g, *given), poisson(v)
         return (*fields, poisson.T(v), poisson.H(v)), jax.value_and_grad(loss, (0, 1, 2))(shift, length, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # Poisson's equation ignores this mean, for which no solution exists.
+    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean, so `WallPoisson` ignores it.
     with jax.set_mesh(mesh):
         g, *rest = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_length, by_field)) = everything(shift, LENGTHS[0], g, *rest)
@@ -200,7 +200,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 def test_only_the_transforms_communicate(kind):
     """`Derivative` needs as many exchanges as `WallPoisson`.
 
-    If values at the walls are given, they are one more field, whose transform needs more exchanges.
+    Given values at the walls are one more field, whose transform needs more exchanges.
     """
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
@@ -294,7 +294,7 @@ def test_vector_calculus():
     p, slope, bend = (
         np.moveaxis(values(derivative(coefficients, m, 2.0), s), -1, 0)[..., None, None] * wave for m in range(3)
     )
-    u, v, w = zip(slope, 2j * p, 3j * p)  # Each entry has a component's derivatives along x, y and z.
+    u, v, w = zip(slope, 2j * p, 3j * p)  # Each result has the derivatives of one component along x, y and z.
     expected = {
         spectral.Gradient: (p[0], np.stack(u)),
         spectral.Laplacian: (p[0], bend[0] - 13 * p[0]),

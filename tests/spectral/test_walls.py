@@ -54,7 +54,7 @@ class Known:
         return sum(self.derivative(*orders) for orders in 2 * np.eye(3, dtype=int))
 
 
-# The cases have each type of cosine and sine along each axis, on grids that the mesh does not divide.
+# The cases have all types of cosine and sine, walls normal to each axis, and some grids that the mesh does not divide.
 CASES = [
     ((F, H, C(2)), (8, 8, 12), (2, 4), "auto"),
     ((C(1), F, H), (9, 8, 8), (2, 4), "explicit"),
@@ -99,7 +99,7 @@ def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
     """Divergence, curl and projection of the sum of a gradient and a solenoidal field equal exact results."""
     fft = transform(bases, shape, sizes, kind)
     known, dec = Known(bases, shape), fft.decomposition
-    a, b = known.gradient, known.derivative(1, 1, 1)  # `b` has slopes along all axes, so its curl is a vector.
+    a, b = known.gradient, known.derivative(1, 1, 1)  # `b` is a scalar field.
     solenoidal = np.stack([known.derivative(1, 2, 2), -2 * known.derivative(2, 1, 2), known.derivative(2, 2, 1)])
     assert b.shape == u_shape(a)
 

@@ -121,7 +121,7 @@ def exits_at_once() -> None:
 def ends_one_of_two_meshes() -> None:
     """The victim ends after it has used two meshes.
 
-    It must tell the ranks of both meshes that it ends. Only then may it wait for the ranks of one mesh.
+    The victim must first tell the ranks of both meshes that it ends, and only then wait for the ranks of one mesh.
     """
     backwards = transform(step=-1)
     jax.block_until_ready(backwards(field_of(backwards)))
@@ -181,7 +181,7 @@ def finalizes() -> None:
 
 
 def writes() -> None:
-    """Text appears on standard error at once, even if its line is not complete.
+    """Check that text appears on standard error at once, even if its line is not complete.
 
     The text is written by Python, by a system call, and by functions of C.
     """
@@ -244,9 +244,9 @@ def forks() -> None:
 
 
 def ends_one_by_one() -> None:
-    """The victim calls the last operator late. The result is right.
+    """The victim calls the last operator late, and the result is right.
 
-    At that time, the ranks that need no data of the victim have already ended.
+    The ranks that need no data of the victim have ended before this call.
     """
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     transpose = dops.Transpose(mesh, "z", "y", shape=(8, 8, 8), backend=dops.MPI())

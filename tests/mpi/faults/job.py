@@ -20,10 +20,10 @@ SHAPE = (16, 16, 16)
 
 
 def run(functions: dict[str, Callable], **options) -> None:
-    """Run the function that the command line names, after `MPI.initialize` with the `options`."""
+    """Call `MPI.initialize` with the `options`, and then the function that the command line names."""
     dops.MPI.initialize(**{"timeout": 1.0, "traces": "TRACES" in os.environ, **options})
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
+    jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     functions[sys.argv[1]]()
     print(f"{sys.argv[1]} ended", flush=True)
 
@@ -33,8 +33,8 @@ def victim() -> bool:
 
 
 def happens() -> None:
-    # Without buffers, `print` writes a text and its line end separately, and the line of another rank may come between
-    # them. A single `write` avoids this.
+    # If stdout has no buffer, `print` writes a text and its line end separately, and a line of another rank may come
+    # between the two. A single `write` keeps the text and its line end together.
     sys.stdout.write(f"fault at {time.time()}\n")
     sys.stdout.flush()
 
@@ -57,7 +57,7 @@ def transform(shape=SHAPE, step: int = 1, key: str = "world", **options) -> dops
 def waiting() -> tuple[dops.FFT3D, jax.Array]:
     """Return an operator that has run once, and its input.
 
-    The victim returns half a second late. At that time, the other ranks wait for the victim in the next call.
+    The victim returns half a second after the other ranks, which then wait for the victim in their next call.
     """
     fft = transform()
     field = field_of(fft)

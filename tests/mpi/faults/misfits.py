@@ -24,7 +24,7 @@ def raises_everywhere(name: str, body, pattern: str) -> None:
 
 
 def misfits(key) -> dict:
-    """Return functions by name. Each function returns a `body` that causes a misfit, and a pattern of the error."""
+    """Return functions by name. Each function returns a `body` that causes a misfit, and a pattern for the error."""
     other = victim()
     line = r"misfits\.py:\d+"
 

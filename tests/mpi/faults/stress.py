@@ -19,7 +19,7 @@ def mixed() -> None:
     halo = dops.HaloExchange(fft.decomposition, 1)
     rfft = fft.replace(real=True)
     u = field_of(fft)
-    # All three operators keep the norm of a field and mix its cells, so an error in any call changes the last result.
+    # Each call changes the result of the last call, and FFTs mix all cells. So any error changes the last result.
     turned = np.exp(1j * np.arange(16))
 
     def step(v):
@@ -68,7 +68,7 @@ def check(u: jax.Array, results: dict) -> None:
 
 
 def copies(ranks: int) -> np.ndarray:
-    """Return how often each cell occurs in the extended blocks: once in its own block, and in halos of width 1."""
+    """Return how often each cell occurs in extended blocks: once in its own block, and again in halos of width 1."""
     along = []
     for blocks in (ranks, 1, 1):
         count = np.ones(16)

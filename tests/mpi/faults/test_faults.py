@@ -1,4 +1,4 @@
-"""Tests of faults in a job under `mpiexec`. They check the output and exit status of the job, and the time to its end.
+"""Tests of faults in a job under `mpiexec`: the output of the job, its exit status, and the time to its end.
 
 `python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # Needed when this file runs as a script.
+sys.path.insert(0, str(Path(__file__).parents[2]))  # When this file runs as a script, Python needs this path.
 
 import mpiexec
 
@@ -27,9 +27,9 @@ WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
 ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
-FAULT = r"fault at ([\d.]+)"  # The victim prints this line (job.py).
+FAULT = r"fault at ([\d.]+)"  # Ranks print this line (`happens` in job.py).
 NOISE = r"$|\[Gloo\]|\w+ ended$"
-NAMED = r"decompops: rank \d"  # The first line of output that is not `NOISE` begins like this.
+NAMED = r"decompops: rank \d"  # By default, the first line that is not `NOISE` begins like this.
 STACK = r"^\*\*\* Check failure stack trace: \*\*\*$"  # JAX prints this line before a stack trace.
 
 
@@ -51,7 +51,7 @@ class Fault:
     absent: tuple[str, ...] = (STACK,)
     first: str = NAMED
     fails: bool = True
-    within: float = 60  # The most seconds from the fault to the end of the job, far more than an idle machine needs.
+    within: float = 60  # The job must end within this many seconds of the fault. An idle machine needs far less.
     lines: int = 25
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
@@ -239,7 +239,7 @@ def test_fault(fault):
 
 
 def table() -> None:
-    """Print a table with the effect of each fault, and with the time and the lines of output measured here."""
+    """Print a table of all faults: the effect, the measured seconds and the number of output lines of each fault."""
     print("| what happens to a rank | what follows | seconds | lines |\n|---|---|---|---|")
     for fault in FAULTS:
         _, output, seconds = happen(fault)
