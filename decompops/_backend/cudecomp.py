@@ -276,8 +276,8 @@ class CuDecomp(AbstractBackend):
             def step_back(_, pair, step=step):
                 return step(None, pair[::-1])[::-1]
 
-            # If only one of the two directions has a message, the other direction sends zeros. These zeros are an empty
-            # slice of the message, padded: the function must stay linear in the message for `linear_call`.
+            # If only one of the two directions has a message, the other direction sends zeros. They are made by padding
+            # an empty slice of the message, because all inputs of `linear_call` must depend linearly on the message.
             nothing = lax.slice_in_dim(next(sent[i] for i in (swap.down, swap.up) if i is not None), 0, 0, axis=axis)
             both = (nothing if i is None else sent[i] for i in (swap.down, swap.up))
             pair = tuple(pad_end(x, swap.width, axis) for x in both)

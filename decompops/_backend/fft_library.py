@@ -47,7 +47,10 @@ def find() -> FftLibrary | None:
 
 
 def _fftw_files() -> Iterator[tuple[str, str]]:
-    """Yield the files of FFTW in a cluster's module, the Python environment, the system and pyFFTW's wheel."""
+    """Yield FFTW's two files for double and single precision, from each place where they may be.
+
+    The places are the folder of a cluster's environment module, the Python environment, the system, and pyFFTW's wheel.
+    """
     ending = "3.dylib" if sys.platform == "darwin" else "so.3"
     names = f"libfftw3.{ending}", f"libfftw3f.{ending}"
     variables = ("FFTW_ROOT", "FFTW_DIR", "FFTW_HOME", "FFTW3_ROOT", "FFTW3_DIR")

@@ -118,7 +118,7 @@ _grids: dict[tuple[int, Grid], int] = {}
 
 
 def add(key: str, communicator: Any, ranks: tuple[int, ...], grid: Grid) -> int:
-    """Return the number of the descriptor of `grid` on `ranks` of a communicator. Make the descriptor if necessary."""
+    """Return the identifier of the descriptor of `grid` on `ranks` of a communicator. Make it if necessary."""
     with _lock:
         handle = _handle(key, communicator, ranks)
         number = _grids.get((handle, grid))

@@ -92,8 +92,8 @@ class MPI(AbstractBackend):
 
         **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
         `ValueError` if a number of seconds is not positive, or if `key` already names a different communicator.
-        `RuntimeError` if JAX is already in use, if MPI's thread level is too low, if not all ranks call this function,
-        or if the ranks of the communicator are not JAX's processes in the same order.
+        `RuntimeError` if JAX is already in use, if MPI was initialised without MPI_THREAD_MULTIPLE, if some ranks do
+        not call this function, or if the ranks of the communicator are not JAX's processes in the same order.
         """
         launch.initialize(
             communicator,

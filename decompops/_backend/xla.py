@@ -102,8 +102,8 @@ def extend_or_add(stage: Extend, block: Array, exchange: Exchange) -> Array:
     # varies over the same axes of a surrounding `shard_map`.
     primal = block[..., *map(slice, forward.before.block_shape)]
     # In a `shard_map` without `check_vma`, the type of an argument names the axes over which it varies, but the type of
-    # a computed array does not. JAX requires that a cotangent has the type of the result, which is computed. `[None]`
-    # makes the cotangent a computed array, too.
+    # a computed array does not. JAX requires that the cotangent and the result have the same type. The result is a
+    # computed array, and `[None]` makes the cotangent a computed array, too.
     (result,) = jax.linear_transpose(lambda b: extend(forward, b, exchange)[None], primal)(block[None])
     return result
 

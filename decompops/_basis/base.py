@@ -104,7 +104,7 @@ class DerivativeRule:
     The derivative of order `m` is expanded in `basis`. Each coefficient of the field is multiplied by
     `factor * wavenumber**m`, and then copied as `runs` say. Odd orders use the wavenumbers with `nyquist=False`.
 
-    - `points`: the number of points of the derivative. The field may have more or fewer points.
+    - `points`: the number of grid points of the derivative. The field may have more or fewer grid points.
     - `first`: the index of the derivative's first point among the field's points; -1 if it lies before the field's
         first point.
     """

@@ -97,9 +97,9 @@ class Chebyshev(AbstractBasis):
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
         """Return the weights in Parseval's theorem for the mean square over the angle θ, not over the volume.
 
-        A stored coefficient times `inverse_scale` is half the coefficient of the polynomial. The mean square of a
-        polynomial at the points is one half. There are two exceptions with the mean square one: the first polynomial
-        and, with type 1, the last of `n` polynomials.
+        A stored coefficient times `inverse_scale` is half the coefficient of the polynomial T_k. The mean of T_k² over
+        the points is one half. There are two exceptions, whose mean is one: T_0 and, with type 1, the last of `n`
+        polynomials.
         """
         counts = np.full(self.stored(kept), 2.0)
         counts[0] = 4

@@ -238,5 +238,6 @@ def _real_ends(block: Array, axis: int, points: int) -> Array:
     for mode in {0, points // 2} if points % 2 == 0 else {0}:
         plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
         plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
-        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)  # XLA updates its own blocks in place.
+        # XLA updates a block that the program itself has computed in place, without a copy.
+        block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)
     return block

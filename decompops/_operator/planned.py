@@ -142,7 +142,7 @@ def _kind(dtype: np.dtype) -> Kind:
     return "complex" if dtype.kind == "c" else "real"
 
 
-@remembered  # Making a plan takes longer than running a small one.
+@remembered  # For a small grid, making the plan takes longer than running it.
 def _call(
     operator: AbstractPlanned, shape: tuple[int, ...], dtype: np.dtype, form: Form, local: bool, caller: Caller
 ) -> tuple[Call, np.dtype]:

@@ -236,8 +236,8 @@ class Transform(AbstractTransform):
         - `norm`: which direction is scaled. Without scaling, a forward transform followed by the inverse transform
             multiplies a field by a number N; for Fourier bases, N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
-            root of 1/N, and weights the ends of cosines and sines as `scipy.fft.dct(norm="ortho")` does; `Chebyshev`
-            refuses "ortho". `None` means "backward".
+            root of 1/N. For cosines and sines, "ortho" also scales the first or last cell, as SciPy does, so that the
+            matrix is orthogonal; for `Chebyshev`, it raises `ValueError`. `None` means "backward".
         - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
             (y, z, x).
         - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the dropped

@@ -18,7 +18,7 @@ from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale
 
 
-# The dtypes to which exchanges may round. They are narrower than the dtype of the field.
+# The dtypes to which exchanges may round the data that they send. They are narrower than the dtype of the field.
 Wire = Literal["float32", "bfloat16", "float16"]
 
 

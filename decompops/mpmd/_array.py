@@ -108,7 +108,7 @@ class MpmdArray:
 
     @property
     def aval(self) -> jax.ShapeDtypeStruct:
-        """The shape, the dtype, and the sharding on the mesh of the first group, for tracing with JAX."""
+        """The shape and dtype of the array, and its sharding on the mesh of its first group, for tracing with JAX."""
         sharding = self._mpmd_sharding.group_sharding(self.mpmd_idxs[0])
         return jax.ShapeDtypeStruct(self._shape, self._dtype, sharding=sharding)
 

@@ -35,9 +35,9 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
         must be the same in every process. All other leaves stay as they are.
     - `shardings`: an [`MpmdSharding`][decompops.mpmd.MpmdSharding] for each array, or for each part of the tree.
     - `threshold`: the largest number of bytes that a device may need in addition to the memory in use. Arrays are moved
-        in batches within this limit, the largest arrays of each group first. An array that needs more than the limit is
-        moved alone. The default is a third of the free memory of the device with the least free memory, or 1 GiB if the
-        platform does not report free memory.
+        in batches within this limit. In each group, the largest arrays are moved first. An array that needs more than
+        the limit is moved alone. The default is a third of the free memory of the device with the least free memory, or
+        1 GiB if the platform does not report free memory.
 
     **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 

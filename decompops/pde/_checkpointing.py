@@ -211,7 +211,8 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
 def gradient(chain: Chain, first: Any, plan: Plan, perturbed: Any) -> Any:
     """Return the gradient of half the sum of the squares of all numbers in the last state and in the results.
 
-    The gradient is with respect to the chain and its first state. `best_plan` measures the memory of this gradient.
+    The gradient is with respect to the perturbed arrays of `chain` and to the state `first`. `best_plan` measures the
+    memory of this gradient.
     """
     last, stored, results = _forward(chain, first, plan)
     return _backward(chain, last, stored, plan, perturbed, eqx.filter((last, results), eqx.is_inexact_array))

@@ -22,7 +22,7 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB
 class Budget(NamedTuple):
     """The memory that a derivative may take: `keep` on each device, and `keep_on_host` on the host for each device.
 
-    Each is a number of states, a number of bytes as text, or `None`. The derivative stores states in the host's memory
+    Each is a number of states, a text such as "1.5 GiB", or `None`. The derivative stores states in the host's memory
     if `keep_on_host` is not `None`.
     """
 

@@ -47,8 +47,8 @@ def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Repor
 def _lines(t_end: float) -> Report:
     """Return a function that prints lines.
 
-    The estimate of the remaining time leaves out the first program, because the time of this program includes
-    compilation.
+    A simulation calls compiled programs one after the other. The estimate of the remaining time leaves out the first
+    call, because this call includes compilation.
     """
     due, rate = time.monotonic() + SECONDS_TO_FIRST_LINE, _rate()
     first: tuple[float, float] | None = None
@@ -71,7 +71,7 @@ def _lines(t_end: float) -> Report:
 def _rate() -> Callable[[int], str]:
     """Return a function that takes the number of steps and returns, as text, this number and the time of a step.
 
-    The time of a step leaves out the first program, because the time of this program includes compilation.
+    The time of a step leaves out the first call, because this call includes compilation.
     """
     begun: list[tuple[float, int]] = []
 

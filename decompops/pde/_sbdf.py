@@ -17,9 +17,9 @@ from ._integrator import AbstractIntegrator, History, check_state, scaled, slope
 
 
 Order = Literal[2, 3]
-# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`. For each order, METHODS has the number c,
-# the weights a of the last states u, and the weights b of the slopes N of these states. The weight of the newest state
-# is first.
+# The new state is the solution v of `v - c h L v = sum(a u) + c h sum(b N)`, with the step length h and the linear part
+# L of the equation. For each order, METHODS has the number c, the weights a of the last states u, and the weights b of
+# the slopes N of these states. The weight of the newest state is first.
 METHODS = {
     2: (2 / 3, (4 / 3, -1 / 3), (2, -1)),
     3: (6 / 11, (18 / 11, -9 / 11, 2 / 11), (3, -3, 1)),

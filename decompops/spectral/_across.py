@@ -41,7 +41,7 @@ class AbstractAcross(abc.ABC):
 
         The factors multiply the values at a wall: `wall` is 0 for the first wall, 1 for the last wall.
 
-        The *field of wall values* is the sum of `profile * values` over both walls.
+        The *field of wall values* is a sum over both walls: the factors of a wall times the values at this wall.
         """
 
     @abc.abstractmethod
@@ -52,6 +52,6 @@ class AbstractAcross(abc.ABC):
         - `f`: the spectrum of the right-hand side.
         - `values`: the spectrum of the field of wall values. `None` if all values are zero, or if `adds_values` is
             true.
-        - `free`: a Boolean array that marks the modes whose solution is known only up to a constant. In these modes, u
-            has zero mean. `None` if no mode is free.
+        - `free`: a Boolean array that marks the modes whose solution is known only up to a constant. The solution with
+            zero mean is returned. `None` if no mode is free.
         """

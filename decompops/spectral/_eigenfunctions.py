@@ -27,7 +27,7 @@ class Eigenfunctions(NamedTuple):
     """The even or the odd eigenfunctions of `-d²/dξ²` on -1 < ξ < 1 that vanish at both ends.
 
     A *series* holds the coefficients of the even or of the odd polynomials. An *amount* is the coefficient of an
-    eigenfunction in a field. The *line* is the linear function that is one at ξ = 1: T_0 = 1 if even, T_1 = ξ if odd.
+    eigenfunction in a field. The *line* is a linear function: T_0 = 1 for even functions, T_1 = ξ for odd functions.
 
     - `eigenvalues`: the eigenvalues λ, which are positive.
     - `amounts`: the matrix that turns the series of a field into its amounts.

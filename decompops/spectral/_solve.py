@@ -98,7 +98,7 @@ class Helmholtz(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `shift`: a real number, in inverse units of length squared. It may be traced, so that JAX can differentiate with
+    - `shift`: a real number, with the unit 1/length². It may be traced, so that JAX can differentiate with
         respect to it.
     - `box`: the periodic box.
 

@@ -260,7 +260,7 @@ class WallHelmholtz(AbstractWallSolver):
     **Arguments:**
 
     - `transform`, `walls`, `box`: the same as in `WallPoisson`.
-    - `shift`: a nonnegative real number, in inverse units of length squared. It may be traced, so that JAX can
+    - `shift`: a nonnegative real number, with the unit 1/length². It may be traced, so that JAX can
         differentiate with respect to it.
 
     **Returns** (when called): u, of the shape and dtype of f.

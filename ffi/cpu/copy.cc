@@ -113,9 +113,9 @@ void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, C
   }
 }
 
-// Fetches cells that are needed later. If all columns fall into a few sets of the cache, these sets have no room for
-// the next tile. In this case, the function fetches the columns after the next block of this tile. Otherwise, it
-// fetches the same columns of the next tile, so that there is more time until they are needed.
+// Fetches cells that are needed later. The function normally fetches the same columns of the next tile, so that there is
+// much time until they are needed. But columns at some distances share a few sets of the cache, which then have no room
+// for the next tile. In this case, the function fetches the columns after the next block of this tile.
 template <class T>
 void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;

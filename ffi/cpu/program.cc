@@ -100,7 +100,7 @@ void Compiler::flush(const Field* to) {
     const bool stream = !in_plane && region.volume() * element_ >= kStreamBytes;
     sweep.passes.push_back({lines, current_, result, stream});
     current_ = result;
-    // At most two passes share planes. A third pass begins a new step.
+    // At most two passes run together, plane by plane. A third pass begins a new step.
     if (sweep.planes && sweep.passes.size() < 2 && !last) continue;
     program_.steps.push_back(sweep);
     sweep.passes.clear();
