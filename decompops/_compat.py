@@ -21,10 +21,10 @@ def avoid_hanging_ffts(
 ) -> None:
     """Turn off multi-threading of XLA's FFTs on CPUs, in the two versions of jaxlib where these FFTs can hang.
 
-    In these versions an FFT that follows other work occupies a thread of XLA's pool while it waits for its own parts.
-    If no other thread is free, these parts never run (`jnp.fft` hangs as well). This function sets a flag in
-    the environment variable `XLA_FLAGS`, which XLA reads at its first computation. If the user has set this flag, the
-    function changes nothing.
+    In these versions an FFT splits its work into tasks for XLA's pool of threads. An FFT that follows other work
+    occupies one of these threads while it waits for its tasks. If no other thread is free, the tasks never run
+    (`jnp.fft` hangs as well). This function sets a flag in the environment variable `XLA_FLAGS`, which XLA reads at its
+    first computation. If the user has set this flag, the function changes nothing.
     """
     # jaxlib 0.11.1 and 0.11.2, openxla/xla#46347. Remove this when the package requires jaxlib 0.12.
     flags = environment.get("XLA_FLAGS", "")

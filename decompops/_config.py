@@ -29,8 +29,8 @@ class Config:
       exchanges. Each is cuDecomp's name of a method, in lower case ("nccl", "nvshmem_pl", ...).
 
     An option that is not set is read from its environment variable: `DECOMPOPS_BACKEND`, `DECOMPOPS_TRANSPOSE_BACKEND`
-    or `DECOMPOPS_HALO_BACKEND`. If this variable is not set either, the option is `None`. If `backend` is `None`,
-    operators on CPU devices of this process get `Native()`, if the compiled kernels work on this machine. All other
+    or `DECOMPOPS_HALO_BACKEND`. If this variable is not set either, the option is `None`. If `backend` is `None` and
+    the compiled kernels work on this machine, operators on CPU devices of this process get `Native()`. All other
     operators get `XLA()`. An operator reads the defaults once, when it is built. A later change does not alter the
     operator.
     """

@@ -240,8 +240,8 @@ class Decomposition(eqx.Module):
 
         **Arguments:**
 
-        - `array`: an array of any dtype and of shape `(*batch, *shape)`. Batch axes are sharded over the batch axes of
-            the mesh where these divide them.
+        - `array`: an array of any dtype and of shape `(*batch, *shape)`. A batch axis of the array is sharded over
+            batch axes of the mesh that divide its length.
         - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.

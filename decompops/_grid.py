@@ -26,7 +26,8 @@ class Grid:
     - `layout`: how an array holds a field or a spectrum.
     - `space`: "field" or "spectrum".
     - `bases`: the basis of each axis; empty for spectra whose bases are not known.
-    - `sizes`: the number of grid points along each axis. For spectra, the number of points whose modes are kept.
+    - `sizes`: the number of grid points along each axis. For spectra, the number of points of a grid that
+        has only the kept modes.
     - `lengths`: the length of the box along each axis.
     """
 

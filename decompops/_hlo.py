@@ -153,7 +153,10 @@ def _groups(line: str, devices: int) -> Groups:
 
 
 def _mesh_groups(match: re.Match[str]) -> Groups:
-    """Return groups given as axes of a mesh or parts of axes. `x:(2)4` is the part of size 4 after a part of size 2."""
+    """Return groups given as axes of a mesh or as factors of axes.
+
+    For example, `x:(2)4` on 8 devices along x is the second axis if x is reshaped to (2, 4).
+    """
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(match["axes"])}
     parts = [
         (name, int(before or 1), int(size or sizes[name]))

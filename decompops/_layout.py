@@ -81,8 +81,8 @@ class Layout:
 
         **Arguments:**
 
-        - `array`: an array of any dtype and of shape `(*batch, *true_shape)`. Batch axes are sharded over the batch
-            axes of the mesh where these divide them.
+        - `array`: an array of any dtype and of shape `(*batch, *true_shape)`. A batch axis of the array is sharded over
+            batch axes of the mesh that divide its length.
 
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 

@@ -105,7 +105,7 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(call: Call):
-    """Return the program for eager calls, with a given output sharding: XLA would choose one without some entries."""
+    """Return the program for eager calls. Its output sharding is given, because XLA's may omit some mesh axes."""
     spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
 
@@ -148,7 +148,7 @@ ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(),
 
 
 def _lower(ctx, x, *, call: Call):
-    # The devices are checked for the program as a whole, because the mesh may be known from any of its inputs.
+    # This is the number of devices of the whole program. Any input of the program, not only `x`, may tell it to JAX.
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
     if devices is not None and devices < call.mesh.size:
         raise no_devices(call.mesh)

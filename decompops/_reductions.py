@@ -58,8 +58,8 @@ def norm(field: Array, lengths: tuple[int, ...]) -> Array:
 @functools.partial(jax.jit, static_argnames="lengths")
 def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
-    # Both factors are cleared instead of their product, because zero times an infinity in the padding would be NaN in a
-    # derivative.
+    # The padding is set to zero in both factors, not in their product: in a derivative, zero times an infinity in the
+    # padding would be NaN.
     u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
 

@@ -365,8 +365,8 @@ def batch_of(
 ) -> tuple[BatchEntry, ...]:
     """Return the mesh axes that shard each of the first `lead` axes of a field, its batch axes.
 
-    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. Each
-    remaining mesh axis in `names` that does not shard the grid shards a batch axis whose length it divides.
+    Explicit mesh axes are read from the type of `x`, other mesh axes from `batch`, which comes from `jax.vmap`. Any
+    other mesh axis in `names`, except those of the grid, shards a batch axis whose length it divides.
     """
     sharding = jax.typeof(x).sharding
     explicit = _axes_of_kind(sharding.mesh, AxisType.Explicit)

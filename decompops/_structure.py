@@ -34,8 +34,8 @@ class Structure:
         `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
     - `box`: the periodic box; `None` if the box does not matter.
     - `may_move`: whether a function that is not an operator may have moved the array to other devices.
-    - `passes_on`: whether the result of an operator has the kind and components of its input where `kind` and
-        `components` are `None`. If False, `None` means unknown.
+    - `passes_on`: whether `None` as the `kind` or `components` of a result means that they are the same as in the
+        operator's input. If False, `None` means unknown.
     """
 
     layout: Layout
@@ -117,9 +117,10 @@ class Structure:
             refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
 
     def _shapes(self, grid: tuple[int, ...], *, stored: bool) -> list[tuple[int, ...]]:
-        """Return the shapes that the last axes of an array may have. If the lengths are not known, `grid` is allowed.
+        """Return the shapes that the last axes of an array may have.
 
-        With `stored=True` only the shape with padding is allowed.
+        `grid` has the lengths of the array's last axes. It is allowed if this structure does not know the lengths. With
+        `stored=True` only the shape with padding is allowed.
         """
         blocks = self.layout.blocks
         grids = [blocks.shape]

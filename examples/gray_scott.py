@@ -9,7 +9,8 @@ The substance u and the catalyst v diffuse and react in a periodic box:
     ∂u/∂t = Dᵤ∇²u - uv² + F(1 - u)   and   ∂v/∂t = Dᵥ∇²v + uv² - (F + k)v,
 
 where F is the feed rate, k the kill rate, Dᵤ = 2e-5 and Dᵥ = 1e-5. The reaction turns substance into catalyst, so only
-feeding and killing change the total amount. The program compares the change of this amount with what they supply.
+feeding and killing change the total amount. The program compares this change with what feeding adds minus what killing
+removes.
 
 Source: Pearson, Complex patterns in a simple system (Science 261, 1993), maps the patterns over F and k.
 """

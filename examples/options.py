@@ -91,7 +91,7 @@ def make_mesh(
     """Make the mesh of the `--mesh` option, with GPUs where JAX finds them, otherwise with virtual CPU devices.
 
     `default` gives the name and the size of each axis. A program calls this function before anything else starts JAX,
-    because JAX cannot change its devices later. If JAX already runs in a notebook, the mesh has the devices of JAX.
+    because JAX cannot change its devices later. If JAX already runs, as in a notebook, the mesh has JAX's devices.
     """
     jax.config.update("jax_enable_x64", double)
     names, usual = tuple(default), tuple(default.values())

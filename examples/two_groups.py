@@ -193,7 +193,7 @@ class Groups:
                 states[group] = self.programs[group](states[group], snapshot)
 
     def finish(self, states: dict) -> dict[int, Report]:
-        """Wait until the learners have finished. Returns their reports in the processes of the solver."""
+        """Wait for the learners. Return their reports in the processes of the solver, and `{}` in all others."""
         jax.block_until_ready(states)
         reports = {}
         for group in self.learners:

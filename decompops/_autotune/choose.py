@@ -67,8 +67,8 @@ def autotune(
     - `on_trial`: a function that is called with each `Trial`, which has a decomposition, seconds and a failure.
     - `cache`: a JSON file that keeps the fastest decompositions. The file is used if everything that the choice depends
         on is the same as before: the devices, the version of JAX, the candidates, and the programs that JAX makes from
-        the operator with XLA's collectives on all meshes. If an operator depends on the backend, its printed form must
-        show this dependence.
+        the operator with XLA's collectives on all meshes. For other backends, the printed form of the function to time
+        is compared, not its programs. If this function depends on the backend, its printed form must show how.
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with the given `pad`.
 

@@ -93,9 +93,10 @@ class AbstractBackend(abc.ABC):
     differentiable_block: ClassVar[bool] = True
     # The command that must start the processes of a program with this backend, such as "mpiexec -n 4". "" for none.
     launcher: ClassVar[str] = ""
-    # Exchanges are split into this number of pieces, to overlap them with transforms. Backends may make it a field.
+    # A backend with one of the next two options declares it as a dataclass field.
+    # Exchanges are split into this number of pieces, to overlap them with transforms.
     overlap: int = 1
-    # Exchanges between pencils send numbers of this dtype, narrower than the field's. Backends may make it a field.
+    # Exchanges between pencils send numbers of this dtype, narrower than the field's.
     wire: "Wire | None" = None
 
     def start(self) -> None:  # noqa: B027 - most backends have nothing to do

@@ -81,8 +81,8 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
                 kernels.call("leave")
             return
         # A forked child has the state of its parent's MPI and JAX, but not their threads. The exit functions of MPI and
-        # JAX would wait for these threads, or end the parent's job. Python does not tell this function the exit status
-        # of the child. So this status is the one that `end` has stored.
+        # JAX would wait for these threads, or end the parent's job. So the child ends here, before these functions run.
+        # Python does not tell this function the exit status. `end` has set `child_status` to 1 if the child failed.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(child_status)

@@ -78,7 +78,8 @@ def _is_supported(stage: AbstractStage) -> bool:
         case Pieces(stages=stages):
             supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
         case Move(before=before, after=after):
-            # If several mesh axes shard a grid axis, the kernels can move all of these mesh axes, but not some.
+            # If several mesh axes shard a grid axis, the kernels can move all of them to another grid axis, but not
+            # only some of them.
             cuts = zip(before.names, before.parts, after.names, after.parts)
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear():

@@ -208,7 +208,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
         jax.config.update("jax_num_cpu_devices", 1)
-    except RuntimeError as error:  # JAX is already in use. With a single rank, it may still have one device.
+    except RuntimeError as error:  # JAX is in use. A single rank may continue if JAX has one device (see `_start`).
         if communicator.size > 1:
             raise RuntimeError(
                 "`initialize()` must be called before any JAX computation. Call it right after the imports."

@@ -148,8 +148,8 @@ def _pairs(stage: Extend, hop: int, receivers: np.ndarray) -> Pairs:
 def _shared(places: np.ndarray, valid: np.ndarray, stage: Extend) -> np.ndarray | None:
     """Return the places if they are the same on all devices, with -1 for a zero cell; `None` if they differ.
 
-    At the edge of a field that is not periodic, a device may use the places of the other devices. Nothing is sent to it
-    for the cells beyond the edge, so these cells are zero.
+    A place is the index of a cell among the received layers. At the edge of a field that is not periodic, a device may
+    use the places of the other devices: it receives zeros for the cells beyond the edge, because nothing is sent to it.
     """
     device = np.argmax(valid, axis=0)
     shared = np.where(valid.any(axis=0), places[device, np.arange(places.shape[1])], -1)

@@ -193,9 +193,9 @@ class AbstractBasis(abc.ABC):
     def weights(self, n: int) -> np.ndarray:
         """Return the quadrature weights of `n` points, of shape `(n,)`.
 
-        The weighted sum of a field is its mean along the axis. If the quadrature rule has a point on a wall and the
-        grid has none, the field is zero there, and the weight of this point is not returned. The sum of all weights,
-        including the weights of such points, is one.
+        The weighted sum of a field is its mean along the axis. If the quadrature rule has a point on a wall where
+        the grid has no point, the field is zero there, and the weight of this point is not returned. The sum of all
+        weights, including the weights of such points, is one.
         """
 
     @abc.abstractmethod

@@ -49,8 +49,8 @@ class Chebyshev(AbstractBasis):
 
     @property
     def forward(self) -> RealToReal:
-        # The first and the last coefficient of a cosine transform are twice as large as the coefficients of the
-        # polynomials. `after=-2` halves these two.
+        # The first coefficient of a cosine transform is twice as large as the coefficient of the polynomial. With type
+        # 1, so is the last coefficient. `after=-2` halves these coefficients.
         return RealToReal("dct", self.type, before=0, after=-2)
 
     @property

@@ -35,7 +35,7 @@ _INVERSE: dict[Type, Type] = {1: 1, 2: 3, 3: 2, 4: 4}
 
 
 def _half_period(kind: Family, type: Type, n: int) -> int:
-    """Return half the period, in cells, of the periodic continuation of a line of `n` points beyond its walls.
+    """Return half the period, in cells, with which a line of `n` points is continued beyond its walls.
 
     Raises `ValueError` for a cosine transform of type 1 with a single point.
     """
@@ -263,8 +263,9 @@ class Cosine(AbstractSeries):
     **Arguments:**
 
     - `type`: 1, 2, 3 or 4.
-    - `orthogonal`: weight the end cells as `scipy.fft.dct(norm="ortho")` does, so that the matrix is a number times an
-        orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
+    - `orthogonal`: give the first and last points and coefficients the same weights as `scipy.fft.dct(norm="ortho")`,
+        so that the matrix is a number times an orthogonal matrix. A transform with `norm="ortho"` sets this option
+        itself.
 
     **Raises:** `ValueError` if `type` is not 1, 2, 3 or 4. With type 1, methods raise `ValueError` if `n` is below two.
     """
@@ -302,8 +303,9 @@ class Sine(AbstractSeries):
     **Arguments:**
 
     - `type`: 1, 2, 3 or 4.
-    - `orthogonal`: weight the end cells as `scipy.fft.dst(norm="ortho")` does, so that the matrix is a number times an
-        orthogonal matrix. A transform with `norm="ortho"` sets this option itself.
+    - `orthogonal`: give the first and last points and coefficients the same weights as `scipy.fft.dst(norm="ortho")`,
+        so that the matrix is a number times an orthogonal matrix. A transform with `norm="ortho"` sets this option
+        itself.
 
     **Raises:** `ValueError` if `type` is not 1, 2, 3 or 4.
     """

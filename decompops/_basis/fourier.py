@@ -100,7 +100,7 @@ class DFT(AbstractLineTransform):
         full spectrum. Before "c2r", divide each mode by this number. The weighted transforms are the transposes of the
         transforms without weights.
     - `normalised`: divide by the number of points.
-    - `clean`: before "c2r", replace the imaginary parts that the transform must ignore by zeros.
+    - `clean`: before "c2r", set to zero the imaginary parts that the transform must ignore.
     """
 
     kind: Literal["c2c", "r2c", "c2r"]
@@ -181,8 +181,8 @@ class DFT(AbstractLineTransform):
 
     def fft(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
         """Run JAX's transform of this kind. With kind "c2r" or sign 1, JAX divides by the number of points."""
-        # JAX moves the axes to the end in the listed order. Of the order of `axes`, only the last axis matters for the
-        # result, so the other axes are sorted.
+        # JAX moves the axes to the end in the listed order. The result depends only on which axis is last, so the other
+        # axes are sorted.
         *others, last = zip(axes, points)
         axes, points = zip(*sorted(others), last)
         match self.kind:
@@ -238,6 +238,6 @@ def _real_ends(block: Array, axis: int, points: int) -> Array:
     for mode in {0, points // 2} if points % 2 == 0 else {0}:
         plane = lax.slice_in_dim(block, mode, mode + 1, axis=axis)
         plane = lax.complex(plane.real, jnp.zeros_like(plane.real))
-        # XLA updates a block that the program itself has computed in place, without a copy.
+        # If the program itself has computed a block, XLA updates the block in place, without a copy.
         block = lax.dynamic_update_slice_in_dim(block, plane, mode, axis)
     return block

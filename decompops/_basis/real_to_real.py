@@ -228,9 +228,9 @@ def _even_type_4(line: _Line, x: Array) -> Array:
 def _odd_type_4(line: _Line, x: Array) -> Array:
     """Run a real FFT of the same length. Its input cells have signs, but no other factors (Chan and Ho 1992).
 
-    The line is continued beyond its ends like a cosine. Cell `(a - 1) / 2` of the line is at the odd number a. For j
-    from 0 to n - 1, the numbers `n + 8 j` reach each of the n cells once, up to signs. The phases of these numbers are
-    multiples of π/4.
+    The line is continued beyond its ends like a cosine. The cells get odd numbers: cell `(a - 1) / 2` has the number a.
+    For j from 0 to n - 1, the numbers `n + 8 j` reach each of the n cells once, up to signs. The phases of these
+    numbers are multiples of π/4.
     """
     n = line.n
     place = (n + 8 * np.arange(n)) % (8 * n)

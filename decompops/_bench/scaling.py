@@ -106,8 +106,8 @@ def measured(
 ) -> Costs:
     """Measure the costs on this machine, with blocks of `shape`. All ranks must call this function.
 
-    The messages go between ranks 0 and 1. One rank transforms the whole grid, so that lines have their full length. The
-    time to transform a block is this time divided by the number of ranks.
+    The messages go between ranks 0 and 1. Each rank transforms the whole grid alone, so that lines have their full
+    length. The time to transform a block is the time of this transform, divided by the number of ranks.
     """
     world, size = _world(), math.prod(parts)
     alone = make_mesh((1, 1), jax.local_devices())

@@ -40,7 +40,8 @@ Calls = tuple[tuple[Literal["forward", "inverse"], tuple[int, ...]], ...]
 def right_hand_side(ndim: int) -> Calls:
     """List the transforms that one evaluation of the right-hand side of the Navier–Stokes equations needs.
 
-    The velocity is transformed to the grid. All products of two components except one product are transformed back.
+    The velocity is transformed to the grid. All products of two components except one product are transformed back. The
+    pressure absorbs the trace of these products, so one product on the diagonal is not needed.
     """
     return ("inverse", (ndim,)), ("forward", (ndim * (ndim + 1) // 2 - 1,))
 

@@ -77,9 +77,9 @@ class FFT(AbstractTransform):
             wavenumber along each axis is below `m / 2` in magnitude. These modes have the same values and the same
             scale as without `modes`. Directly after an axis is transformed, its other modes are dropped. So the later
             steps compute and communicate less. `.inverse` replaces the dropped modes by zeros.
-        - `nyquist`: what happens to the Nyquist mode `m / 2` of an axis for which `modes` gives an even number `m` that
-            is less than the length of the grid. If True, this mode becomes the sum of the modes `m / 2` and `-m / 2` of
-            the whole spectrum; if False, it becomes zero.
+        - `nyquist`: the value of the Nyquist mode `m / 2` along an axis on which the coarser grid of `modes` has an
+            even number `m` of points, fewer than the full grid. If True, this mode becomes the sum of the modes `m / 2`
+            and `-m / 2` of the whole spectrum; if False, it becomes zero.
 
         **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument, if `norm` is unknown,
         if `transformed` names an unknown axis, if `modes` is given without `shape`, or if `modes` are more than the

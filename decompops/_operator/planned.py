@@ -47,7 +47,7 @@ class AbstractPlanned(AbstractDerivable):
         caller = self.decomposition.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         if x.dtype != dtype:
-            mesh_in_context(self.decomposition.mesh)  # For a wrong mesh, its error says what to do. JAX's does not.
+            mesh_in_context(self.decomposition.mesh)  # For a wrong mesh, this error, unlike JAX's, says what to do.
             x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 

@@ -169,7 +169,7 @@ class Stencil(AbstractDerivable):
     def _on_block(self, layout: Blocks, extended: Array, *shifts: Array | None) -> Array:
         """Apply `fn` to one extended block of `layout`.
 
-        `fn` never gets padding, because a result in the padding, such as 0 / 0, could be masked, but not its gradient.
+        `fn` never gets padding. A result in the padding, such as 0 / 0, could be masked, but its gradient could not.
         If a block reaches past the end of the field, `fn` gets a window that ends where the field ends.
         `shifts` has, for each sharded axis, the number of cells by which the window starts before the block, or
         `None` if the axis has no padding.

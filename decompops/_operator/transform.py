@@ -236,15 +236,16 @@ class Transform(AbstractTransform):
         - `norm`: which direction is scaled. Without scaling, a forward transform followed by the inverse transform
             multiplies a field by a number N; for Fourier bases, N is the number of points. "backward" multiplies the
             inverse by 1/N, "forward" multiplies the forward transform by 1/N. "ortho" multiplies both by the square
-            root of 1/N. For cosines and sines, "ortho" also scales the first or last cell, as SciPy does, so that the
-            matrix is orthogonal; for `Chebyshev`, it raises `ValueError`. `None` means "backward".
+            root of 1/N. For cosines and sines, "ortho" also gives the first and last points and coefficients the same
+            weights as SciPy, so that the matrix is orthogonal; for `Chebyshev`, it raises `ValueError`. `None` means
+            "backward".
         - `axis_contiguous`: store the spectrum with the first axis last. On a grid of three axes, the order is then
             (y, z, x).
         - `modes`: keep only the coefficients that a grid of this shape has. `.inverse` replaces the dropped
             coefficients by zeros.
-        - `nyquist`: what happens to the Nyquist mode `m / 2` of an axis for which `modes` gives an even number `m` that
-            is less than the length of the grid. If True, this mode becomes the sum of the modes `m / 2` and `-m / 2` of
-            the whole spectrum; if False, it becomes zero.
+        - `nyquist`: the value of the Nyquist mode `m / 2` along an axis on which the coarser grid of `modes` has an
+            even number `m` of points, fewer than the full grid. If True, this mode becomes the sum of the modes `m / 2`
+            and `-m / 2` of the whole spectrum; if False, it becomes zero.
 
         **Raises:** `ValueError` or `TypeError` if `decompops.Decomposition` refuses an argument. `TypeError` if `bases`
         contains an object that is not a basis. `ValueError` if there is not one basis for each axis, if the bases

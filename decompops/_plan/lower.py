@@ -79,8 +79,8 @@ def schedule(
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
-    - `takes`: a function that gets stages and returns how many of the first of them one kernel of the backend runs. It
-        returns 0 if XLA must run the first stage.
+    - `takes`: a function of a sequence of stages. It returns how many of these stages, from the first one on, a single
+        kernel of the backend runs. It returns 0 if XLA must run the first stage.
     - `platform`: "cpu", "gpu" or "tpu".
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.
@@ -160,7 +160,7 @@ def _exchanges(stage: AbstractStage) -> bool:
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
     """Replace each transform that XLA runs by the equivalent transform that XLA computes fastest.
 
-    Return the new steps, and a factor by which their result must be multiplied to be the same.
+    Return the new steps and a factor. The result of the new steps times the factor is the result of `steps`.
     """
     replaced, factors = [], []
     for step in steps:

@@ -95,7 +95,8 @@ def find_route(
         return done == wanted and (_is_even(sizes(done), division) if last is None else division == last)
 
     leg, done = transform(first, done, bases)
-    # Routes of equal cost are compared by `ranks`, the numbers of their exchanges. No two routes have equal ranks.
+    # Routes of equal cost are compared by `ranks`: the position of each exchange in the order of `_exchanges`. No two
+    # routes have equal ranks.
     ahead: list[tuple[int, Fraction, tuple[int, ...], Division, frozenset[int], tuple[Leg, ...]]]
     ahead = [(0, Fraction(0), (), first, done, (leg,))]
     seen = set()
@@ -163,7 +164,7 @@ def _is_ready(axis: int, division: Division, done: frozenset[int], bases: tuple[
 def _joined(
     legs: tuple[Leg, ...], bases: tuple[AbstractBasis, ...], lengths: tuple[int, ...], stored: tuple[int, ...]
 ) -> tuple[Leg, ...]:
-    """Return the route with some axes moved to a later leg, where one call transforms each with a later axis."""
+    """Return the route with some axes moved to a later leg, where one transform handles them and a later grid axis."""
     axes = [list(leg.axes) for leg in legs]
     for number, leg in enumerate(legs):
         for axis in leg.axes:

@@ -139,7 +139,7 @@ def error_of_blocks(result: Any, u: np.ndarray) -> float:
 
 
 def _blocks(result: Any) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-    """Yield each block of this process, after its position in the whole array."""
+    """Yield a pair for each block of this process: its position in the whole array, and its cells."""
     if isinstance(result, jax.Array):
         for shard in result.addressable_shards:
             yield shard.index, np.asarray(shard.data)

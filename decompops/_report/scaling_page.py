@@ -107,7 +107,7 @@ def _base(points: list[Results], operator: str) -> Results:
 
 
 def _drawn(points: list[Results], file: Path) -> list[str]:
-    """Plot the speed of each library on its fastest meshes, over the speed of decompops on the fewest devices."""
+    """Plot the speed of each library on its fastest meshes, divided by decompops's speed on the fewest devices."""
     if len({point["devices"] for point in points}) < 2:
         return []
     names = list(dict.fromkeys(one["name"] for point in points for one in point["contestants"]))

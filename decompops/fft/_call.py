@@ -149,7 +149,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
-    """Return the `Place` of `x`, on the mesh of `x` or on the mesh to shard `x` on; `None` if there is no mesh."""
+    """Return the `Place` of `x` on the first known mesh: `mesh`, the mesh of `x` or of `out_sharding`; else `None`."""
     if not isinstance(mesh, Mesh | AbstractMesh | None):
         raise TypeError(f"`mesh` must be a `jax.sharding.Mesh`; got {mesh!r}.")
     if not isinstance(out_sharding, OutSharding):

@@ -88,8 +88,8 @@ class Checkpoints:
             in `tree`. A structure says which part of an array is padding.
 
         **Raises:** `ValueError` if `step` is not larger than all earlier numbers, or if `structures` has a name that
-        `tree` does not have. `TypeError` if `tree` is not a dictionary. If the previous checkpoint could not be
-        written, its error, as `wait` does.
+        `tree` does not have. `TypeError` if `tree` is not a dictionary. `OSError` or `RuntimeError`, as in `wait`, if
+        the previous checkpoint could not be written.
         """
         orbax = _orbax()
         if self.latest is not None and step <= self.latest:

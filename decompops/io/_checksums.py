@@ -70,7 +70,7 @@ def _words(cells: Any, bits_as: Callable[[Any, Any], Any]) -> list[Any]:
     if jnp.issubdtype(cells.dtype, jnp.complexfloating):
         return [*_words(cells.real, bits_as), *_words(cells.imag, bits_as)]
     bits = jax.dtypes.itemsize_bits(cells.dtype)
-    if bits < 8 or cells.dtype == bool:  # These cells may be smaller than a byte. Floats have all their values.
+    if bits < 8 or cells.dtype == bool:  # Such a cell may be smaller than a byte. float32 has all its values.
         cells, bits = cells.astype(np.float32), 32
     whole = bits_as(cells, np.dtype(f"uint{bits}"))
     halves = [whole & np.uint64(2**32 - 1), whole >> np.uint64(32)] if bits == 64 else [whole]

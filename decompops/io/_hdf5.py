@@ -2,8 +2,8 @@
 
 h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks with plain file
 operations, without h5py. So several processes can write at the same time, with any build of HDF5, at the speed of the
-disk. (If HDF5 itself wrote in parallel, it would need a build with MPI. On a full disk, it ends in a segmentation
-fault.)
+disk. (h5py could write in parallel only with a build of HDF5 for MPI. On a full disk, writing through h5py ends in a
+segmentation fault.)
 """
 
 import math
@@ -33,7 +33,7 @@ CHECKSUMS = "CRC-32 of chunks"
 # HDF5 writes at most this many bytes in addition to the arrays. HDF5 may crash on a full disk. So plain file operations
 # first write the same number of bytes: on a full disk, they raise an error.
 METADATA_BYTES = 2**20
-# The number of bytes that a thread writes or reads at once. So many bytes fit into the cache while they are reordered.
+# The number of bytes that a thread writes or reads at once. These bytes fit into the cache while they are reordered.
 WRITTEN_BYTES, READ_BYTES = 2**21, 2**18
 
 

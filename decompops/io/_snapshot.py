@@ -123,8 +123,8 @@ class Writer:
     ) -> None:
         """Start to write a snapshot. This method takes the arguments of `io.write`.
 
-        **Raises:** the errors of `io.write`, if an argument is not valid or if the folder cannot be written to. If the
-        previous snapshot could not be written, its error.
+        **Raises:** the errors of `io.write`, if an argument is not valid or if the folder cannot be written to. The
+        error of the previous snapshot, if that snapshot could not be written.
         """
         writing = _Writing(path, arrays, grid, **options)
         with writing.staging.telling():
@@ -132,7 +132,7 @@ class Writer:
             self._pending = self._thread.submit(writing.copy().run)
 
     def wait(self) -> None:
-        """Wait until the last snapshot is complete. **Raises:** if it could not be written, its error."""
+        """Wait until the last snapshot is complete. **Raises:** its error, if it could not be written."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -203,7 +203,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
 
 class _Writing:
-    """One snapshot to write. Every process calls the constructor, which checks that all are to write the same one."""
+    """One snapshot to write. Every process calls the constructor, which checks that all write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
         self.format, self.path = _format(path)

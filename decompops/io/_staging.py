@@ -17,8 +17,8 @@ from pathlib import Path
 # The steps of writing. A process names its empty file after the step that it has done.
 CREATED, WRITTEN, DONE, SEEN, FAILED, ENDED = "created", "written", "done", "seen", "failed", "ended"
 
-# This file exists until a process fails. Then this process writes its error to the file and renames it after `FAILED`.
-# A full disk allows this, because the file has room for the error: `REASON` bytes.
+# The file `BEGUN` exists until a process fails. The failing process writes its error into this file, and gives the file
+# the name of the step `FAILED`. A full disk allows this, because the file has room for the error: `REASON` bytes.
 BEGUN, REASON = "begun", 1000
 
 # A network file system shows a new folder to the other processes after this number of seconds at the latest.
@@ -38,7 +38,7 @@ class Staging:
 
     def begin(self) -> None:
         """Create the folder. Only the first process calls this method, before any process writes to the folder."""
-        # A folder that appears later belongs to the next snapshot at this path.
+        # The folders to remove are listed now. A folder that appears later belongs to the next snapshot at this path.
         self._leftovers = leftovers(self.path)
         self.staged.parent.mkdir(parents=True)
         (self.folder / BEGUN).write_bytes(b" " * REASON)
@@ -52,8 +52,8 @@ class Staging:
 
         A process that fails tells the other processes.
 
-        **Raises:** if `create` or `write` fails on one process, its error on this process and `RuntimeError` on the
-        others. `RuntimeError` if a process does not finish a step within `patience` seconds.
+        **Raises:** the error of `create` or `write` on the process where it fails, and `RuntimeError` on the other
+        processes. `RuntimeError` if a process does not finish a step within `patience` seconds.
         """
         first = self.processes[0]
         with self.telling():

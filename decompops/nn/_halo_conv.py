@@ -138,9 +138,9 @@ class HaloConv(AbstractTyped):
             convolved = lambda extended: jnp.vectorize(conv, signature=signature)(extended)
             return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
 
-        # This method uses `Stencil.local`, because `Stencil.__call__` would map the convolution over blocks. A `vmap`
-        # of such a map puts the blocks of different devices into one array axis, after the batch. XLA then gathers this
-        # axis, and on Explicit meshes JAX raises an error.
+        # This method uses `Stencil.local`. `Stencil.__call__` would map the convolution over the blocks of all devices
+        # by `jax.vmap`, which merges the batch and the blocks of a convolution, in this order, into one array axis. XLA
+        # then gathers this axis, and on Explicit meshes JAX raises an error.
         spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
         # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.

@@ -43,17 +43,18 @@ class SpectralConv(AbstractTyped):
         this axis, the mesh axis shards the same modes of the weights. Then only the two transforms of the layer
         communicate: from the fields to these few modes, and back.
     - Any other mesh axis shards the axis `out` or `in` of the weights, if the size of the mesh axis divides `out` or
-        `in`. Otherwise, it shards modes that are unsharded in the spectrum. This rule often holds for mesh axes of even
-        size, because the number of wavenumbers of both signs is odd: `2 * modes - 1`. Under this rule, each call
-        exchanges the weights by an all-to-all, and the derivative of a call exchanges the gradient of the weights. For
-        any batch size, each device sends at most its own part of the weights.
+        `in`. Otherwise, it shards modes that are unsharded in the spectrum, if its size divides their number. This rule
+        often holds for mesh axes of even size: an even size does not divide the number of wavenumbers of both signs,
+        `2 * modes - 1`, which is odd. Under this rule, each call exchanges the weights by an all-to-all, and the
+        derivative of a call exchanges the gradient of the weights. For any batch size, each device sends at most its
+        own part of the weights.
     - If the size of a mesh axis divides the length of none of these axes, the weights are replicated over this mesh
         axis, and the gradient of the weights is gathered.
 
     The result of a convolution is real if `w(-k)` is the complex conjugate of `w(k)`. The layer uses the half spectrum,
-    which stores only one of k and -k, so it needs no weights for the other. The exception is the plane where k is zero
-    along the last axis: this plane holds both k and -k. There, the inverse transform keeps only the real part of the
-    result, as `irfftn` does. The effect is that mode k is multiplied by `(w(k) + conj(w(-k))) / 2`.
+    which stores only one of the modes k and -k, so only the stored mode needs weights. The exception is the plane where
+    k is zero along the last axis: this plane holds both k and -k. There, the inverse transform keeps only the real part
+    of the result, as `irfftn` does. The effect is that mode k is multiplied by `(w(k) + conj(w(-k))) / 2`.
 
     !!! example
 

@@ -16,10 +16,10 @@ from ._step_control import AbstractStepControl
 def advance(
     solver: AbstractIntegrator, carried: Any, t: Any, done: Any, count: Any, args: Any
 ) -> tuple[Any, Array, Array]:
-    """Take `count` equal steps from `carried`, the state or the `History` at `done` steps after the time t.
+    """Take at most `count` steps of the length `solver.dt` from `carried`, a state or a `History`.
 
-    Returns the last state or history, the number of steps, and whether the next state is finite. If the next state is
-    not finite, the steps stop at the last finite state.
+    `done` is the number of steps from the time t to `carried`. Returns the last state or history, the number of steps,
+    and whether the next state is finite. If the next state is not finite, the steps stop at the last finite state.
     """
     like, advance_one = state_of(carried), solver.stepper(carried, args)
     real = like.real.dtype
@@ -70,7 +70,8 @@ def advance_controlled(
         taken, proposal = cast(taken, u), cast(proposal, u)
         rejected = taken == 0
         short = ~(proposal > smallest)
-        # A rejected step is tried again with smaller lengths, until the length is too small.
+        # The state of a rejected step need not be finite: the step is tried again with a smaller length, unless this
+        # length is too small.
         finite = is_finite(new) | (rejected & ~short)
         keep = finite & ~short & ~rejected
         # A step that was shortened to end at `end` must not shorten the next steps.

@@ -12,10 +12,10 @@ class Schedule:
 
     A block is one step, or several consecutive steps. The derivative *reverses* the blocks from last to first: to
     differentiate a block, it needs the state before this block. A *move* advances the state before a block to the state
-    before the next block. No other schedule with as many places needs fewer moves (Griewank & Walther, ACM Trans. Math.
-    Softw. 26, 2000).
+    before the next block. A *place* is memory for one state. No other schedule with the same number of places needs
+    fewer moves (Griewank & Walther, ACM Trans. Math. Softw. 26, 2000).
 
-    The stored states are a stack. A move reads a state and writes the next one to the place above. If no later move
+    The stored states are a stack. A move reads a state and writes the next state to the place above. If no later move
     needs the state that was read, the move overwrites this state instead. When the state before a block is on top of
     the stack, the block is reversed, and the state is removed.
 

@@ -16,8 +16,8 @@ class Position:
 
     - `carried`: the state, or the `History` of a multi-step method.
     - `steps`, `intervals`: the numbers of steps and of complete intervals since the beginning of the simulation.
-    - `since`: a time, counted from the beginning of the current interval. With steps of equal length, it does not
-        include the steps that `done` counts.
+    - `since`: the time from the beginning of the current interval to the state. With steps of equal length, this time
+        does not include the last `done` steps.
     - `done`: for steps of equal length, the number of steps after the time `since`.
     - `proposal`: for steps whose lengths a step control chooses, the proposed length of the next step.
     """

@@ -12,7 +12,7 @@ from ._equation import Walls
 from ._products import AbstractProducts, symmetric_from_grid, velocity_and_vorticity
 
 
-# A velocity with a component for each axis, or a scalar that moves along the diagonal of all axes.
+# A velocity with a component for each axis, or a scalar u that moves with the velocity (u, u, ...).
 Convected = Literal["vector", "scalar"]
 
 

@@ -116,7 +116,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     def slopes(self) -> SlopeAxes:
         """For each component of a state, the axes along which the component has the basis of a first derivative.
 
-        Only axes between walls matter: there, the first derivative of a cosine is a sine.
+        Only axes between walls matter: there, the first derivative of a sum of cosines is a sum of sines, which is
+        another basis.
         """
         return slope_axes(self.components, self.fft.decomposition.ndim)
 

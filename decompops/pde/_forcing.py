@@ -67,9 +67,9 @@ class KolmogorovForcing(AbstractSpectral):
     - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
         the vorticity in `VorticityNavierStokes`.
 
-    **Raises:** `ValueError` if `fft` takes complex fields, if the grid has only one axis, if the state does not keep
-    the waves of `mode`, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two axes; `TypeError`
-    if `amplitude` is not a number.
+    **Raises:** `ValueError` if `fft` takes complex fields, if the grid has only one axis, if a state has at most
+    `2 * mode` modes along y, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two axes;
+    `TypeError` if `amplitude` is not a number.
     """
 
     fft: AbstractTransform

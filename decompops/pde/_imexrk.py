@@ -29,8 +29,8 @@ class IMEXRK(AbstractIntegrator):
     The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` four times, and
     `resolvent` four times with `h = dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate vanishes
     in one step. A steady state of the equation is also a steady state of the method. If the resolvent enforces a
-    constraint, as a Stokes solve does, every stage and every new state satisfies it. JAX can differentiate with respect
-    to the state, `dt` and the parameters of the equation.
+    constraint, such as zero divergence in `Channel`, every stage and every new state satisfies the constraint. JAX can
+    differentiate with respect to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 
@@ -70,9 +70,9 @@ def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Arr
     """Return the state at `t + h` for the state `u` at `t`.
 
     Each stage v is the solution of `v - h a L v = r`, where r is known from earlier stages. So h times the implicit
-    slope of the stage is `(v - r) / a`. L itself is never applied, and with a Stokes solve the slope contains the
-    pressure gradient. The weights of the new state are the weights of the last stage, so the last stage is the new
-    state.
+    slope of the stage is `(v - r) / a`. L itself is never applied. If the resolvent is a Stokes solve, the slope also
+    contains the pressure gradient. The weights of the new state are the weights of the last stage, so the last stage is
+    the new state.
 
     A loop computes the stages, because a program with four copies of the resolvent would take four times as long to
     compile.

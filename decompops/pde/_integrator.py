@@ -77,8 +77,8 @@ class AbstractIntegrator(eqx.Module):
     def stepper(self, u: Any, args: Any = None) -> Callable[[Time, Any], Any]:
         """Return a function `(t, u)` that takes a step.
 
-        An integrator may override this method to compute the quantities that all steps share once, before the first
-        step.
+        Some quantities are the same in all steps. An integrator that overrides this method can compute them only
+        once, before the first step.
         """
         del u
         return lambda t, u: self.step(t, u, args)
@@ -120,8 +120,8 @@ class AbstractIntegrator(eqx.Module):
             `jax.grad` of a rollout works.
         - `keep_on_host`: the memory of the host that a reverse-mode derivative may take for each device: a number of
             states or of bytes, as for `keep`. The derivative then stores states on the host, and each GPU needs only
-            the memory of one step and of two states. If you also pass `keep`, the derivative may take up to this much
-            memory on each GPU. The default `None` stores all states on the devices.
+            the memory of one step and of two states. If you also pass `keep`, the derivative may take up to the
+            memory `keep` on each GPU. The default `None` stores all states on the devices.
 
         **Returns:** the last state and the results of `observe`. The results are stacked along a new leading axis of
         length `steps / every`; they are `None` without `observe`. If `u` is a `History`, the last `History` is returned

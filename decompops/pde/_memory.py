@@ -102,9 +102,9 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
     residuals = _residuals_of_step(chain, first, perturbed) * state
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
-    # If a block has several steps, its derivative computes the products of fields in these steps twice. The arrays that
-    # it stores do not fit into the cache. In measurements, both together took as much extra time as repeating every
-    # eighth step.
+    # If a block has several steps, its derivative computes the products of fields in these steps twice, and stores
+    # arrays that do not fit into the cache. In measurements, these two effects together took as much extra time as
+    # repeating every eighth step.
     block = next(n for n, made in zip(divisors, expected) if made <= min(expected) + chain.steps / 8)
     if block == 1:
         return single

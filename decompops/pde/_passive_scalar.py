@@ -36,7 +36,7 @@ class PassiveScalar(AbstractEquation):
 
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
     - `diffusivity`: κ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `mean_gradient`: G, a tuple of one number for each axis. The whole scalar is `G·x + c`. The default is zero.
+    - `mean_gradient`: G, a tuple of one number for each axis. The full scalar field is `G·x + c`. The default is zero.
 
     **Raises:** `TypeError` if `equation` is not an `AbstractEquation`; `ValueError` if the state of `equation` is not a
     velocity, if `diffusivity` is negative, or if `mean_gradient` does not have one number for each axis.

@@ -71,7 +71,7 @@ def _lines(t_end: float) -> Report:
 def _rate() -> Callable[[int], str]:
     """Return a function that takes the number of steps and returns, as text, this number and the time of a step.
 
-    The time of a step leaves out the first call, because this call includes compilation.
+    The time of a step leaves out the first call of a compiled program, because this call includes compilation.
     """
     begun: list[tuple[float, int]] = []
 

@@ -27,7 +27,7 @@ class Pace:
         self.steps, self._last = 4, None
 
     def adapt(self, steps: int) -> int:
-        """Return the number of steps that this process proposes for the next program. The last one took `steps`."""
+        """Return the number of steps that this process proposes for the next program. The last program took `steps`."""
         now, last = time.monotonic(), self._last
         self._last = now
         if last is None or not steps:  # The time of the first program includes compilation.

@@ -50,7 +50,8 @@ class Snapshots:
 
     **Arguments:**
 
-    - `path`: the path of the files, with a placeholder for the number of the interval, such as `"run/{:06}.zarr"`.
+    - `path`: the path of the files, with a placeholder for the number of intervals since the beginning of the run, such
+        as `"run/{:06}.zarr"`. The length of an interval is the argument `interval` of `simulate`.
     - `every`: the number of intervals from one snapshot to the next.
     - `fields`: a function from a state to a dictionary of fields on the grid. By default, the snapshot has the fields
         of the state under the name "u".

@@ -98,8 +98,8 @@ class ErrorControl(AbstractStepControl):
 
     Each step is computed twice: as one step, and as two steps of half the length. The difference of the results,
     divided by `2**order - 1`, is the estimated error of the second result. If the error is at most `atol + rtol * |u|`,
-    where |u| is the 2-norm of the state, the second result is the new state. Otherwise the step is rejected, and a
-    shorter step is tried.
+    the second result is the new state. Otherwise the step is rejected, and a shorter step is tried. |u| is the 2-norm
+    of the old state or of the second result, whichever is larger.
 
     **Arguments:**
 

@@ -102,8 +102,8 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
     """Return the normal velocity v whose Laplacian is `laplacian` plus multiples of `free`.
 
-    With the right multiples, v and its normal derivative are zero at both walls. `laplacian` is zero at the walls.
-    `free` solves the equation of the implicit step without a right-hand side.
+    The multiples are chosen so that v and its normal derivative are zero at both walls. `laplacian` is zero at the
+    walls. `free` solves the equation of the implicit step without a right-hand side.
     """
     lines = modes.lines
     v, added = (lines.solve(modes.squared, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free))

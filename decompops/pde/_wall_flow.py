@@ -128,7 +128,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
 
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
-        """Return the mean over each wall of the normal derivative `∂/∂x` of each component of a state.
+        """Return the normal derivative `∂/∂x` of each component of a state, averaged over each wall.
 
         **Returns:** a real array of shape `(*batch, components, 2)`. Index 0 of the last axis is the wall at x = 0.
         """

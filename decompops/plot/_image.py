@@ -50,7 +50,7 @@ class Style:
 def draw_cuts(
     grid: Grid, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
 ) -> list[Axes]:
-    """Draw every cut normal to axis `normal` of every component. The images share colour limits and one colour bar.
+    """Draw every cut of every component, normal to axis `normal`. The images share colour limits and one colour bar.
 
     If `normal` is `None`, the grid has two axes, and the field is the only plane.
     """

@@ -41,11 +41,11 @@ class CellsAcross(AbstractAcross):
         solve = functools.partial(tridiagonal_solve, axis=-self.ndim, row_sums=True)
         if free is None:
             return solve(lower, sums + added, upper, f)
-        # Where `free` is true, the matrix is singular. A positive entry added to its first row makes it regular. Let w
-        # be the solution of the regular system for f. Let c be the solution of the regular system for the constant
-        # right-hand side that makes c one in the first cell. Then w - w[0] c is zero in the first cell, so the added
-        # entry does not matter, and w - w[0] c solves the singular system for f minus the mean of f. The result is this
-        # difference minus its mean.
+        # Where `free` is true, the matrix is singular. A positive number added to its first diagonal entry makes it
+        # regular. Let w be the solution of the regular system for f. Let c be the solution of the regular system for
+        # the constant right-hand side that makes c one in the first cell. Then w - w[0] c is zero in the first cell, so
+        # the added number does not matter, and w - w[0] c solves the singular system for f minus the mean of f. The
+        # result is w - w[0] c minus its mean.
         widths = jnp.asarray(self.widths, dtype).reshape(lower.shape)
         first = jnp.arange(len(lower)).reshape(lower.shape) == 0
         entry = jnp.where(first, 1 / jnp.asarray(self.length * self.widths[0], dtype) ** 2, jnp.zeros((), dtype))

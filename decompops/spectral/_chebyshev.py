@@ -1,4 +1,4 @@
-"""`Lines` differentiates, integrates and solves equations of Chebyshev series along the first axis of spectra."""
+"""`Lines` differentiates and integrates Chebyshev series along the first axis of spectra, and solves equations."""
 
 from dataclasses import dataclass
 
@@ -130,8 +130,8 @@ class Lines:
             matrix = np.pad(-functions.eigenvalues[:, None] * functions.of_integral, [(0, 0), (1, padding)])
             amounts.append(times(inverse, multiply(matrix, self.parts(integrated)[parity], self.axis)))
         if walls is not None:
-            # Add the linear function that has these values at the walls. Another term cancels its residual in the
-            # equation.
+            # Add the linear function that has these values at the walls, and subtract the eigenfunctions that cancel
+            # its residual in the equation.
             at_wall = self.parts(walls)[parity]
             amounts.append(-times(shift * inverse * along(functions.of_line), at_wall))
             lines.append(times(along(np.eye(len(self._numbers))[0]), at_wall))

@@ -31,8 +31,8 @@ class Eigenfunctions(NamedTuple):
 
     - `eigenvalues`: the eigenvalues λ, which are positive.
     - `amounts`: the matrix that turns the series of a field into its amounts.
-    - `of_integral`: the matrix that turns the series of the double integral of a field, without T_0 or T_1, into the
-        amounts of the field divided by -λ.
+    - `of_integral`: the matrix that turns the double integral of a field into the amounts of the field, each divided
+        by -λ. It takes the series of the double integral without its T_0 or T_1.
     - `series`: the matrix that turns amounts into the series of the field.
     """
 
@@ -53,8 +53,8 @@ def eigenfunctions(modes: int, parity: int) -> Eigenfunctions:
 
     For the coefficients u_k, the equation `-d²u/dξ² = λ u` becomes `u_k = -λ (J u)_k` for k ≥ 2. The tridiagonal matrix
     J integrates twice. The function computes the eigenvalues -1/λ of J. Their rounding errors are as large as the last
-    digit of the largest eigenvalue of J. The largest eigenvalue of J belongs to the smallest λ, for which such errors
-    do no harm.
+    digit of the largest eigenvalue of J. The largest eigenvalue of J belongs to the smallest λ, so the errors do no
+    harm to this λ.
     """
     k = np.arange(parity, modes, 2)
     above = np.maximum(k, 2.0)

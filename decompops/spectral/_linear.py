@@ -31,7 +31,7 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     Some features of lineax do not work on sharded fields:
 
-    - With `throw=True`, lineax checks the result. In gradients, lineax checks the result with `throw=False`, too. The
+    - With `throw=True`, lineax checks the result. In gradients, lineax checks the result even with `throw=False`. The
         check gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. A failed check
         stops this device, and the other devices wait for it.
     - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), nothing is gathered.
@@ -45,8 +45,9 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
 
     - `operator`: any linear operator of this package, or a composition of several.
     - `x`: a field that `operator` can be applied to, or a `jax.ShapeDtypeStruct` of such a field.
-    - `tags`: known properties of `operator`, such as `lineax.symmetric_tag`. If an operator of `decompops.spectral` is
-        symmetric for all arguments, its tag is added automatically.
+    - `tags`: known properties of `operator`, such as `lineax.symmetric_tag`. For an operator of `decompops.spectral`
+        that is always symmetric, such as `Laplacian`, the function adds the tag itself if all points have equal
+        quadrature weights.
 
     **Returns:** a `lineax.FunctionLinearOperator`.
 

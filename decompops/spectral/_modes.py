@@ -192,7 +192,8 @@ def check_components(components: Components, x: Any, ndim: int) -> None:
 def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate()) -> AbstractTransform:
     """Return a transform between modes and a grid on which products of fields are free of aliasing.
 
-    On a grid of n points, products of modes below n/3 alias only onto modes above n/3. So with
+    On a grid of n points, products of modes below n/3 alias only onto modes above n/3. The m modes of an axis are below
+    m/2, and `Pad(3/2)` takes a grid of n ≥ 3m/2 points, so all modes are below n/3. Therefore, with
     `padded = dealiased(fft, Pad(3/2))`, the modes of `padded(padded.inverse(a) * padded.inverse(b))` are exact.
 
     **Arguments:**

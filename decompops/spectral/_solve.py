@@ -43,8 +43,8 @@ class Poisson(AbstractSpectralOperator):
 class InverseDivergence(AbstractSpectralOperator):
     """The curl-free vector field v with `∇·v = f`, for a periodic scalar f: `v = ∇ (∇²)⁻¹ f`.
 
-    Examples are a force from its source, and a displacement from a density. The mean of f is ignored, and the mean of
-    v is zero.
+    For example, v is a force and f its source, or v is a displacement and f a density. The mean of f is ignored, and
+    the mean of v is zero.
 
     **Arguments:**
 
@@ -66,8 +66,8 @@ class InverseDivergence(AbstractSpectralOperator):
 class InverseCurl(AbstractSpectralOperator):
     """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `v = -∇× (∇²)⁻¹ w`.
 
-    Examples are a velocity from its vorticity (Biot and Savart), and a magnetic field from its current. The mean of v
-    is zero.
+    For example, v is a velocity and w its vorticity (Biot and Savart), or v is a magnetic field and w its current. The
+    mean of v is zero.
 
     **Arguments:**
 

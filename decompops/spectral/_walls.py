@@ -191,7 +191,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _may_be_singular(self) -> bool:
-        """Whether there may be a mode, or padding, whose solution is known only up to a constant."""
+        """Whether a mode, or an entry of the padding, may have a solution that is known only up to a constant."""
         if "dirichlet" in self.walls or not (isinstance(self.constant, Tracer) or self.constant == 0):
             return False
         others = tuple(zip(self.transform.bases, self._kept))[1:]

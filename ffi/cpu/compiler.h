@@ -102,7 +102,7 @@ class Compiler : private State {
   Index real_bytes_;
   int ndim_;
   Place place_;
-  std::array<Index, kBuffers> used_{};  // the bytes of buffers that already hold messages
+  std::array<Index, kBuffers> used_{};  // for each buffer, the bytes that messages already take
   Program program_;
 
   // The state of the pieces that are being compiled.

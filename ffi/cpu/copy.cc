@@ -113,9 +113,10 @@ void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, C
   }
 }
 
-// Fetches cells that are needed later. The function normally fetches the same columns of the next tile, so that there is
-// much time until they are needed. But columns at some distances share a few sets of the cache, which then have no room
-// for the next tile. In this case, the function fetches the columns after the next block of this tile.
+// Fetches cells that are needed later. The function normally fetches the same columns of the next tile, so that there
+// is much time until they are needed. But columns at a distance of whole pages share a few sets of the cache, which
+// then have no room for the next tile. In this case, the function fetches the columns after the next block of this
+// tile.
 template <class T>
 void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index first, Index last) {
   const bool few_sets = columns.from * static_cast<Index>(sizeof(T)) % kPage == 0;
@@ -204,7 +205,7 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
 }
 
 // The two 16-bit floating-point types are added in single precision. C++17 has neither of them, and not every compiler
-// adds them.
+// offers them as an extension.
 float from_bits(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));

@@ -4,8 +4,9 @@
 
 namespace decompops {
 
-// XLA calls the first handler when it compiles an operator, and the second handler when it runs the operator. The last
-// function returns the type of the state that the first handler makes for the second one.
+// XLA calls the first handler when it compiles an operator, and the second handler when it runs the operator. The first
+// handler makes a state for the second handler. The last two functions return the id and the description of the type of
+// this state.
 void* instantiate_handler();
 void* execute_handler();
 void* site_type_id();

@@ -115,8 +115,8 @@ void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
   // If a piece is exchanged, the next stage reads the received cells in the receive buffer. A whole block is instead
-  // received in one array. So is a piece that still has cells in a receive buffer from an earlier exchange, because the
-  // next exchange needs a free receive buffer.
+  // received in one array. A piece is received in one array, too, if it still has cells in a receive buffer from an
+  // earlier exchange, because the next exchange needs a free receive buffer.
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
   if (last) target = cut(result()).pieces[0];

@@ -41,8 +41,8 @@ void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& bo
 }
 
 // The buffers of cells at run time. The buffers from `kScratch` to `kReceive2` belong to a whole block. If a block is
-// exchanged in pieces, two pieces are processed at a time. Each of these two pieces has its own copies of these
-// buffers, whose numbers are larger by `kOwn` or by twice `kOwn`.
+// cut into pieces that are exchanged separately (overlap.cc), two of these pieces are processed at a time. Each of the
+// two has its own copies of these buffers, whose numbers are larger by `kOwn` or by twice `kOwn`.
 enum Buffer : int {
   kInput,
   kResult,

@@ -66,7 +66,8 @@ void Compiler::transform(const Stage& stage) {
   // A real transform begins with the axis that is halved, and an inverse real transform ends with this axis. An axis
   // that has just become whole comes before the remaining axes: its lines are collected from the received pieces while
   // they are transformed. Of the remaining axes, the axis with contiguous lines comes first, because these lines are
-  // read in place. In an inverse real transform it instead comes last of them, so that the last two axes share planes.
+  // read in place. In an inverse real transform, this axis instead comes last of the remaining axes, so that the last
+  // two axes share planes.
   auto turn = [&](int axis) {
     if (kind != Kind::c2c && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
     if (axis == gathered_) return -1;

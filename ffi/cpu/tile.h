@@ -20,7 +20,7 @@ namespace decompops {
 // other. If their length is a power of two, gaps between the lines keep them from falling into the same cache set. If
 // lines are so short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by side.
 // In this case, nothing is transposed.
-constexpr Index kTileBytes = 256;  // one cell of each line of a tile, together: whole cache lines, and few pages
+constexpr Index kTileBytes = 256;  // bytes of one cell from each line of a tile: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
 constexpr Index kLeastTileBytes = kCacheLine;  // the smallest replacement of `kTileBytes` for long lines
 constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the second level of the cache

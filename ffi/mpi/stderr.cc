@@ -47,7 +47,7 @@ ssize_t pass_on(void* stream, const char* data, std::size_t size) {
   const std::string_view text(data, size);
   if (text.rfind("F", 0) == 0 && has(text, kFatal)) {
     say_end("JAX", advice_on(text).c_str());
-    std::abort();  // as JAX does, after a stack trace
+    std::abort();  // JAX would print a stack trace, and then abort
   }
   if (text.rfind("E", 0) == 0 && (has(text, kPolled) || has(text, kShared))) return static_cast<ssize_t>(size);
   return static_cast<ssize_t>(std::fwrite(data, 1, size, static_cast<FILE*>(stream)));

@@ -223,7 +223,7 @@ void Team::progress() {
 
 // Cancels a transfer, so that its memory can be used for something else. Receives are cancelled at once. Sends get some
 // time, so that ranks that are already receiving them can finish. A rank that begins to receive later looks for notices
-// first, and finds one, because every transfer is cancelled after a failure.
+// first, and finds one, because a failing rank sends its notices before any of its sends is cancelled.
 void Team::withdraw(Transfer& transfer) noexcept {
   auto& [requests, peers, receives] = transfer;
   for (std::size_t i = 0; i < receives; ++i) {

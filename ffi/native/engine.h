@@ -49,9 +49,10 @@ class Engine {
   // The engine of this process. It is never destroyed, because a forked child has the engine but not its threads.
   static Engine& get();
 
-  // Brings a device to the meeting `key`. The last device to arrive calls `run` on all arrivals, and then its own
-  // `done`. For each other device, a thread of its own calls `done`, because XLA continues with a device's program in
-  // the thread that calls `done`. Throws in a forked process.
+  // Brings a device to the meeting that `site`, `run_id` and `group` identify. The first device to arrive makes the
+  // meeting with `make`. The last device to arrive calls `run` on all arrivals, and then its own `done`. For each other
+  // device, a thread of its own calls `done`, because XLA continues with a device's program in the thread that calls
+  // `done`. Throws in a forked process.
   void arrive(const void* site, std::int64_t run_id, int group, const std::function<Meeting()>& make, Arrival arrival,
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.
