@@ -200,7 +200,7 @@ def _meet(communicator: Any, limits: Limits) -> None:
         time.sleep(0.001)
 
 
-_LATEST = 300  # The default limit of `initialize()` in seconds. JAX has the same limit.
+_LATEST = 300  # The default limit of `initialize()` in seconds, and of `jax.distributed.initialize`.
 
 
 def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | None) -> None:

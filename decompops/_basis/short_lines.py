@@ -45,7 +45,7 @@ def multiply(matrix: np.ndarray, block: Array, axis: int) -> Array:
 
 
 def halved(matrix: np.ndarray, sign: int) -> np.ndarray:
-    """Return the matrix that multiplies the sums (`sign` 1) or the differences (`sign` -1) of `folded`.
+    """Return the matrix that multiplies the sums (`sign` 1) or the differences (`sign` -1) that `folded` returns.
 
     For the sums, `matrix` holds the even rows of the matrix of the transform; for the differences, the odd rows.
     """

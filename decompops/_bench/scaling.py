@@ -127,7 +127,7 @@ def measured(
 
 
 def seconds_per_call(shape: tuple[int, int, int], parts: tuple[int, int], repeats: int = 300) -> float:
-    """Time a transform on all ranks, with blocks of `shape`, in seconds. All ranks must call this function."""
+    """Return the seconds that a transform on all ranks takes, with blocks of `shape`. All ranks must call this."""
     call = _transform(make_mesh(parts, jax.devices()), _grid_of(shape, parts))
     return max(_world().allgather(float(np.median(_seconds(call, repeats)))))
 

@@ -158,7 +158,7 @@ def _exchanges(stage: AbstractStage) -> bool:
 
 
 def computed(steps: Steps, platform: str) -> tuple[Steps, float]:
-    """Replace each transform that XLA runs by the equivalent transform that XLA computes fastest.
+    """Replace each transform that XLA runs by a transform, equal up to a factor, that XLA computes fastest.
 
     Return the new steps and a factor. The result of the new steps times the factor is the result of `steps`.
     """

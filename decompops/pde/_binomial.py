@@ -60,9 +60,8 @@ def binomial_schedule(length: int, places: int) -> Schedule:
 def count_moves(length: int, checkpoints: int) -> int:
     """Return the number of moves of the optimal schedule for a chain of `length` blocks.
 
-    The schedule stores at most `checkpoints` states. With `l = length` and `c = checkpoints`, the number of moves is `r
-    l - C(c + r, r - 1)`. Here C is the binomial coefficient, and r is the smallest integer for which `l <= C(c + r,
-    r)`.
+    The schedule stores at most `checkpoints` states. Let l be `length`, c be `checkpoints`, and r the smallest integer
+    with `l <= C(c + r, r)`, where C is the binomial coefficient. Then the number of moves is `r l - C(c + r, r - 1)`.
     """
     repetitions = _repetitions(length, checkpoints)
     return repetitions * length - math.comb(checkpoints + repetitions, repetitions - 1) if repetitions else 0

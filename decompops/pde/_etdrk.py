@@ -145,7 +145,7 @@ def phi(z: Inexact[Array, "*shape"], exponential: Inexact[Array, "*shape"]) -> t
 
 
 def doubled(exponential: Array, one: Array, two: Array, three: Array) -> tuple[Array, Array, Array]:
-    """Return φ₁, φ₂, φ₃ of 2z from exp(z) and φ₁, φ₂, φ₃ of z.
+    """Return φ₁, φ₂ and φ₃ at 2z, given exp(z) and the three functions at z.
 
     For real z, the results are sums of positive terms, so no digits are lost.
     """

@@ -107,7 +107,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
 
     def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
-        """Return the modes of spectra like `u`."""
+        """Return the `WallModes` of spectra with the shape and dtype of `u`."""
         dtype = jnp.finfo(u.dtype).dtype
         _, *along = self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=False)
         lengths: Any = check_box(self.box, self.ndim).lengths

@@ -140,7 +140,7 @@ Field Compiler::in_scratch(const Region& region, const Sweep& sweep) {
   return {region, {dense(scratch(region, read), 0, region)}};
 }
 
-// Computes the pending transforms into one array, for a stage that cannot read their results from messages.
+// Runs the pending transforms, and stores their result in one array. The next stage cannot read it from messages.
 void Compiler::settle() {
   if (pending_.empty()) return;
   flush(nullptr);

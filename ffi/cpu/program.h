@@ -11,8 +11,8 @@
 
 namespace decompops {
 
-// Moves the cells of `from` to `to`. Cells that `from` does not have become zero. With `sum`, pieces of `from` may
-// overlap and are added up. With `stream`, the result bypasses the cache.
+// Moves the cells of `from` to `to`. All other cells of `to` are set to zero. With `sum`, pieces of `from` may overlap
+// and are added up. With `stream`, the result bypasses the cache.
 struct Copy {
   Field from, to;
   Index element;

@@ -41,7 +41,8 @@ void on_signal(int signal, siginfo_t* info, void*) {
     if (ends || current != nullptr) say_end(one.name, one.advice);
     sigaction(signal, &one.previous, nullptr);
   }
-  // A fault happens again when this returns, and the previous handler then sees the address of the fault.
+  // A signal that another process has sent is raised again. A fault of this program needs no `raise`: it happens again
+  // when this handler returns, and the previous handler then sees the address of the fault.
   if (info->si_code <= 0) raise(signal);
 }
 
