@@ -153,9 +153,9 @@ def _groups(line: str, devices: int) -> Groups:
 
 
 def _mesh_groups(match: re.Match[str]) -> Groups:
-    """Return groups given as axes of a mesh or as factors of axes.
+    """Return the groups of devices that HLO describes by axes of a mesh or by parts of axes.
 
-    For example, `x:(2)4` on 8 devices along x is the second axis if x is reshaped to (2, 4).
+    For example, the axis x has 8 devices. If x is reshaped to two axes of 2 and 4 devices, `x:(2)4` is the second axis.
     """
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(match["axes"])}
     parts = [

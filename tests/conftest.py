@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Make Python's garbage collector run less often, because JAX makes millions of short-lived objects.
 
-    The collector also skips all objects that exist now, because the imported modules keep these objects alive.
+    The collector also skips all objects that exist at this time, because imported modules keep them alive anyway.
     """
     gc.collect()
     gc.freeze()

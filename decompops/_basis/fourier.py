@@ -100,7 +100,7 @@ class DFT(AbstractLineTransform):
         full spectrum. Before "c2r", divide each mode by this number. The weighted transforms are the transposes of the
         transforms without weights.
     - `normalised`: divide by the number of points.
-    - `clean`: before "c2r", set to zero the imaginary parts that the transform must ignore.
+    - `clean`: before "c2r", set the imaginary parts of modes zero and Nyquist to zero. A real field has none.
     """
 
     kind: Literal["c2c", "r2c", "c2r"]

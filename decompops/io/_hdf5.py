@@ -2,7 +2,7 @@
 
 h5py creates the file and allocates space for every chunk. Each process then writes and reads its chunks with plain file
 operations, without h5py. So several processes can write at the same time, with any build of HDF5, at the speed of the
-disk. (h5py could write in parallel only with a build of HDF5 for MPI. On a full disk, writing through h5py ends in a
+disk. (h5py could write in parallel only with a build of HDF5 for MPI. On a full disk, writing through h5py may end in a
 segmentation fault.)
 """
 

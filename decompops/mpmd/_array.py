@@ -31,8 +31,8 @@ class MpmdArray:
     values, but `jax.jit` raises an error.
 
     **Raises:** `ValueError` for an array on another mesh, two arrays of one group, a missing array, and for shapes,
-    dtypes or specs that differ. `TypeError` for an argument of the wrong type. Using the values after `delete`, or
-    outside the groups, raises `RuntimeError`.
+    dtypes or specs that differ. `TypeError` for an argument of the wrong type. `RuntimeError` for a deleted array.
+    Using the values after `delete`, or outside the groups, raises `RuntimeError`, too.
     """
 
     def __init__(

@@ -199,7 +199,7 @@ def _exchange(rounds: list[list[Key]], cuts: Mapping[Key, jax.Array]) -> dict[Ke
         region = keys[0][1]
         shape = region.shape or (1,)
         sent = {key[1].sender: key for key in keys}
-        # Every device takes part in every round. A device without a region to send provides a block of zeros.
+        # Every device must provide a block in every round. A device that has no region to send provides zeros.
         blocks = [
             cuts[sent[device]].reshape(shape) if device in sent else empty(shape, region.dtype, device)
             for device in mine

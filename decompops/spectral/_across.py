@@ -41,7 +41,8 @@ class AbstractAcross(abc.ABC):
 
         The factors multiply the values at a wall: `wall` is 0 for the first wall, 1 for the last wall.
 
-        The *field of wall values* is a sum over both walls: the factors of a wall times the values at this wall.
+        At each wall, these factors times the values at the wall give a field. The *field of wall values* is the sum of
+        the two fields.
         """
 
     @abc.abstractmethod

@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import decompops as dops
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import io
-from decompops.io import _staging
+from decompops.io import _hdf5, _staging
 from decompops.io._staging import Staging
 
-from helpers import random_field
+from helpers import make_mesh, random_field
 from processes import Rank, free_port, report, start, wait
 
 
@@ -155,6 +156,19 @@ def test_a_failure_is_told_on_a_full_disk(tmp_path, monkeypatch):
             first.run(fail, fail)
     with pytest.raises(RuntimeError, match=r"a\.zarr was not written, because process 0 failed: OSError: .*No space"):
         second.run(fail, fail)
+
+
+def test_an_error_of_hdf5_is_an_os_error(tmp_path, monkeypatch):
+    """HDF5 raises `RuntimeError`, with a message of several lines, if a disk becomes full while h5py writes to it."""
+
+    def fill(*_: object) -> None:
+        raise RuntimeError("file write failed: time = Wed Nov 25\n, error message = 'No space left on device'")
+
+    monkeypatch.setattr(_hdf5, "_reserve", fill)
+    dec = dops.Decomposition(make_mesh((1,)), shape=(4, 4, 4))
+    with pytest.raises(OSError, match=r"time = Wed Nov 25 , error message = 'No space left on device'$"):
+        io.write(tmp_path / "a.h5", {"u": dec.shard(random_field((4, 4, 4)))}, dec)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_removed_folder_ends_a_write(tmp_path, monkeypatch):

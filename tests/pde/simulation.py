@@ -1,4 +1,4 @@
-"""A simulation that can be interrupted and continued. test_simulate.py runs this script several times.
+"""A simulation that test_simulate.py interrupts, and continues by a second call of this script.
 
 python simulation.py FOLDER METHOD [--sizes 2x2] [--rank R --processes N --port P]
 """

@@ -150,7 +150,7 @@ def test_convection_begins_at_the_critical_rayleigh_number():
 
 
 def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
-    """At Ra = 3000 and Pr = 0.71, the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974). The energy budgets close."""
+    """At Ra = 3000 and Pr = 0.71, the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974). The budget of heat closes."""
     n, along, rayleigh, prandtl = 24, 16, 3e3, 0.71
     fft, box = transform((n, along), (2,), "explicit"), dops.Box((1.0, 2.0155))
     equation = pde.RayleighBenard(fft, rayleigh, prandtl, box)

@@ -61,7 +61,7 @@ def pieces_of(plan, count, fields=1):
 
 def test_each_exchange_goes_with_the_transforms_beside_it():
     assert pieces_of(PENCILS, 2) == (Pieces(FIRST, 0, 2), Pieces(SECOND, 2, 2))
-    # The first exchange can be split with one transform along axis 2, or with three transforms along axis 1.
+    # If the first exchange is cut along axis 2, one transform can be cut with it; along axis 1, three.
     assert pieces_of(FOUR, 2) == (Pieces(FOUR.stages[:4], 1, 2), Pieces(FOUR.stages[4:], 3, 2))
     # The real transform of z cannot be split along z. The exchange and the stages after it can be split along z.
     assert pieces_of(SLAB, 3) == (SLAB.stages[0], Pieces(SLAB.stages[1:], 2, 3))
