@@ -20,6 +20,7 @@ from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial
 from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
+from ._backend.kernel import cores as _cores
 from ._backend.mpi import MPI as MPI
 from ._backend.native import Native as Native
 from ._backend.xla import XLA as XLA
@@ -41,5 +42,6 @@ from ._operator.transpose import Transpose as Transpose
 
 
 _compat.avoid_hanging_ffts()
+_compat.avoid_deadlocks(_cores())
 
 __version__ = "0.1.0"

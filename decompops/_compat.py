@@ -3,9 +3,13 @@
 A comment in each workaround says which versions need it, which issue reports the bug, and when it can be removed.
 """
 
+import functools
 import math
 import os
+import re
+import warnings
 from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -30,6 +34,56 @@ def avoid_hanging_ffts(
     flags = environment.get("XLA_FLAGS", "")
     if version in ("0.11.1", "0.11.2") and "xla_cpu_multi_thread_eigen" not in flags:
         environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Make XLA start at least four threads for each CPU device of a process that may have several.
+
+    XLA starts a program on n CPU devices by n tasks in a pool of threads, and runs the program by n other tasks in the
+    same pool. If 32 programs are under way on a device, a task that starts a further program waits, and holds a thread
+    until one of the 32 programs has ended. By default the pool has a thread for each core, and at least n threads. So
+    tasks that wait may occupy all threads that the older programs need. Then no program ever ends. This happens to
+    every program on several devices; `jax_cpu_enable_async_dispatch` does not apply to such programs. With 2 n threads,
+    n threads remain for the older programs, of which XLA runs one at a time. Each further Python thread that starts
+    programs needs n more threads.
+
+    XLA reads the environment variable `PJRT_NPROC` when JAX starts its first computation. The function changes nothing
+    if the user has set the variable, and in processes with one device: those of MPI and of `jax.distributed`.
+    """
+    # XLA's pool: GetPjRtCpuClient in xla/pjrt/cpu/cpu_client.cc (all versions up to jaxlib 0.12.0, no issue known).
+    # Remove this, and `warn_of_few_threads`, when the sweeps of tests/test_hangs.py pass without it.
+    ranks = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+    if jax.distributed.is_initialized() or any(environment.get(name, "1") != "1" for name in ranks):
+        return
+    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", environment.get("XLA_FLAGS", ""))
+    devices = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    if devices < 0:  # The user may still choose a number. Then the threads suffice for 16 devices.
+        devices = int(flag[1]) if flag else 8
+    if not {"PJRT_NPROC", "NPROC"} & environment.keys() and devices > 1 and 4 * devices > cores:
+        environment["PJRT_NPROC"] = str(4 * devices)
+
+
+@functools.cache  # One warning is enough.
+def warn_of_few_threads(devices: int) -> None:
+    """Warn if XLA runs, but has too few threads for programs on `devices` CPU devices: see `avoid_deadlocks`."""
+    threads = _xla_threads()
+    if 0 < threads < min(2 * devices, 256):  # XLA starts at most 256 of the threads that are counted.
+        warnings.warn(
+            f"JAX may deadlock when more than 32 programs are under way on {devices} CPU devices: XLA has {threads} "
+            f"threads and needs {2 * devices}. Set `PJRT_NPROC={4 * devices}` in the environment, or import decompops "
+            "before JAX starts its first computation.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _xla_threads(tasks: str = "/proc/self/task") -> int:
+    """Return the size of XLA's pool of threads on CPUs; 0 if JAX has not started or the system does not tell."""
+    # XLA has two pools of this size. Only the threads of the other pool have a name.
+    try:
+        return sum("XLAEigen" in (task / "comm").read_text() for task in Path(tasks).iterdir())
+    except OSError:  # The system is not Linux, or a thread has just ended.
+        return 0
 
 
 def most_fft_elements(platform: str) -> float | int:

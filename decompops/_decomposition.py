@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from ._backend.base import AbstractBackend
+from ._backend.native import is_local
 from ._blocks import (
     Blocks,
     MeshAxis,
@@ -24,6 +25,7 @@ from ._blocks import (
     spec_entry,
 )
 from ._check import check_axis, check_count, check_flag, check_order, check_shape
+from ._compat import warn_of_few_threads
 from ._config import resolve_backend
 from ._layout import Field, Layout, check_agreement
 from ._sharding import ambient_mesh, manual_axes
@@ -115,6 +117,8 @@ class Decomposition(eqx.Module):
         self._backend_is_open = backend is None and not self.has_mesh
         if self.has_mesh:
             self.backend.check(self.mesh)
+            if is_local(self.mesh):
+                warn_of_few_threads(self.mesh.size)
             if self.shape is not None:
                 self.check_divided(self.shape, -1)
 

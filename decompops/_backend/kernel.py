@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
@@ -34,6 +35,11 @@ def check_threads(threads: object) -> None:
     """Raise `ValueError` if `threads`, an option of backends, is not a positive integer."""
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise ValueError(f"`threads` must be a positive integer; got {threads!r}.")
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_supported(stages: tuple[AbstractStage, ...]) -> int:

@@ -1,7 +1,6 @@
 """The backend for CPUs in one process: compiled kernels that exchange data in shared memory (`ffi/native`)."""
 
 import functools
-import os
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from .._plan.stage import AbstractStage
 from . import library
 from .base import AbstractBackend, Call, Counters
 from .encode import mesh_entries
-from .kernel import Planning, check_planning, check_threads, count_supported, in_order, run_kernel
+from .kernel import Planning, check_planning, check_threads, cores, count_supported, in_order, run_kernel
 from .library import NATIVE
 from .wire import check_wire
 
@@ -90,7 +89,7 @@ class Native(AbstractBackend):
             call,
             inside,
             self.planning,
-            self.threads or _cores(),
+            self.threads or cores(),
             devices=in_order((*outside, *inside), call.mesh, _numbers(call.mesh)),
         )
 
@@ -107,11 +106,6 @@ def is_local(mesh: Mesh | AbstractMesh) -> bool:
 def works() -> bool:
     """Return whether this backend works in this installation."""
     return NATIVE.problem() is None
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbers(mesh: Mesh | AbstractMesh) -> list[int]:
