@@ -26,6 +26,7 @@ from ._sharding import (
     array_spec,
     batch_of,
     batch_of_concrete,
+    explicit_spec,
     is_placed,
     manual_axes,
     map_blocks,
@@ -45,14 +46,11 @@ def apply(call: Call, x: Array) -> Array:
         call = replace(call, mesh=mesh)
     if is_placed(x, call.mesh, source.mesh_axes, source.spec):
         call.backend.prepare(call, x.dtype)
-        # `_evaluate` returns the same result as `bind` in less time. But inside a `shard_map`, `bind` is needed.
-        return operator_p.bind(x, call=call) if manual_axes() else _evaluate(x, call=call)
-    if not manual_axes():
-        lead = [None] * (x.ndim - source.ndim)
-        spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
-        refuse_other_devices(known(x), call.mesh, spec)
+        # `_run` returns the same result as `bind` in less time. But inside a `shard_map`, `bind` is needed.
+        return operator_p.bind(x, call=call) if manual_axes() else _run(x, call)
+    x = _placed(call, x)
     call.backend.prepare(call, x.dtype)
-    return operator_p.bind(_place(call, x), call=call)
+    return operator_p.bind(x, call=call)
 
 
 def apply_to_block(call: Call, block: Array) -> Array:
@@ -72,9 +70,16 @@ def known(x: Array) -> Array:
     return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
 
 
-def _place(call: Call, x: Array) -> Array:
-    """Return `x` with the sharding that the plan starts from."""
-    return place_field(x, call.mesh, call.plan.mesh_axes, call.plan.source.spec, call.batch)
+def _placed(call: Call, x: Array) -> Array:
+    """Return `x` with the sharding that the plan starts from. Raises `ValueError` for an array on other devices."""
+    source = call.plan.source
+    if not manual_axes():
+        if is_placed(value := known(x), call.mesh, source.mesh_axes, source.spec):
+            return x  # To place it again would also place its tangent, which JAX refuses on other devices.
+        lead = [None] * (x.ndim - source.ndim)
+        spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
+        refuse_other_devices(value, call.mesh, spec)
+    return place_field(x, call.mesh, call.plan.mesh_axes, source.spec, call.batch)
 
 
 operator_p = Primitive("distributed_operator")
@@ -98,7 +103,11 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
     x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
     if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
-        x = _place(call, x)
+    return _run(_placed(call, x), call)  # A function that `jax.linearize` returns binds its tangent as it is.
+
+
+def _run(x: Array, call: Call) -> Array:
+    """Run the program for a placed array with values."""
     batch = batch_of_concrete(x, x.ndim - call.plan.source.ndim, call.mesh, call.plan.mesh_axes, call.batch)
     return _compiled(call if batch == call.batch else replace(call, batch=batch))(x)
 
@@ -143,8 +152,9 @@ def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
 
 
 batching.fancy_primitive_batchers[operator_p] = _batching_rule
-# The user may pass a cotangent with any sharding, so it is placed like an input.
+# The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
 ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
+ad.defjvp(operator_p, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
 
 
 def _lower(ctx, x, *, call: Call):
@@ -152,7 +162,16 @@ def _lower(ctx, x, *, call: Call):
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
     if devices is not None and devices < call.mesh.size:
         raise no_devices(call.mesh)
-    return mlir.lower_fun(_block_map, multiple_results=False)(ctx, x, call=call)
+    return mlir.lower_fun(_of_any_type, multiple_results=False)(ctx, x, call=call)
+
+
+def _of_any_type(x: Array, *, call: Call) -> Array:
+    """Run the plan on an array with any Explicit mesh axes in its type.
+
+    A function that `jax.linearize` returns binds its tangent as it is, with any type.
+    """
+    typed = any(explicit_spec(call.mesh, call.plan.source.spec))
+    return _block_map(_placed(call, x) if typed else x, call=call)
 
 
 mlir.register_lowering(operator_p, _lower)

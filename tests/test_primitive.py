@@ -133,6 +133,53 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
         assert_close(pull(np.asarray(u), ct), expected)  # A NumPy array has no sharding.
 
 
+@pytest.mark.parametrize(("name", "ambient"), [(name, bool(i % 2)) for i, name in enumerate(NAMES)])
+def test_a_tangent_from_elsewhere_is_placed_like_an_input(name, ambient):
+    """Test tangents that are not sharded, as random probes and unit vectors are, on Explicit axes.
+
+    On Auto axes, types have no sharding, so an unsharded tangent has the same type as a sharded one.
+    """
+    mesh = make_mesh((2, 4), "explicit")
+    with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
+        operator = operators(mesh)[name]
+        x, e = input_for(operator), np.asarray(input_for(operator, seed=1))
+        along = lambda x, e: jax.jvp(operator, (x,), (e,))[1]
+
+        def derivatives(x, e):
+            mapped = jax.vmap(along, in_axes=(None, 0))(x, np.array([1.0, 2.0])[:, None, None, None] * e)
+            return along(x, e), jax.linearize(operator, x)[1](e), mapped[0], mapped[1] / 2
+
+        step = 1e-4 * e
+        expected = (np.asarray(operator(x + step)) - np.asarray(operator(x - step))) / 2e-4
+        for result in (*derivatives(x, e), *jax.jit(derivatives)(x, e)):
+            assert_close(result, expected, 1e-7)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_dense_derivatives_and_random_probes(kind):
+    shape = (2, 4, 2)
+    fft = dops.FFT3D(make_mesh((2, 2), kind), shape=shape)
+    u = fft.decomposition.shard(random_field(shape))
+    energy = lambda u: jnp.sum(jnp.abs(fft(u)) ** 2) / 2  # Its matrix of second derivatives is 16 times one.
+
+    @jax.jit
+    def derivatives(u, key):
+        probe = jax.random.rademacher(key, shape, u.dtype)
+        trace = jnp.sum(probe * jax.jvp(jax.grad(energy), (u,), (probe,))[1])
+        return jax.jacfwd(fft)(u), jax.hessian(energy)(u), trace
+
+    columns, hessian, trace = derivatives(u, jax.random.key(0))
+    for result in (columns, jax.jacfwd(fft)(u)):
+        assert_close(
+            np.asarray(result).reshape(*shape, -1), np.fft.fftn(np.eye(16).reshape(*shape, 16), axes=(0, 1, 2))
+        )
+    assert_close(np.asarray(hessian).reshape(16, 16), 16 * np.eye(16))
+    assert float(trace) == pytest.approx(16**2)
+    on_one_device = jax.device_put(np.ones(shape, complex), jax.devices()[0])
+    tangent = jax.jvp(fft, (u.astype(complex),), (on_one_device,))[1]
+    assert_close(tangent, np.fft.fftn(np.ones(shape)))
+
+
 @ALTERNATING
 def test_vmap_nested_and_of_gradients(mesh, name):
     operator = operators(mesh)[name]
