@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from ._basis.base import Kind
 from ._blocks import Blocks, MeshAxis, axis_names, pencil_blocks
 from ._box import Box
+from ._expansion import Expansion
 from ._layout import Layout
 from ._primitive import operator_p
 from ._sharding import refuse_other_devices
@@ -36,6 +37,7 @@ class Structure:
     - `may_move`: whether a function that is not an operator may have moved the array to other devices.
     - `passes_on`: whether `None` as the `kind` or `components` of a result means that they are the same as in the
         operator's input. If False, `None` means unknown.
+    - `expansion`: what the numbers of a spectrum mean, such as their bases and `norm`; `None` if it is not known.
     """
 
     layout: Layout
@@ -46,6 +48,7 @@ class Structure:
     box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
     may_move: bool = False
     passes_on: bool = field(default=True, compare=False)
+    expansion: Expansion | None = field(default=None, compare=False)
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ SUBPACKAGES = {
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "RealSpace", "SBDF", "Smagorinsky"),
         *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),
         *("AbstractStepControl", "CFL", "ErrorControl", "NotFinite", "Simulation", "Snapshots", "StepTooShort"),
-        "simulate",
+        *("simulate", "state_transform"),
     },
 }
 # `decompops.extend` has these names, for packages that extend decompops. The names in `EXTEND_TYPES` have no docstring

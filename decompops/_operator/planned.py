@@ -14,6 +14,7 @@ from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._blocks import Blocks, axis_names
 from .._decomposition import Decomposition, check_grid
+from .._expansion import Expansion
 from .._layout import Layout, check_global
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
@@ -59,6 +60,8 @@ class AbstractPlanned(AbstractDerivable):
 
     # The spaces of the input and of the result: "field", "spectrum", or `None` if both are allowed.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
+    # What the numbers of the spectra mean, if the operator takes or returns spectra.
+    expansion: ClassVar[Expansion | None] = None
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         lengths = given.lengths if given else None
@@ -70,7 +73,13 @@ class AbstractPlanned(AbstractDerivable):
         ends = self.spaces[::-1] if form.is_reversed else self.spaces
         kinds = _kinds(plan)
         source, target = (
-            Structure(Layout(self.decomposition.mesh, blocks), blocks.lengths if known else None, kind, space)
+            Structure(
+                Layout(self.decomposition.mesh, blocks),
+                blocks.lengths if known else None,
+                kind,
+                space,
+                expansion=self.expansion if space == "spectrum" else None,
+            )
             for blocks, kind, space in zip((plan.source, plan.target), kinds, ends)
         )
         return source, target

@@ -22,6 +22,7 @@ from .._blocks import Blocks
 from .._box import Box, check_box
 from .._check import check_flag, check_shape, check_up_to
 from .._decomposition import Decomposition, check_grid
+from .._expansion import Expansion
 from .._layout import Field, Layout, check_global
 from .._plan.plan import Plan
 from .._plan.route import check_bases_fit
@@ -68,6 +69,12 @@ class AbstractTransform(AbstractPlanned):
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
         """Return a copy of this transform with changed `options`, which are arguments of the constructor."""
+
+    @property
+    def expansion(self) -> Expansion | None:
+        """What the numbers of the spectra mean: their bases, modes and scale. `None` without `shape`."""
+        shape = self.decomposition.shape
+        return None if shape is None else Expansion(self.bases, shape, self.modes or shape, self.norm, self.nyquist)
 
     @property
     def takes_complex(self) -> bool:

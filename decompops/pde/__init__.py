@@ -6,6 +6,7 @@ from ._equation import (
     AbstractEquation as AbstractEquation,
     AbstractSplitEquation as AbstractSplitEquation,
     RealSpace as RealSpace,
+    state_transform as state_transform,
 )
 from ._etdrk import ETDRK as ETDRK
 from ._forcing import KolmogorovForcing as KolmogorovForcing

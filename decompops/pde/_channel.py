@@ -64,7 +64,7 @@ class Channel(AbstractWallFlow):
     def __check_init__(self):
         check_number("viscosity", self.viscosity, least=0)
         check_number("drive", self.drive)
-        check_forcing(self.forcing)
+        check_forcing(self)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         modes, ndim = self.modes(u), self.ndim

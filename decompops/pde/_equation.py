@@ -13,14 +13,17 @@ from jaxtyping import Inexact, Shaped
 from .._blocks import axis_names
 from .._box import Number
 from .._operator.derived import UNCHANGED, Form
+from .._operator.transform import AbstractTransform
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._check import check_diagonal, check_fft
+from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 from ..spectral._modes import (
     Components,
     SlopeAxes,
     check_slopes,
     component_axes,
+    inner_transform,
     slope_axes,
     transform_components,
     wall_axes,
@@ -147,6 +150,14 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         """Return the state with the coordinates `w`: the inverse of `to_diagonal`."""
         return w
 
+    def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        """Return the part of a rate of change of a state that the constraints of the equation admit.
+
+        By default, an equation has no constraint, and the result is `rate` itself. An equation whose states satisfy a
+        constraint, such as zero divergence, overrides this method. `PassiveScalar` applies it to its own `forcing`.
+        """
+        return rate
+
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         linear = jnp.asarray(self.linear(u))
         factor = 1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear)
@@ -225,6 +236,35 @@ class RealSpace(eqx.Module):
         """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
         self.in_structure.check(u, "u")
         return self.equation.fields(self.equation(t, self.equation.state(u), args))
+
+
+def state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = Truncate()) -> AbstractTransform:
+    """Return the transform of an equation that is built with `fft` and `dealiasing`, before the equation exists.
+
+    A force needs this transform, because it returns spectra like the state of its equation. The result equals
+    `equation.transform`. `KolmogorovForcing` and `Smagorinsky` find this transform themselves.
+
+    !!! example
+
+        ```python
+        wind = pde.state_transform(fft)(field)
+        equation = pde.NavierStokes(fft, 0.01, forcing=lambda t, u, args: wind)
+        ```
+
+    **Arguments:**
+
+    - `fft`: the transform that you pass to the equation, built with a `shape`.
+    - `dealiasing`: the rule that you pass to the equation. The default is the default of the equations that multiply
+        two fields, such as `NavierStokes`. Pass `None` for an equation without the argument `dealiasing`.
+
+    **Returns:** a transform between fields on the grid of `fft` and states. Between walls, the components of a vector
+    may have different bases; then use `equation.state`, and `dataclasses.replace(equation, forcing=...)`.
+
+    **Raises:** `TypeError` if `fft` is not a transform, or if `dealiasing` is neither a dealiasing rule nor `None`;
+    `ValueError` if `fft` has no `shape`.
+    """
+    check_fft(fft)
+    return inner_transform(fft, check_dealiasing("dealiasing", dealiasing))
 
 
 def check_equation(equation: Any) -> AbstractEquation:

@@ -1,51 +1,145 @@
 """Forces on a flow: functions `(t, u, args)` that return a spectrum with the shape of the state u."""
 
 import functools
+import inspect
 import operator
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._box import Box, Number
+from .._box import Box, Number, check_box
 from .._check import check_count, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
-from ..spectral._modes import AbstractSpectral
-from ._equation import Time
+from ..spectral._modes import AbstractSpectral, Components, component_axes
+from ._equation import AbstractSplitEquation, Time
 from ._symbols import size_of_constant
 
 
 Forcing = Callable | tuple[Callable, ...] | None
 
 
-def check_forcing(forcing: Any) -> None:
-    """Raise `TypeError` unless `forcing` is a function, a tuple of functions, or `None`."""
-    parts = forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
+def check_forcing(equation: Any) -> None:
+    """Raise an error unless `equation.forcing` is a function, a tuple of functions, or `None`, and fits the equation.
+
+    Raises `TypeError` for other objects. Raises `ValueError` for a force, such as `Smagorinsky`, that was built with
+    another `fft`, `box` or `dealiasing` than the equation.
+    """
+    parts = _parts(equation.forcing)
     if not all(map(callable, parts)):
         raise TypeError(
-            f"`forcing` must be a function of (t, u, args), a tuple of such functions, or None; got {forcing!r}."
+            "`forcing` must be a function of (t, u, args), a tuple of such functions, or None; got "
+            f"{equation.forcing!r}."
         )
+    terms = [term for term in map(_term, parts) if isinstance(term, AbstractSpectral | AbstractSplitEquation)]
+    if not terms:
+        return
+    check_dealiasing("dealiasing", equation.dealiasing)
+    check_box(equation.box, len(check_fft(equation.fft)))
+    for term in terms:
+        if difference := _difference(term, equation):
+            raise ValueError(
+                "`forcing` must have the `fft`, the `box` and the `dealiasing` of its equation; got "
+                f"`{type(term).__name__}` for `{type(equation).__name__}`: {difference}."
+            )
 
 
 def add_forcing(
     rate: Inexact[Array, "*spectrum"], forcing: Forcing, t: Time, u: Inexact[Array, "*spectrum"], args: Any
 ) -> Inexact[Array, "*spectrum"]:
-    """Return the sum of `rate` and the results of the functions in `forcing`."""
-    functions = forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
+    """Return the sum of `rate` and the results of the functions in `forcing`.
+
+    Raises `IndexError` if a function reads a component that `u` does not have, and `ValueError` if a result does not
+    have the shape of `u`.
+    """
 
     def push(function: Callable) -> Array:
-        push = jnp.asarray(function(t, u, args))
+        try:
+            with _checked_indices():
+                push = jnp.asarray(function(t, u, args))
+        except IndexError as error:
+            raise IndexError(
+                f"`forcing` must read only components of its state u, whose shape is {u.shape}: {error}. If a force "
+                "depends on the scalar of a `PassiveScalar`, pass it as `PassiveScalar(flow, κ, forcing=...)`."
+            ) from error
         if push.shape not in ((), u.shape):
             raise ValueError(f"`forcing` must return a spectrum with the shape of u, {u.shape}; got {push.shape}.")
         return push.astype(u.dtype)
 
-    return functools.reduce(operator.add, map(push, functions), rate)
+    return functools.reduce(operator.add, map(push, _parts(forcing)), rate)
+
+
+# JAX's setting before each call of a forcing that is under way. The first entry is the user's setting.
+_settings: list[bool] = []
+_lock = threading.Lock()
+
+
+@contextmanager
+def _checked_indices() -> Iterator[None]:
+    """Let JAX raise an `IndexError` for a constant index out of bounds. By default, JAX reads the last entry instead.
+
+    JAX has this setting for all threads of a process only.
+    """
+    name = "jax_check_static_indices"
+    with _lock:
+        _settings.append(getattr(jax.config, name))
+        jax.config.update(name, True)
+    try:
+        yield
+    finally:
+        with _lock:
+            jax.config.update(name, len(_settings) > 1 or _settings[0])
+            _settings.pop()
+
+
+def _parts(forcing: Any) -> tuple:
+    return forcing if isinstance(forcing, tuple) else () if forcing is None else (forcing,)
+
+
+def _term(function: Any) -> Any:
+    """Return the object that `function` calls, if `function` is its method, or a compiled or partial call of it."""
+    if isinstance(function, functools.partial):
+        return _term(function.func)
+    if inspect.ismethod(function):
+        return function.__self__
+    return _term(function.__wrapped__) if hasattr(function, "__wrapped__") else function
+
+
+def _difference(term: Any, equation: Any) -> str | None:
+    """Return which option of a term differs from its equation, with both values; `None` if the term fits."""
+    structure, own = _state_structure(term), equation.in_structure
+
+    def differs(option: str, theirs: Any, ours: Any) -> str:
+        return f"{option} is {theirs!r} in `{type(term).__name__}`, but {ours!r} in `{type(equation).__name__}`"
+
+    theirs, ours = ({} if s.expansion is None else s.expansion.facts for s in (structure, own))
+    for name in ours:
+        if theirs.get(name, ours[name]) != ours[name]:
+            if term.fft.expansion == equation.fft.expansion:
+                return differs("`dealiasing`", term.dealiasing, equation.dealiasing)
+            return differs(f"`{name}`", theirs[name], ours[name])
+    if structure.components not in (None, own.components):
+        return differs("the number of components of a state", structure.components, own.components)
+    problem = structure.misfit(own)
+    return problem and problem.partition(". ")[0]
+
+
+def _state_structure(term: Any) -> Any:
+    """Return the structure of the states of an equation or of a term of an equation."""
+    if isinstance(term, AbstractSplitEquation):
+        return term.in_structure
+    components = component_axes(getattr(term, "components", "any"), len(check_fft(term.fft)))
+    return replace(term.transform.out_structure, components=components, box=term.box)
 
 
 class KolmogorovForcing(AbstractSpectral):
@@ -78,6 +172,11 @@ class KolmogorovForcing(AbstractSpectral):
     box: Box = Box()
     of: Literal["velocity", "vorticity"] = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
+
+    @property
+    def components(self) -> Components:
+        """The components of the states that the force acts on."""
+        return "vector" if self.of == "velocity" else "scalar"
 
     def __check_init__(self):
         check_dealiasing("dealiasing", self.dealiasing)

@@ -36,13 +36,16 @@ class NavierStokes(AbstractEquation):
     - `drag`: γ, a nonnegative rate.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of one term of f, an array with the shape of u. The results are cast to the precision of the state, and
-        added. Examples are `KolmogorovForcing` and `Smagorinsky`.
+        added. Examples are `KolmogorovForcing` and `Smagorinsky`, which need the `fft`, the `box` and the `dealiasing`
+        of this equation. `state_transform` makes spectra for a function of your own. u is the velocity only, also
+        inside a `PassiveScalar`.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields, if the grid has only one
-    axis, or if `viscosity` or `drag` is negative; `TypeError` if `viscosity` or `drag` is not a number, or if `forcing`
-    is not a function.
+    axis, if `viscosity` or `drag` is negative, or if a force in `forcing` has another `fft`, `box` or `dealiasing`;
+    `TypeError` if `viscosity` or `drag` is not a number, or if `forcing` is not a function. Calls raise `IndexError` if
+    a function in `forcing` reads a component that the velocity does not have.
     """
 
     fft: AbstractTransform
@@ -55,11 +58,11 @@ class NavierStokes(AbstractEquation):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_forcing(self.forcing)
         if len(check_fft(self.fft, real=True)) < 2:
             raise ValueError(f"`fft` must transform a grid of at least two axes; got {self.fft!r}.")
         check_number("viscosity", self.viscosity, least=0)
         check_number("drag", self.drag, least=0)
+        check_forcing(self)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
@@ -80,3 +83,6 @@ class NavierStokes(AbstractEquation):
 
         force = nabla.divergence_of_tensor(symmetric_from_grid(self, flux, ndim))
         return nabla.projection(add_forcing(force, self.forcing, t, u, args))
+
+    def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        return self.nabla(rate).projection(rate)

@@ -15,6 +15,7 @@ from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing
 from ..spectral._modes import SlopeAxes, slope_axes
 from ._equation import AbstractEquation, Time, Walls, check_equation
+from ._forcing import Forcing, add_forcing, check_forcing
 
 
 class PassiveScalar(AbstractEquation):
@@ -37,14 +38,20 @@ class PassiveScalar(AbstractEquation):
     - `equation`: an equation whose state is a velocity, such as `NavierStokes`, or another `PassiveScalar`.
     - `diffusivity`: κ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `mean_gradient`: G, a tuple of one number for each axis. The full scalar field is `G·x + c`. The default is zero.
+    - `forcing`: a function `(t, u, args)` of the whole state u, or a tuple of such functions. Each function returns the
+        spectrum of a term that is added to the right-hand side, an array with the shape of u: a force on the velocity,
+        such as buoyancy, and a source of the scalars. In an incompressible flow, the pressure removes the divergence of
+        the force. The `forcing` of `equation` gets only the state of `equation`, without the scalar.
 
-    **Raises:** `TypeError` if `equation` is not an `AbstractEquation`; `ValueError` if the state of `equation` is not a
-    velocity, if `diffusivity` is negative, or if `mean_gradient` does not have one number for each axis.
+    **Raises:** `TypeError` if `equation` is not an `AbstractEquation`, or if `forcing` is not a function; `ValueError`
+    if the state of `equation` is not a velocity, if `diffusivity` is negative, or if `mean_gradient` does not have one
+    number for each axis.
     """
 
     equation: AbstractEquation
     diffusivity: Number
     mean_gradient: tuple[Number, ...] | None = eqx.field(kw_only=True, default=None)
+    forcing: Forcing = eqx.field(kw_only=True, default=None)
 
     def __check_init__(self):
         ndim = self.fft.decomposition.ndim
@@ -59,6 +66,7 @@ class PassiveScalar(AbstractEquation):
             raise ValueError(f"`mean_gradient` must be a tuple of one number for each of {names}; got {gradient!r}.")
         for part in gradient:
             check_number("mean_gradient", part)
+        check_forcing(self)
 
     @property
     def fft(self) -> AbstractTransform:
@@ -114,7 +122,14 @@ class PassiveScalar(AbstractEquation):
         parts = _vector.components(self.to_grid(spectra, 2 * slope_axes("vector", ndim)), ndim)
         gradient = [_vector.cast(part, u) for part in self.mean_gradient or (0.0,) * ndim]
         carried = (a * (b + mean) for a, b, mean in zip(parts[:ndim], parts[ndim:], gradient))
-        return self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
+        rate = self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
+        if self.forcing is None:
+            return rate
+        return rate + self.admissible(add_forcing(jnp.zeros_like(u), self.forcing, t, u, args))
+
+    def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        rest, scalar = self._parts(rate)
+        return self._join(self.equation.admissible(rest), scalar)
 
     def _parts(self, u: Array) -> tuple[Array, Array]:
         """Split `u` into the state of `equation` and the scalar."""

@@ -78,7 +78,6 @@ class RayleighBenard(AbstractWallFlow):
     def __check_init__(self):
         check_number("rayleigh", self.rayleigh, positive=True)
         check_number("prandtl", self.prandtl, positive=True)
-        check_forcing(self.forcing)
         shape = check_fft(self.fft)[1:]
         lengths: Any = check_box(self.box, self.ndim).lengths
         if isinstance(lengths[0], float) and lengths[0] != 1:
@@ -88,6 +87,7 @@ class RayleighBenard(AbstractWallFlow):
         for name, value in (("bottom", self.bottom), ("top", self.top)):
             if jnp.shape(value) not in ((), shape):
                 raise ValueError(f"`{name}` must be a number or an array of shape {shape}; got {jnp.shape(value)}.")
+        check_forcing(self)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         modes, ndim = self.modes(u), self.ndim

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft, of_transformed
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._modes import Components
 from ._equation import Time
 from ._products import AbstractProducts, symmetric_from_grid
 
@@ -46,6 +47,7 @@ class Smagorinsky(AbstractProducts):
     fft: AbstractTransform
     constant: Number
     box: Box = Box()
+    components: ClassVar[Components] = "vector"
     width: Number | None = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

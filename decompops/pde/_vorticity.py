@@ -49,11 +49,11 @@ class VorticityNavierStokes(AbstractEquation):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_forcing(self.forcing)
         if len(check_fft(self.fft, real=True)) != 2:
             raise ValueError(f"`fft` must transform a grid of two axes; got {self.fft!r}.")
         check_number("viscosity", self.viscosity, least=0)
         check_number("drag", self.drag, least=0)
+        check_forcing(self)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))

@@ -15,12 +15,12 @@ from .._basis.fourier import Fourier
 from .._blocks import axis_names
 from .._box import Box, Number, check_box
 from .._operator.transform import AbstractTransform
-from .._remember import remembered
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
+from ..spectral._modes import inner_transform
 from ._equation import AbstractSplitEquation
 from ._products import of_products
 from ._stokes import WallModes
@@ -78,7 +78,7 @@ class AbstractWallFlow(AbstractSplitEquation):
 
         The axes of its spectra are stored in the order of the grid axes.
         """
-        return _state_transform(self.fft, self.dealiasing)
+        return inner_transform(self.fft, self.dealiasing)
 
     @property
     def in_structure(self) -> Structure:
@@ -177,9 +177,3 @@ class AbstractWallFlow(AbstractSplitEquation):
         _, *along = transform.wavenumbers(dtype=dtype)
         stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # It is zero in padding.
         return jnp.where((_vector.squared(tuple(along)) == 0) & (stored > 0), jnp.asarray(value, like.dtype), 0)
-
-
-@remembered
-def _state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None) -> AbstractTransform:
-    fft = fft if dealiasing is None else dealiasing.of_states(fft)
-    return fft.replace(axis_contiguous=False)

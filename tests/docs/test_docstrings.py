@@ -55,6 +55,7 @@ GIVEN = {
     "nn/_halo_conv.py::HaloConv": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
+    "pde/_equation.py::state_transform": "field = velocity",
     "pde/_passive_scalar.py::PassiveScalar": "c = u",
     "pde/_rayleigh_benard.py::RayleighBenard": "fields = np.zeros((3, 16, 16))",
     "pde/_sbdf.py::SBDF": STATE,

@@ -1,0 +1,196 @@
+"""Tests of forcings: they get the whole state of their equation, and must fit the transform and the box of it."""
+
+import functools
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import pde
+from decompops.extend import AbstractProducts
+from decompops.spectral import Mask, Pad, Truncate
+
+from helpers import assert_close, make_mesh
+
+
+BOX = dops.Box(3.0)
+
+
+class Drag(AbstractProducts):
+    """A term of a user: a linear drag on any number of components."""
+
+    fft: dops.FFT | dops.Transform
+    box: dops.Box = BOX
+    dealiasing: ClassVar = None
+    first_basis: ClassVar = dops.Chebyshev
+
+    def __call__(self, t, u, args=None):
+        return -u
+
+
+def transform(shape=(8, 8, 8), sizes=(2, 2), **options):
+    return dops.FFT(make_mesh(sizes), shape=shape, pad=True, **({"real": True, "axes": None} | options))
+
+
+def walls(**options):
+    bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
+    return dops.Transform(make_mesh((2, 2)), **({"shape": (11, 8, 8), "bases": bases, "pad": True} | options))
+
+
+# Each function makes an equation with a forcing. Its arguments are the forcing, the transform, the box and the rule.
+EQUATIONS = {
+    "navier-stokes": lambda f, fft, box, rule: pde.NavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule),
+    "in a scalar": lambda f, fft, box, rule: pde.PassiveScalar(
+        pde.NavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule), 0.1
+    ),
+    "of a scalar": lambda f, fft, box, rule: pde.PassiveScalar(
+        pde.Burgers(fft, 0.1, box, dealiasing=rule), 0.1, forcing=f
+    ),
+    "vorticity": lambda f, fft, box, rule: pde.VorticityNavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule),
+    "channel": lambda f, fft, box, rule: pde.Channel(fft, 0.1, box, forcing=f, dealiasing=rule),
+    "convection": lambda f, fft, box, rule: pde.RayleighBenard(fft, 1e3, 1.0, box, forcing=f, dealiasing=rule),
+}
+# Each function makes a force. Its arguments are the transform, the box and the rule.
+FORCES = {
+    "smagorinsky": lambda fft, box, rule: pde.Smagorinsky(fft, 0.1, box, dealiasing=rule),
+    "kolmogorov": lambda fft, box, rule: pde.KolmogorovForcing(fft, 1, 1.0, box, dealiasing=rule),
+    "vorticity": lambda fft, box, rule: pde.KolmogorovForcing(fft, 1, 1.0, box, of="vorticity", dealiasing=rule),
+    "equation": lambda fft, box, rule: pde.HyperDiffusion(pde.state_transform(fft, rule), 0.1, box),
+    "own": lambda fft, box, rule: Drag(pde.state_transform(fft, rule), box),
+}
+PAIRS = [
+    *itertools.product(["navier-stokes", "in a scalar"], ["smagorinsky", "kolmogorov", "equation", "own"]),
+    *itertools.product(["vorticity"], ["vorticity", "equation", "own"]),
+    *itertools.product(["of a scalar"], ["equation", "own"]),
+    *itertools.product(["channel", "convection"], ["own"]),
+]
+RULES = (Truncate(), Truncate(1 / 2), Pad(3 / 2), Mask(), None)
+WRAPPERS = {
+    "itself": lambda force: force,
+    "tuple": lambda force: (lambda t, u, args: 0 * u, force),
+    "partial": functools.partial,
+    "jit": eqx.filter_jit,
+    "method": lambda force: force.__call__,
+}
+
+
+def of_equation(equation: str):
+    """Return a function that makes transforms for an equation, and the box of the equation."""
+    if equation == "vorticity":
+        return functools.partial(transform, shape=(8, 8), axes=("x",)), BOX
+    if equation in ("channel", "convection"):
+        return walls, dops.Box((1.0, 3.0, 3.0))
+    return transform, BOX
+
+
+def others(make, box):
+    """Yield what differs, and the arguments of a force that was built for another equation."""
+    fft, rule, lengths = make(), Truncate(), box.with_axes(len(make().bases)).lengths
+    yield "`norm` is 'forward' in .*, but 'backward'", (make(norm="forward"), box, rule)
+    yield r"`shape` is \[.*12\] in .*, but \[.*8\]", (make(shape=(*fft.decomposition.shape[:-1], 12)), box, rule)
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, Truncate(1 / 2))
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, Pad(3 / 2))
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, None)
+    yield "the boxes differ", (fft, dops.Box((lengths[0], *(2 * length for length in lengths[1:]))), rule)
+
+
+@pytest.mark.parametrize(("equation", "force"), PAIRS)
+def test_forces_of_other_equations_are_refused(equation, force):
+    """An equation refuses a force with another transform, box or rule. The error names the two values."""
+    make, box = of_equation(equation)
+    given = (make(), box, Truncate())
+    for wrap in WRAPPERS.values():
+        EQUATIONS[equation](wrap(FORCES[force](*given)), *given)
+    for i, (message, arguments) in enumerate(others(make, box)):
+        wrap = list(WRAPPERS.values())[i % len(WRAPPERS)]
+        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft`, the `box` and .*; got .*{message}"):
+            EQUATIONS[equation](wrap(FORCES[force](*arguments)), *given)
+
+
+def test_forces_on_other_states_and_devices_are_refused():
+    flat, cube = transform((8, 8), axes=("x",)), transform()
+    curl, force = FORCES["vorticity"](flat, BOX, Truncate()), FORCES["kolmogorov"](flat, BOX, Truncate())
+    for make, message in (
+        (lambda: pde.NavierStokes(flat, 0.1, BOX, forcing=curl), r"components .* is \(\) in .*, but \(2,\)"),
+        (lambda: pde.VorticityNavierStokes(flat, 0.1, BOX, forcing=force), r"components .* is \(2,\) in .*, but \(\)"),
+        (
+            lambda: pde.PassiveScalar(
+                pde.NavierStokes(cube, 0.1, BOX), 0.1, forcing=FORCES["smagorinsky"](cube, BOX, Truncate())
+            ),
+            r"components .* is \(3,\) in .*, but \(4,\)",
+        ),
+        (
+            lambda: pde.NavierStokes(cube, 0.1, BOX, forcing=pde.Smagorinsky(transform(sizes=(4, 2)), 0.1, BOX)),
+            "the meshes differ",
+        ),
+    ):
+        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft`, .*{message}"):
+            make()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_transform_of_states_before_the_equation_exists(rule):
+    for norm in ("backward", "ortho", "forward"):
+        fft = transform(norm=norm)
+        for equation in (pde.NavierStokes(fft, 0.1, dealiasing=rule), pde.SwiftHohenberg(fft, 0.1, dealiasing=rule)):
+            assert pde.state_transform(fft, rule) == equation.transform
+    channel = pde.Channel(walls(), 0.1, dops.Box(1.0), dealiasing=rule)
+    assert pde.state_transform(walls(), rule) == channel.transform
+    assert pde.state_transform(fft, None) == pde.Diffusion(fft, 0.1).transform
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_force_may_depend_on_a_scalar(nested):
+    """The pressure balances the buoyancy of a scalar that varies along z. Other buoyancy accelerates the flow."""
+    fft, n = transform(), 8
+    x, _, z = np.meshgrid(*3 * [2 * np.pi * np.arange(n) / n], indexing="ij")
+    flow = pde.NavierStokes(fft, 0.0)
+    flow = pde.PassiveScalar(flow, 0.0) if nested else flow
+    push = lambda t, u, args: jnp.zeros_like(u).at[2].set(3 * u[-1]).at[-1].set(args * u[-1])
+    equation = pde.PassiveScalar(flow, 0.0, forcing=push)
+    scalar = 0.5 + np.cos(x) + np.sin(z)
+    fields = np.zeros((5 if nested else 4, n, n, n))
+    fields[-1] = scalar
+    rate = equation.fields(eqx.filter_jit(equation)(0.0, equation.state(fft.decomposition.shard(fields)), 0.25))
+    expected = np.zeros_like(fields)
+    expected[2], expected[-1] = 3 * (0.5 + np.cos(x)), 0.25 * scalar
+    assert_close(rate, expected, 1e-12)
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_components_that_a_state_does_not_have(equation):
+    """A forcing that reads a missing component raises an error. By default, JAX reads the last component instead."""
+    make, box = of_equation(equation)
+    made = lambda index: EQUATIONS[equation](lambda t, u, args: 0 * u + 0 * u[index], make(), box, Truncate())
+    shape = made(0).in_structure.components + made(0).transform.out_layout.shape
+    u = jax.ShapeDtypeStruct(shape, complex)
+    count = 3 if equation == "in a scalar" else shape[0]
+    rate = lambda equation: jax.eval_shape(lambda u: equation.nonlinear(0.0, u), u)
+    rate(made(-1))
+    for index in (count, -count - 1):
+        with pytest.raises(IndexError, match=rf"`forcing` must read only components of its state u.*index {index} out"):
+            rate(made(index))
+    assert not jax.config.jax_check_static_indices
+
+
+def test_the_check_of_indices_in_several_threads():
+    """Forcings that run in several threads at a time leave JAX's setting as they found it."""
+    fft = transform((8, 8), (1,))
+    u = jax.ShapeDtypeStruct((2, *pde.state_transform(fft).out_layout.shape), complex)
+
+    def run(i: int):
+        equation = pde.NavierStokes(fft, 0.1, forcing=lambda t, u, args: 0 * u + u[2 * (i % 2)])
+        try:
+            jax.eval_shape(lambda u: equation.nonlinear(0.0, u), u)
+        except IndexError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(8))) == [False, True] * 4
+    assert not jax.config.jax_check_static_indices
