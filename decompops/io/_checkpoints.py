@@ -4,16 +4,13 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
 
 from .._check import check_count
 from .._layout import Layout
@@ -21,6 +18,7 @@ from .._structure import Structure
 from ._barrier import Barrier, BrokenBarrier
 from ._checksums import checksum, checksum_of_json
 from ._contents import check_version, damaged
+from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
 
 
 # The format of checkpoints. Increase this number if older versions of the library would misread new checkpoints, or if
@@ -74,7 +72,14 @@ class Checkpoints:
         """The numbers of all checkpoints in the folder. The newest checkpoint is last."""
         return sorted(self._manager.all_steps())
 
-    def save(self, step: int, tree: Mapping[str, Any], structures: Mapping[str, Structure] | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        tree: Mapping[str, Any],
+        structures: Mapping[str, Structure] | None = None,
+        *,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write a checkpoint in the background. All processes must call this method.
 
         The call first waits until the previous checkpoint is complete.
@@ -85,7 +90,10 @@ class Checkpoints:
         - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
             (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
         - `structures`: a dictionary that gives the `Structure` of states, such as `solver.in_structure`, by their names
-            in `tree`. A structure says which part of an array is padding.
+            in `tree`. A structure says which part of an array is padding, and what the numbers of a spectrum mean: the
+            bases, the modes, the `norm` and the box.
+        - `description`: a dictionary of strings, numbers and lists that says to what the checkpoint belongs. The method
+            `description` returns it.
 
         **Raises:** `ValueError` if `step` is not larger than all earlier numbers, or if `structures` has a name that
         `tree` does not have. `TypeError` if `tree` is not a dictionary. `OSError` or `RuntimeError`, as in `wait`, if
@@ -94,14 +102,15 @@ class Checkpoints:
         orbax = _orbax()
         if self.latest is not None and step <= self.latest:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
-        leaves = _leaves(tree, structures)
+        leaves = leaves_of(tree, structures)
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
         known = {
             name: leaf.facts | ({"checksum": checksums[name]} if name in checksums else {})
             for name, leaf in leaves.items()
         }
-        facts = {"format": VERSION, "leaves": known, "checksum": checksum_of_json(known)}
+        facts = {"format": VERSION, "leaves": known, **({} if description is None else {"description": description})}
+        facts["checksum"] = _checksum_of_facts(facts)
         parts = {"facts": orbax.args.JsonSave(facts)}
         if arrays:  # orbax refuses an empty tree.
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
@@ -119,14 +128,18 @@ class Checkpoints:
         - `like`: a dictionary with the same names and PyTrees as the saved dictionary. Its arrays may be
             `jax.ShapeDtypeStruct`s. Each array of the result has the sharding of the same leaf in `like`. Leaves that
             `save` does not save, such as functions, are taken from `like`.
-        - `structures`: a dictionary that gives the `Structure` of states on this mesh, by their names in `like`.
+        - `structures`: a dictionary that gives the `Structure` of states on this mesh, by their names in `like`. If the
+            `norm` of a spectrum or the number of its grid points differs from the saved one, the spectrum is rescaled.
         - `step`: the number of the checkpoint. The default is the newest checkpoint.
 
         **Returns:** a dictionary with the names and the PyTrees of `like`.
 
         **Raises:** `FileNotFoundError` if the checkpoint does not exist. `ValueError` if it is damaged, if a different
         version of decompops wrote it in a different format, or if its arrays differ from `like` in number, shape or
-        dtype. Damage is detected by the checksum of every array.
+        dtype. `ValueError` if a spectrum was saved with other bases or modes than its structure has. Damage is detected
+        by the checksum of every array.
+
+        **Warns:** if the box of a state differs from the saved one.
         """
         self.wait()
         step = self.latest if step is None else step
@@ -136,7 +149,7 @@ class Checkpoints:
                 f"got {step}."
             )
         where = self.folder / str(step)
-        known, leaves = self._facts(where), _leaves(like, structures)
+        known, leaves = self._facts(where)["leaves"], leaves_of(like, structures)
         if known.keys() != leaves.keys():
             missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
             raise ValueError(
@@ -144,23 +157,15 @@ class Checkpoints:
                 f"not have, and lacks {more}."
             )
         for name, leaf in leaves.items():
-            if leaf.kind != {key: known[name].get(key) for key in leaf.kind}:
-                raise ValueError(
-                    f"`like` must have the types and shapes of the checkpoint; got {leaf.kind} for {name}, but {where} "
-                    f"has {known[name]}. Pass the structures of states on padded grids as `structures`."
-                )
-            if leaf.is_too_wide:
-                raise ValueError(
-                    f"`like` must have types that JAX has without 64-bit mode; got {leaf.kind['type']} for {name}. "
-                    'Type `jax.config.update("jax_enable_x64", True)`, or pass a NumPy array.'
-                )
+            leaf.check(name, known[name], where)
+        warn_of_other_boxes(leaves, known, where)
         arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
         for name, found in _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays}).items():
             if found is not None and found != known[name]["checksum"]:
                 raise damaged(where, f"the checksum of {name} is wrong")
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
-        return jax.tree.unflatten(tree, [values.get(_name(path), leaf) for path, leaf in paths])
+        return jax.tree.unflatten(tree, [values.get(name_of(path), leaf) for path, leaf in paths])
 
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint: a dictionary of descriptions of leaves. A key is the path of a leaf.
@@ -173,7 +178,14 @@ class Checkpoints:
 
         **Raises:** `ValueError` if the checkpoint is damaged, or if a newer version of decompops wrote it.
         """
-        return self._facts(self.folder / str(step))
+        return self._facts(self.folder / str(step))["leaves"]
+
+    def description(self, step: int) -> dict[str, Any] | None:
+        """Return the `description` that was passed to `save`; `None` without one. All processes must call this method.
+
+        **Raises:** the errors of `contents`.
+        """
+        return self._facts(self.folder / str(step)).get("description")
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete.
@@ -212,18 +224,18 @@ class Checkpoints:
                 shutil.rmtree(unfinished, ignore_errors=True)
         self._is_clean = True
 
-    def _facts(self, where: Path) -> dict[str, dict]:
-        """Return the description of each leaf by its path: type and value, or type, shape and axis order."""
+    def _facts(self, where: Path) -> dict[str, Any]:
+        """Return what a checkpoint stores as JSON: the facts of its leaves by their paths, and its description."""
         orbax = _orbax()
         with _reading(where):
             facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
             version = int(facts["format"])
-            if version == VERSION and checksum_of_json(facts.get("leaves")) != facts.get("checksum"):
+            if version == VERSION and _checksum_of_facts(facts) != facts.get("checksum"):
                 raise ValueError("the checksum of its description is wrong")
         check_version("`step` must be a checkpoint", where, version, VERSION)
-        return facts["leaves"]
+        return facts
 
-    def _arrays(self, where: Path, leaves: dict[str, "_Leaf"], known: dict[str, dict]) -> dict[str, Any]:
+    def _arrays(self, where: Path, leaves: dict[str, "Leaf"], known: dict[str, dict]) -> dict[str, Any]:
         """Return the arrays of a checkpoint, with the padding of this mesh."""
         orbax = _orbax()
         options = {name: leaf.options(orbax, known[name]) for name, leaf in leaves.items()}
@@ -234,102 +246,9 @@ class Checkpoints:
             return _reader(orbax.PyTreeCheckpointHandler()).restore(where / "arrays", args=arrays)
 
 
-_NUMBERS = bool | int | float | complex
-
-
-class _Leaf:
-    """A leaf that is saved: an array, a random key or a number. A leaf of a state with a `Structure` has a `layout`."""
-
-    def __init__(self, leaf: Any, layout: Layout | None):
-        self.leaf, self.layout = leaf, layout
-        self.is_number = isinstance(leaf, _NUMBERS)
-        self.is_key = not self.is_number and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-    @property
-    def data(self) -> Any:
-        """The array to save: the data of a random key, a NumPy copy of an array without a mesh, or the leaf itself."""
-        data = self.leaf
-        if self.is_key:
-            to_data = jax.random.key_data
-            data = to_data(data) if isinstance(data, Array) else jax.eval_shape(to_data, data)
-        return np.asarray(data) if isinstance(data, Array) and not self.is_sharded else data
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the leaf lies on a mesh. All other arrays lie on the default device of each process."""
-        return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
-
-    @property
-    def is_too_wide(self) -> bool:
-        """Whether JAX would replace the dtype of the leaf by a dtype with fewer bits, because 64-bit mode is off."""
-        on_host = self.is_number or self.is_key or isinstance(self.leaf, np.ndarray | np.generic)
-        return not on_host and jax.dtypes.canonicalize_dtype(self.leaf.dtype) != self.leaf.dtype
-
-    @property
-    def kind(self) -> dict[str, Any]:
-        """The type and the true shape. A saved leaf and the same leaf in `like` must have the same `kind`."""
-        if self.is_number:
-            return {"type": type(self.leaf).__name__}
-        shape = list(np.shape(self.leaf))
-        if self.layout is not None:
-            shape[-self.layout.blocks.ndim :] = self.layout.true_shape
-        return {"type": str(self.leaf.dtype), "shape": shape}
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a checkpoint stores as JSON: the type, the shape without padding, the storage order and the value."""
-        if self.is_number:
-            is_complex = isinstance(self.leaf, complex)
-            return {**self.kind, "value": [self.leaf.real, self.leaf.imag] if is_complex else self.leaf}
-        return {**self.kind, "order": None if self.layout is None else list(self.layout.blocks.order)}
-
-    def stored(self, known: dict) -> Layout | None:
-        """Return the layout of the state on this mesh, with the storage order of the checkpoint."""
-        if self.layout is None or list(self.layout.blocks.order) == known["order"]:
-            return self.layout
-        return Layout(self.layout.mesh, replace(self.layout.blocks, order=tuple(known["order"])))
-
-    def options(self, orbax: Any, known: dict) -> Any:
-        """Return the arguments with which orbax reads the leaf."""
-        if not self.is_sharded:
-            return orbax.RestoreArgs(restore_type=np.ndarray)
-        shape, sharding, layout = self.data.shape, self.data.sharding, self.stored(known)
-        if layout is not None and layout is not self.layout:
-            shape = (*shape[: -layout.blocks.ndim], *layout.shape)
-            sharding = layout.sharding_of(shape)
-        return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
-
-    def value(self, array: Any, known: dict) -> Any:
-        """Return the leaf of the result, made from the `array` that was read."""
-        if self.is_number:
-            return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
-        if isinstance(self.leaf, np.ndarray | np.generic):
-            return array
-        array = jnp.asarray(array)
-        if self.is_key:
-            return jax.random.wrap_key_data(array, impl=_implementation(self.leaf))
-        stored = self.stored(known)
-        if self.layout is None or stored is None or stored is self.layout:
-            return array
-        lead = array.ndim - stored.blocks.ndim
-        axes = [lead + stored.blocks.order.index(axis) for axis in self.layout.blocks.order]
-        return jax.device_put(array.transpose(*range(lead), *axes), self.leaf.sharding)
-
-
-def _leaves(tree: Any, structures: Any) -> dict[str, _Leaf]:
-    """Return the leaves to save, with their paths as keys."""
-    structures = dict(structures or {})
-    if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
-        raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
-    if not structures.keys() <= tree.keys() or not all(isinstance(s, Structure) for s in structures.values()):
-        raise ValueError(f"`structures` must map some of the names {list(tree)} to a `Structure`; got {structures}.")
-    leaves = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
-        if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | _NUMBERS):
-            structure = structures.get(path[0].key)
-            layout = None if structure is None or not structure.layout.holds(leaf) else structure.layout
-            leaves[_name(path)] = _Leaf(leaf, layout)
-    return leaves
+def _checksum_of_facts(facts: dict[str, Any]) -> int:
+    leaves = facts.get("leaves")
+    return checksum_of_json([leaves, facts["description"]] if "description" in facts else leaves)
 
 
 def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
@@ -342,15 +261,6 @@ def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) 
         else int(np.asarray(checksum(array, layouts[name])))
         for name, array in arrays.items()
     }
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _implementation(key: Any) -> Any:
-    """Return the PRNG implementation of a key. The key may be a `jax.ShapeDtypeStruct`."""
-    return jax.random.key_impl(key if isinstance(key, Array) else jnp.empty((), key.dtype))
 
 
 def _reader(handler: Any) -> Any:

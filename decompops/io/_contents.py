@@ -13,6 +13,7 @@ from jax import Array
 from .._box import Box
 from .._grid import GridLike, grid_of
 from .._layout import Layout
+from .._operator.transform import AbstractTransform
 from .._structure import Space
 from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
@@ -22,7 +23,10 @@ from ._checksums import checksum_of_json
 # would misread old files. Files of format 1 have no checksum of their description.
 VERSION = 2
 FORMAT, CHECKSUM, SPACE, LENGTHS, BOX = "decompops_format", "decompops_checksum", "space", "lengths", "box"
-RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX)
+# The attributes with this prefix say what the numbers of a spectrum mean: see `Expansion.facts`.
+MEANING = "spectrum_"
+MEANINGS = tuple(f"{MEANING}{name}" for name in ("bases", "shape", "modes", "norm", "nyquist"))
+RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX, *MEANINGS)
 TIME = "time"
 
 
@@ -53,6 +57,12 @@ class Contents:
     def lengths(self) -> tuple[int, ...]:
         """The lengths of the grid axes, without padding: the number of points or modes along each axis."""
         return tuple(self.attributes[LENGTHS])  # pyright: ignore[reportArgumentType]
+
+    @property
+    def meaning(self) -> dict[str, Any] | None:
+        """What the numbers of a spectrum mean: see `Expansion.facts`. `None` if the file does not say it."""
+        facts = {name.removeprefix(MEANING): self.attributes[name] for name in MEANINGS if name in self.attributes}
+        return facts if len(facts) == len(MEANINGS) else None
 
     @property
     def checksum(self) -> int:
@@ -98,6 +108,8 @@ def describe(
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
     if box is not None:
         facts[BOX] = list(known.lengths)
+    if space == "spectrum" and isinstance(grid, AbstractTransform) and grid.expansion is not None:
+        facts |= {f"{MEANING}{name}": value for name, value in grid.expansion.facts.items()}
     contents = Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts})
     return replace(contents, attributes={**contents.attributes, CHECKSUM: contents.checksum}), layout
 

@@ -17,8 +17,10 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._box import Box
+from .._expansion import Expansion, Mismatch
 from .._grid import GridLike, grid_of
 from .._layout import exchange_numbers
+from .._operator.transform import AbstractTransform
 from .._structure import Space
 from ._attributes import Attribute
 from ._contents import BOX, RESERVED, describe
@@ -41,6 +43,8 @@ class Snapshot:
     - `box`: the box of the grid, or `None` if the file has no box.
     - `units`: the units of arrays and coordinates by name. Names without a unit are left out.
     - `attributes`: the `attributes` that were passed to `write`.
+    - `norm`: the scale of spectra, an option of their transform such as "backward"; `None` for fields, and if the file
+        has no norm.
     """
 
     arrays: dict[str, Array | np.ndarray]
@@ -48,6 +52,7 @@ class Snapshot:
     box: Box | None
     units: dict[str, str]
     attributes: dict[str, Attribute]
+    norm: str | None = None
 
 
 def write(
@@ -83,7 +88,8 @@ def write(
     - `box`: the box that the grid fills. With a box, the file has coordinates: the positions of the points, or the
         angular wavenumbers of the modes.
     - `time`: the time of the snapshot, a number.
-    - `space`: "field", or "spectrum" for spectra that `grid` returns.
+    - `space`: "field", or "spectrum" for spectra that `grid` returns. With a transform as `grid`, the file then records
+        the bases, the modes and the `norm` of the transform.
     - `units`: a dictionary of units. Its keys are names of arrays, names of coordinates such as "x" or "kx", and
         "time".
     - `attributes`: a dictionary to store in the file. Its values are strings, numbers, lists of strings and lists of
@@ -161,7 +167,8 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
     - `path`: a snapshot that `write` wrote.
     - `grid`: a transform, a `Decomposition` or a `Layout`, as in `write`. The arrays of the result lie on the devices
-        of `grid`. If `grid` is `None`, every process gets whole arrays, as NumPy arrays.
+        of `grid`. If `grid` is `None`, every process gets whole arrays, as NumPy arrays. If `grid` is a transform,
+        spectra are rescaled to its `norm`.
     - `names`: the name or the names of the arrays to read. The default is all arrays.
 
     **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. But if JAX is not in 64-bit mode, 64-bit arrays
@@ -169,7 +176,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
     snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
-    file.
+    file. `grid` does not fit spectra of other bases or modes.
     """
     format, path = _format(path)
     file = format.open(find(path))
@@ -184,14 +191,17 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
             f"`grid` must have the lengths of the {what} in {path}, {contents.lengths}; got {layout.true_shape}. Read "
             "with a grid of these lengths, and interpolate with `spectral.Resample`."
         )
-    arrays = {}
+    expansion = grid.expansion if isinstance(grid, AbstractTransform) and contents.space == "spectrum" else None
+    arrays, factor = {}, _factor(path, contents.meaning, expansion)
     for name in names:
         variable = contents.variables[name]
         if layout is None:
             arrays[name] = np.empty(variable.shape, variable.dtype)
             file.read(name, tuple((0, n) for n in variable.shape), arrays[name])
         else:
-            arrays[name] = read_array(partial(file.read, name), variable.shape, variable.dtype, layout)
+            array = read_array(partial(file.read, name), variable.shape, variable.dtype, layout)
+            arrays[name] = array if factor == 1 else array * np.asarray(factor, array.dtype)
+    norm = (contents.meaning or {}).get("norm") if expansion is None else expansion.norm
     time, box = contents.coordinates.get("time"), contents.attributes.get(BOX)
     return Snapshot(
         arrays,
@@ -199,7 +209,24 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
         None if box is None else Box(tuple(box)),  # pyright: ignore[reportArgumentType]
         contents.units,
         {name: value for name, value in contents.attributes.items() if name not in RESERVED},
+        norm,
     )
+
+
+def _factor(path: Path, known: Mapping[str, Any] | None, expansion: Expansion | None) -> float:
+    """Return the factor from the coefficients of a file to those of `expansion`; one if either is not known.
+
+    Raises `ValueError` if the coefficients have other bases or modes.
+    """
+    if known is None or expansion is None:
+        return 1.0
+    try:
+        return expansion.factor_from(known)
+    except Mismatch as error:
+        raise ValueError(
+            f"`grid` must have the `{error.option}` of the spectra in {path}, {error.known}; got {error.own}. Read "
+            "them with a transform like theirs."
+        ) from error
 
 
 class _Writing:

@@ -7,12 +7,15 @@ from typing import Any
 
 import jax
 
+from .._expansion import Mismatch
 from .._layout import exchange_numbers
 from .._structure import Structure
 from ..io import Checkpoints
 from ..io._contents import Damaged
+from ..io._leaves import Leaf, leaves_of
 from ._advance import state_of
 from ._clock import ROUNDING, Clock, Position, count
+from ._description import changes
 from ._integrator import History
 from ._observed import Observed
 
@@ -30,6 +33,7 @@ def saved_tree(clock: Clock, position: Position, observed: Observed) -> dict[str
 def restored(
     checkpoints: Checkpoints,
     structure: Structure,
+    description: dict[str, Any],
     clock: Clock,
     first: Position,
     interval: float | None,
@@ -38,11 +42,13 @@ def restored(
     """Return the clock and the position of the newest undamaged checkpoint, and restore its results into `observed`.
 
     Returns `None` if the run has no checkpoint. The clock has the interval of the saved run if `interval` is `None`.
-    Raises `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
+    `description` describes the integrator of this run; a warning says in what it differs from the saved run. Raises
+    `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
     """
     if not checkpoints.steps:
         return None
-    folder, found = checkpoints.folder, _newest(checkpoints, structure, saved_tree(clock, first, observed), observed)
+    like, folder = saved_tree(clock, first, observed), checkpoints.folder
+    number, found = _newest(checkpoints, structure, like, observed, description)
     position = Position(found["u"], **{name: found[name] for name in NUMBERS})
     saved = Clock(found["start"], found["interval"], position.intervals, found["dt"] or None)
     if saved.start != clock.start or (interval is not None and saved.interval != clock.interval):
@@ -66,22 +72,34 @@ def restored(
     if saved.dt != clock.dt:
         position = _with_other_steps(saved, clock, position, folder)
     observed.restore(found["observed"])
+    differences = changes(checkpoints.description(number) or description, description)
+    if differences and jax.process_index() == 0:
+        warnings.warn(f"The run saved in {folder} continues differently: {'; '.join(differences)}.", stacklevel=4)
     return clock, position
 
 
-def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any], observed: Observed) -> dict[str, Any]:
-    """Return the newest checkpoint that all processes can read. Warn of newer checkpoints that are damaged."""
+def _newest(
+    checkpoints: Checkpoints,
+    structure: Structure,
+    like: dict[str, Any],
+    observed: Observed,
+    description: dict[str, Any],
+) -> tuple[int, dict[str, Any]]:
+    """Return the number and the values of the newest checkpoint that all processes can read.
+
+    Warn of newer checkpoints that are damaged.
+    """
     mesh: Any = structure.layout.mesh
     error = None
     for number in reversed(checkpoints.steps):
         found = None
         try:
-            found = _read(checkpoints, number, structure, like, observed)
+            found = _read(checkpoints, number, structure, like, observed, description)
         except Damaged as damage:
             error = damage
         all_read = all(read for (read,) in exchange_numbers(mesh, int(found is not None)).values())
         if found is not None and all_read:
-            return found
+            return number, found
         if jax.process_index() == 0:
             folder = checkpoints.folder / str(number)
             warnings.warn(f"The checkpoint {folder} is damaged. An older checkpoint is used instead.", stacklevel=5)
@@ -92,10 +110,16 @@ def _newest(checkpoints: Checkpoints, structure: Structure, like: dict[str, Any]
 
 
 def _read(
-    checkpoints: Checkpoints, number: int, structure: Structure, like: dict[str, Any], observed: Observed
+    checkpoints: Checkpoints,
+    number: int,
+    structure: Structure,
+    like: dict[str, Any],
+    observed: Observed,
+    description: dict[str, Any],
 ) -> dict[str, Any]:
     """Return a checkpoint. Raises `ValueError` if the run differs from the saved run, or if a file is damaged."""
     contents = checkpoints.contents(number)
+    _check_state(checkpoints, number, contents, leaves_of({"u": like["u"]}, {"u": structure}), description)
     known = {name: (leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")}
     intervals = contents.get("intervals", {}).get("value", 0)
     leaves = observed.like(intervals + 1, state_of(like["u"]))
@@ -107,6 +131,44 @@ def _read(
             f"{list(wanted.values())}. Use another folder for `checkpoint`."
         )
     return checkpoints.restore({**like, "observed": leaves}, {"u": structure}, number)
+
+
+def _check_state(
+    checkpoints: Checkpoints,
+    number: int,
+    contents: dict[str, dict[str, Any]],
+    leaves: dict[str, Leaf],
+    description: dict[str, Any],
+) -> None:
+    """Raise `ValueError` unless the state of this run, with these `leaves`, can continue from the saved state."""
+    folder, saved = checkpoints.folder, {name: contents[name] for name in contents if name.split("/")[0] == "u"}
+    if saved.keys() != leaves.keys():
+        methods = [_method(facts) for facts in (checkpoints.description(number) or {}, description)]
+        raise ValueError(
+            f"`solver` must carry the same arrays from step to step as in the run saved in {folder}, {methods[0]}; got "
+            f"{methods[1]}. Use that method, or another folder for `checkpoint`."
+        )
+    for name, leaf in leaves.items():
+        try:
+            leaf.factor(saved[name])
+        except Mismatch as error:
+            raise ValueError(
+                f"`solver.equation.transform` must have the `{error.option}` of the run saved in {folder}, "
+                f"{error.known}; got {error.own}. Use the saved options, or another folder for `checkpoint`. To "
+                "continue on another grid, restore the state by `io.Checkpoints`, and interpolate its fields with "
+                "`spectral.Resample`."
+            ) from error
+        if leaf.kind != {key: saved[name].get(key) for key in leaf.kind}:
+            was, now = ({key: facts[key] for key in leaf.kind} for facts in (saved[name], leaf.kind))
+            raise ValueError(
+                f"`u` must have the dtype and the shape without padding of the run saved in {folder}, {was}; got "
+                f"{now}. Use another folder for `checkpoint`."
+            )
+
+
+def _method(description: dict[str, Any]) -> str:
+    name, order = description.get("solver", "another method"), description.get("solver.order")
+    return name if order is None else f"`{name}` of order {order}"
 
 
 def _with_other_steps(saved: Clock, clock: Clock, position: Position, folder: Path) -> Position:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -42,10 +43,17 @@ class Saver:
     """
 
     def __init__(
-        self, checkpoints: Checkpoints | None, writer: Writer, request: Request, minutes: float, structure: Structure
+        self,
+        checkpoints: Checkpoints | None,
+        writer: Writer,
+        request: Request,
+        minutes: float,
+        structure: Structure,
+        description: dict[str, Any],
     ):
         self._checkpoints, self._writer, self._request = checkpoints, writer, request
-        self._seconds, self._structure = 60 * minutes, structure
+        # The box is part of the description, so `Checkpoints` need not warn of another box as well.
+        self._seconds, self._structure, self._description = 60 * minutes, replace(structure, box=None), description
         self._mesh: Any = structure.layout.mesh
         self._last, self.pace = time.monotonic(), Pace()
         self._saved: tuple[int, float] | None = None  # The steps and the time of the newest checkpoint.
@@ -56,7 +64,7 @@ class Saver:
         """Return the clock and the position of the saved run, or `None` if there is none. See `_restart.restored`."""
         if self._checkpoints is None:
             return None
-        found = restored(self._checkpoints, self._structure, clock, first, interval, observed)
+        found = restored(self._checkpoints, self._structure, self._description, clock, first, interval, observed)
         if found is not None:
             clock, position = found
             self._saved = position.steps, clock.time(position)
@@ -71,7 +79,8 @@ class Saver:
         self._writer.wait()
         # If a newer checkpoint was damaged, its number is not used again.
         number = max([position.steps, *(step + 1 for step in self._checkpoints.steps)])
-        self._checkpoints.save(number, saved_tree(clock, position, observed), {"u": self._structure})
+        tree = saved_tree(clock, position, observed)
+        self._checkpoints.save(number, tree, {"u": self._structure}, description=self._description)
         self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:

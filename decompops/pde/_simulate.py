@@ -14,6 +14,7 @@ from .._check import check_count, check_number
 from ..io import Checkpoints, Writer
 from ._advance import advance, advance_controlled, is_finite, state_of
 from ._clock import Clock, Position
+from ._description import described
 from ._integrator import AbstractIntegrator, History
 from ._observed import Observed
 from ._progress import progress as show_progress
@@ -165,7 +166,8 @@ def simulate(
     `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
     `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
 
-    **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint.
+    **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint; if a saved run
+    continues with other options of the equation or of the integrator, such as another box or viscosity.
     """
     if not (control is None or isinstance(control, AbstractStepControl)):
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
@@ -188,7 +190,7 @@ def simulate(
         request = Request() if checkpoint is None else stack.enter_context(listening())
         checkpoints = None if checkpoint is None else stack.enter_context(Checkpoints(checkpoint))
         writer = stack.enter_context(Writer())
-        saver = Saver(checkpoints, writer, request, minutes, solver.in_structure)
+        saver = Saver(checkpoints, writer, request, minutes, solver.in_structure, described(solver, args))
         found = saver.restored(clock, position, interval, observed)
         clock, position = found or (clock, position)
         run = _Run(solver if clock.dt is None else with_dt(solver, clock.dt), args, clock, control)

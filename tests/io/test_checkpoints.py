@@ -165,7 +165,7 @@ def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
             checkpoints.restore({"u": middle, "w": jnp.ones(4)}, structures)
         with pytest.raises(ValueError, match="'float32'"):
             checkpoints.restore({"u": middle, "w": jnp.ones(3, "float32")}, structures)
-        with pytest.raises(ValueError, match="Pass the structures of states on padded grids as `structures`"):
+        with pytest.raises(ValueError, match=r"`structures` must have the structure of u/state, .* the order yzx"):
             checkpoints.restore({"u": start(make_solver((1, 5))), "w": jnp.ones(3)})
         with pytest.raises(ValueError, match=r"`structures` must map some of the names .* to a `Structure`"):
             checkpoints.restore({"u": middle}, {"v": solver.in_structure})

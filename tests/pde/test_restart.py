@@ -146,9 +146,9 @@ def test_checkpoints_wait_for_snapshots(tmp_path, monkeypatch):
         time.sleep(0.3)
         write(writing)
 
-    def look(checkpoints, step, *rest):
+    def look(checkpoints, step, *rest, **options):
         seen.append((step, len(list(tmp_path.glob("*.zarr")))))
-        save(checkpoints, step, *rest)
+        save(checkpoints, step, *rest, **options)
 
     monkeypatch.setattr(_snapshot._Writing, "run", write_slowly)
     monkeypatch.setattr(io.Checkpoints, "save", look)
@@ -170,9 +170,9 @@ def test_a_signal_at_the_end_of_a_run(tmp_path, monkeypatch, capsys, method):
     """
     original = getattr(io.Checkpoints, method)
 
-    def interrupted(*args):
+    def interrupted(*args, **options):
         os.kill(os.getpid(), signal.SIGUSR2)
-        original(*args)
+        original(*args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(io.Checkpoints, method, interrupted)
