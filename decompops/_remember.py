@@ -1,11 +1,14 @@
-"""`remembered`: a cache for functions of operators."""
+"""`remembered`: a cache for functions of operators. `keep_if_traced`: what makes equal operators share programs."""
 
 import functools
+import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 _M = TypeVar("_M")
@@ -34,3 +37,35 @@ def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concaten
         return look_up(jax.dtypes.canonicalize_dtype(np.float64), structure, *arguments, **options)
 
     return call
+
+
+# The operators that were traced last, by their `id`.
+_traced: dict[int, Any] = {}
+_MOST_TRACED = 1024
+_lock = threading.Lock()
+
+
+def keep_if_traced(module: Any, x: Any) -> None:
+    """Keep `module` alive if its argument `x` is traced.
+
+    `jax.jit(module)` finds its program by comparing modules, so equal modules share a program. But JAX drops the
+    program together with the module that was traced. Without this function, `jax.jit(fft.inverse)` would compile in
+    each turn of a loop, because the module `fft.inverse` lives for one turn only.
+
+    Only modules that take little memory are kept: modules without arrays and without functions that may hold arrays.
+    """
+    if not isinstance(x, Tracer) or not all(map(_is_small, jax.tree.leaves(module))):
+        return
+    with _lock:
+        _traced.pop(id(module), None)
+        _traced[id(module)] = module
+        while len(_traced) > _MOST_TRACED:
+            del _traced[next(iter(_traced))]
+
+
+def _is_small(leaf: Any) -> bool:
+    """Return whether a leaf of a module is a number, or a function that holds no variables, such as `jnp.sin`."""
+    if isinstance(leaf, FunctionType):
+        return not (leaf.__closure__ or leaf.__defaults__ or leaf.__kwdefaults__)
+    of_jax = callable(leaf) and str(getattr(leaf, "__module__", "")).startswith("jax.")
+    return of_jax or isinstance(leaf, bool | int | float | complex)

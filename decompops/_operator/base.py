@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
 from .._layout import Layout
+from .._remember import keep_if_traced
 from .._structure import Structure
 
 
@@ -160,6 +161,7 @@ class Compose(AbstractOperator):
         raise AttributeError("`decomposition` needs an operator in the pipeline; got a pipeline of layers only.")
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
+        keep_if_traced(self, x)
         y = jnp.asarray(x)
         for operator in reversed(self.operators):
             y = operator(y)

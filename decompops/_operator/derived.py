@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import Shaped
 
 from .._decomposition import Decomposition
+from .._remember import keep_if_traced
 from .._sharding import mesh_of
 from .._structure import Structure
 from .base import AbstractOperator
@@ -140,6 +141,7 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
 
 
 def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
+    keep_if_traced(operator, x)
     operator = operator if operator.decomposition.has_mesh else _located(operator, x)
     # `apply` is looked up on the class, because Equinox wraps each bound method in a module. Wrapping takes as long as
     # the rest of the call.

@@ -14,6 +14,7 @@ from .._blocks import axis_names
 from .._box import Number
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
+from .._remember import keep_if_traced
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._check import check_diagonal, check_fft
@@ -177,6 +178,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
         **Raises:** `ValueError` or `TypeError` if `u` is not a state of this equation.
         """
+        keep_if_traced(self, u)
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
         return linear + self.nonlinear(t, u, args)
@@ -234,6 +236,7 @@ class RealSpace(eqx.Module):
 
     def __call__(self, t: Time, u: Shaped[Array, "*field"], args: Any = None) -> Shaped[Array, "*field"]:
         """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
+        keep_if_traced(self, u)
         self.in_structure.check(u, "u")
         return self.equation.fields(self.equation(t, self.equation.state(u), args))
 

@@ -23,6 +23,7 @@ from .._layout import check_global
 from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import AbstractTransform, real_dtype
+from .._remember import keep_if_traced
 from .._sharding import (
     batch_in_type,
     manual_axes,
@@ -82,6 +83,7 @@ class GaussianRandomField(eqx.Module):
 
         **Returns:** a real field, sharded like the input of `fft`, with padding if the mesh does not divide the grid.
         """
+        keep_if_traced(self, key)
         return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
 
 

@@ -1,0 +1,106 @@
+"""Tests of what is remembered about operators: equal operators share compiled programs, however they were made."""
+
+import gc
+import weakref
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import _remember, pde, spectral
+
+from helpers import assert_close, make_mesh, random_field
+
+
+SHAPE = (4, 4, 4)
+EVENTS: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, duration, **options: EVENTS.append(event))
+
+
+def compilations(function) -> list[str]:
+    """Return the steps of compilations during `function()`. JAX reports the first step, tracing, in every call."""
+    del EVENTS[:]
+    function()
+    return [event for event in EVENTS if "/compile/" in event and "jaxpr_trace" not in event]
+
+
+def smooth(kx, ky, kz):
+    return 1 / (1 + kx**2 + ky**2 + kz**2)
+
+
+def difference(h):
+    return h[..., 2:, :, :] - h[..., :-2, :, :]
+
+
+MADE = {
+    "fft": lambda fft: fft,
+    "fft.inverse": lambda fft: fft.inverse,
+    "fft.T": lambda fft: fft.T,
+    "fft.H": lambda fft: fft.H,
+    "fft.inverse.T": lambda fft: fft.inverse.T,
+    "composition": lambda fft: fft.inverse @ fft,
+    "composition.T": lambda fft: (spectral.Poisson(fft) @ spectral.Laplacian(fft)).T,
+    "with a function": lambda fft: fft.inverse @ jnp.sin @ fft,
+    "transpose": lambda fft: dops.Transpose(fft.decomposition, "z", "x"),
+    "halo": lambda fft: dops.HaloExchange(fft.decomposition, 1),
+    "halo.T": lambda fft: dops.HaloExchange(fft.decomposition, 1).T,
+    "halo.crop": lambda fft: dops.HaloExchange(fft.decomposition, 1).crop,
+    "stencil.T": lambda fft: dops.Stencil(fft.decomposition, difference, (1, 0, 0)).T,
+    "symbol": lambda fft: spectral.SpectralOperator(fft, smooth).T,
+    "gradient.H": lambda fft: spectral.Gradient(fft).H,
+    "equation": lambda fft: pde.RealSpace(pde.Diffusion(fft, 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_equal_operators_share_a_program(name):
+    fft = lambda: dops.FFT3D(make_mesh((2, 2)), shape=SHAPE, real=True)
+    operator = MADE[name](fft())
+    structure, time = operator.in_structure, (0.0,) if name == "equation" else ()
+    shape = (*(structure.components or ()), *structure.layout.shape)
+    u = random_field(shape, np.complex128 if structure.kind == "complex" else np.float64)
+    u = jax.device_put(u, structure.layout.sharding_of(shape))
+    del operator
+    call = lambda: jax.jit(MADE[name](fft()))(*time, u)
+    first = call()
+    gc.collect()
+    assert compilations(lambda: assert_close(call(), first)) == []
+
+
+def test_operators_with_arrays_or_closures_are_not_kept(monkeypatch):
+    monkeypatch.setattr(_remember, "_traced", {})
+    fft = dops.FFT3D(make_mesh((2, 2)), shape=SHAPE, real=True)
+    u = random_field(SHAPE)
+
+    class Scaled(eqx.Module):
+        factor: jax.Array
+
+        def __call__(self, kx, ky, kz):
+            return self.factor + 0 * kx
+
+    large = np.array(2.0)
+    for symbol in (Scaled(jnp.array(2.0)), lambda kx, ky, kz: large + 0 * kx, lambda kx, ky, kz, large=large: large):
+        operator = spectral.SpectralOperator(fft, symbol)
+        assert_close(jax.jit(lambda u, operator=operator: (operator @ operator).T(u))(u), 4 * u)
+    assert _remember._traced == {}
+
+    def loss(factor):  # An operator with a traced array.
+        return jnp.sum(spectral.SpectralOperator(fft, Scaled(factor)).T(u) ** 2)
+
+    for factor in (2.0, 3.0):
+        assert float(jax.jit(jax.grad(loss))(factor)) == pytest.approx(2 * factor * np.sum(u**2))
+
+
+def test_the_number_of_operators_that_are_kept_is_bounded(monkeypatch):
+    monkeypatch.setattr(_remember, "_MOST_TRACED", 3)
+    mesh, alive = make_mesh((2, 2)), []
+    for width in range(1, 8):
+        operator = dops.HaloExchange(mesh, width)
+        jax.eval_shape(operator, jnp.ones((8, 8, 8)))
+        alive.append(weakref.ref(operator))
+    del operator
+    gc.collect()
+    assert [reference() is not None for reference in alive] == [False] * 4 + [True] * 3
