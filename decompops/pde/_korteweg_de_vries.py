@@ -65,7 +65,7 @@ class KortewegDeVries(AbstractEquation):
         k, odd = self.wavenumbers(u), self.wavenumbers(u, nyquist=False)
         fourth = _vector.cast(self.hyper_viscosity, u) * fourth_power(k, self.isotropic)
         decay = -_vector.cast(self.viscosity, u) * _vector.squared(k) - fourth
-        return lax.complex(decay, third_power(odd, (_vector.cast(self.dispersivity, u),) * len(k), self.isotropic))
+        return lax.complex(decay, third_power(k, odd, (_vector.cast(self.dispersivity, u),) * len(k), self.isotropic))
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)

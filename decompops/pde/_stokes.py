@@ -21,24 +21,27 @@ class WallModes(NamedTuple):
     """The modes of a spectrum between two walls.
 
     - `lines`: the Chebyshev coefficients of each mode along the first axis.
-    - `k`: the wavenumbers along the other axes, which broadcast against Chebyshev coefficients and against the arrays
-        that `lines.pairs` returns.
+    - `k`: the wavenumbers along the other axes, with zero in place of Nyquist wavenumbers. They broadcast against
+        Chebyshev coefficients and against the arrays that `lines.pairs` returns.
+    - `squared`: the sum of the squared wavenumbers along the walls, with Nyquist wavenumbers: minus the symbol of the
+        Laplacian along the walls.
     - `slope`: `dξ/dx`, where ξ from -1 to 1 is the argument of the Chebyshev polynomials.
     """
 
     lines: Lines
     k: tuple[Array, ...]
+    squared: Array
     slope: Array
 
     @property
-    def squared(self) -> Array:
-        """The sum of the squared wavenumbers along the walls."""
+    def squared_slopes(self) -> Array:
+        """The sum of the squares of `k`: minus the symbol of the divergence of a gradient along the walls."""
         return _vector.squared(self.k)
 
     @property
-    def is_mean(self) -> Array:
-        """Whether all wavenumbers of a mode along the walls are zero."""
-        return self.squared == 0
+    def is_uniform(self) -> Array:
+        """Whether all first derivatives of a mode along the walls are zero, as in the mean."""
+        return self.squared_slopes == 0
 
     def across(self, u: Array) -> Array:
         """Return the coefficients of the derivative along the first axis."""
@@ -71,40 +74,44 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
     The components of u and v lie along the axis right before the grid axes.
     """
-    lines, ndim, mean = modes.lines, modes.lines.ndim, modes.is_mean
+    lines, ndim, uniform = modes.lines, modes.lines.ndim, modes.is_uniform
     across, *along = map(lines.pairs, _vector.components(u, ndim))
     # The double integral of the Laplacian of the normal velocity needs no derivative along the first axis.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
-    laplacian = -_vector.times(modes.squared, lines.double_integral(across))
+    # The pressure is eliminated with the divergence of its gradient, and not with its Laplacian. So the divergence of
+    # the velocity is zero in Nyquist modes, too.
+    laplacian = -_vector.times(modes.squared_slopes, lines.double_integral(across))
     laplacian = laplacian - _vector.times(modes.slope, lines.integral(divergence))
-    # In the mode whose wavenumbers are zero, the normal velocity and the normal vorticity vanish. In their place, this
-    # mode holds the mean velocities along the walls, which solve the same kind of equation.
-    unknown = [jnp.where(mean, lines.double_integral(along[-1]), laplacian)]
+    # In modes without first derivatives along the walls, the normal velocity and the normal vorticity vanish. In their
+    # place, these modes hold the velocities along the walls, which solve the same kind of equation.
+    unknown = [jnp.where(uniform, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
         vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
-        unknown.append(lines.double_integral(jnp.where(mean, along[0], vorticity)))
+        unknown.append(lines.double_integral(jnp.where(uniform, along[0], vorticity)))
     solved = [implicit(modes, time, part) for part in unknown]
     v = _velocity_across(
         modes, solved[0], implicit(modes, time, walls=jnp.ones((1, 2, *[1] * (ndim - 1)), modes.slope.dtype))
     )
-    v = jnp.where(mean, jnp.zeros((), v.dtype), v)
+    v = jnp.where(uniform, jnp.zeros((), v.dtype), v)
     slope = _vector.times(modes.slope, lines.derivative(v))
-    inverse = _vector.inverse(modes.squared)
+    inverse = _vector.inverse(modes.squared_slopes)
     along = [_vector.times(inverse, modes.along(axis, slope)) for axis in range(1, ndim)]
     if ndim == 3:
         turn = _vector.times(inverse, modes.along(2, solved[1])), -_vector.times(inverse, modes.along(1, solved[1]))
         along = [part + other for part, other in zip(along, turn)]
-        along[0] = jnp.where(mean, solved[1], along[0])
-    along[-1] = jnp.where(mean, solved[0], along[-1])
+        along[0] = jnp.where(uniform, solved[1], along[0])
+    along[-1] = jnp.where(uniform, solved[0], along[-1])
     return _vector.stack(map(lines.coefficients, (v, *along)), ndim)
 
 
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
-    """Return the normal velocity v whose Laplacian is `laplacian` plus multiples of `free`.
+    """Return the normal velocity v whose `∂²v/∂x² - q² v` is `laplacian` plus multiples of `free`; q are `modes.k`.
 
     The multiples are chosen so that v and its normal derivative are zero at both walls. `laplacian` is zero at the
     walls. `free` solves the equation of the implicit step without a right-hand side.
     """
     lines = modes.lines
-    v, added = (lines.solve(modes.squared, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free))
+    v, added = (
+        lines.solve(modes.squared_slopes, modes.slope**2, -lines.double_integral(part)) for part in (laplacian, free)
+    )
     return v - _vector.times(added, _vector.times(1 / lines.wall_slopes(added), lines.wall_slopes(v)))

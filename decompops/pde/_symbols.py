@@ -15,14 +15,15 @@ def fourth_power(k: Wavenumbers, isotropic: bool) -> Array:
     return _vector.squared(k) ** 2 if isotropic else _vector.total(component**4 for component in k)
 
 
-def third_power(k: Wavenumbers, coefficients: tuple[Array, ...], isotropic: bool) -> Array:
+def third_power(k: Wavenumbers, odd: Wavenumbers, coefficients: tuple[Array, ...], isotropic: bool) -> Array:
     """Return `c·k k²`, or the sum of `c_i k_i³` if not `isotropic`.
 
-    The symbol of `(c·∇) ∇²`, or of the sum of `c_i ∂³/∂x_i³`, is `-i` times the result.
+    The symbol of `(c·∇) ∇²`, or of the sum of `c_i ∂³/∂x_i³`, is `-i` times the result. `odd` are the wavenumbers with
+    zero in place of Nyquist wavenumbers. They stand for the derivatives of odd order.
     """
     if isotropic:
-        return _vector.total(c * component for c, component in zip(coefficients, k)) * _vector.squared(k)
-    return _vector.total(c * component**3 for c, component in zip(coefficients, k))
+        return _vector.total(c * component for c, component in zip(coefficients, odd)) * _vector.squared(k)
+    return _vector.total(c * component**3 for c, component in zip(coefficients, odd))
 
 
 def size_of_constant(transform: AbstractTransform) -> float:

@@ -157,7 +157,8 @@ class Dispersion(AbstractLinearEquation):
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         coefficients = tuple(_vector.cast(c, u) for c in self.dispersivity)
-        third = third_power(self.wavenumbers(u, nyquist=False), coefficients, self.isotropic)
+        k, odd = self.wavenumbers(u), self.wavenumbers(u, nyquist=False)
+        third = third_power(k, odd, coefficients, self.isotropic)
         return lax.complex(jnp.zeros_like(third), -third)
 
 

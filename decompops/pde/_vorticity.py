@@ -61,7 +61,7 @@ class VorticityNavierStokes(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         nabla = self.nabla(u)
-        stream = _vector.times(_vector.inverse(_vector.squared(nabla.k)), u)
+        stream = -_vector.inverse_laplacian(self.wavenumbers(u), u)
         a, b = _vector.components(self.to_grid(nabla.curl_of_axial(stream)), 2)
         mixed, normal = _vector.components(self.from_grid(_vector.stack((a * b, b**2 - a**2), 2)), 2)
         kx, ky = nabla.k

@@ -109,9 +109,12 @@ class AbstractWallFlow(AbstractSplitEquation):
     def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
         """Return the `WallModes` of spectra with the shape and dtype of `u`."""
         dtype = jnp.finfo(u.dtype).dtype
-        _, *along = self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=False)
+        (_, *odd), (_, *even) = (
+            self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist) for nyquist in (False, True)
+        )
         lengths: Any = check_box(self.box, self.ndim).lengths
-        return WallModes(Lines(u.shape[-self.ndim], self.ndim), tuple(along), -2 / jnp.asarray(lengths[0], dtype))
+        lines, slope = Lines(u.shape[-self.ndim], self.ndim), -2 / jnp.asarray(lengths[0], dtype)
+        return WallModes(lines, tuple(odd), _vector.squared(tuple(even)), slope)
 
     def vorticity(self, modes: WallModes, velocity: _vector.Parts) -> _vector.Parts:
         """Return the spectra of the vorticity components: three components in 3D, one component in 2D."""

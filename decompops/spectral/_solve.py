@@ -37,14 +37,15 @@ class Poisson(AbstractSpectralOperator):
     box: Box = Box()
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        return _vector.times(-_vector.inverse(_vector.squared(self.wavenumbers(spectrum))), spectrum)
+        return _vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum)
 
 
 class InverseDivergence(AbstractSpectralOperator):
     """The curl-free vector field v with `∇·v = f`, for a periodic scalar f: `v = ∇ (∇²)⁻¹ f`.
 
     For example, v is a force and f its source, or v is a displacement and f a density. The mean of f is ignored, and
-    the mean of v is zero.
+    the mean of v is zero. The result is the `Gradient` of `Poisson`. In a mode with a Nyquist wavenumber, `∇·v` is
+    smaller than f: see "The Nyquist mode" in docs/real_and_complex.md.
 
     **Arguments:**
 
@@ -59,15 +60,15 @@ class InverseDivergence(AbstractSpectralOperator):
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
-        nabla = self.nabla(spectrum)
-        return nabla.gradient(_vector.times(-_vector.inverse(_vector.squared(nabla.k)), spectrum))
+        return self.nabla(spectrum).gradient(_vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum))
 
 
 class InverseCurl(AbstractSpectralOperator):
     """The divergence-free vector field v with `∇×v = w`, for a periodic, divergence-free w: `v = -∇× (∇²)⁻¹ w`.
 
     For example, v is a velocity and w its vorticity (Biot and Savart), or v is a magnetic field and w its current. The
-    mean of v is zero.
+    mean of v is zero. In a mode with a Nyquist wavenumber, `∇×v` is smaller than w: see "The Nyquist mode" in
+    docs/real_and_complex.md.
 
     **Arguments:**
 
@@ -85,8 +86,7 @@ class InverseCurl(AbstractSpectralOperator):
     components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
-        nabla = self.nabla(spectrum)
-        return nabla.curl_of_axial(_vector.times(_vector.inverse(_vector.squared(nabla.k)), spectrum))
+        return self.nabla(spectrum).curl_of_axial(-_vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum))
 
 
 class Helmholtz(AbstractSpectralOperator):
@@ -129,10 +129,15 @@ class Helmholtz(AbstractSpectralOperator):
 
 
 class LerayProjection(AbstractSpectralOperator):
-    """The divergence-free part of a periodic vector field: `v - ∇ (∇²)⁻¹ ∇·v`.
+    """The divergence-free part of a vector field: `v - ∇ (∇·∇)⁻¹ ∇·v`.
 
-    The mean is divergence-free, so the projection keeps it. A Nyquist wavenumber counts as zero. So the projection does
-    not change the x component of a mode that is a Nyquist mode along x. The same holds for the other axes.
+    This is the orthogonal projection onto the fields whose `Divergence` is zero. The mean is divergence-free, so the
+    projection keeps it. A Nyquist wavenumber counts as zero. So the projection does not change the x component of a
+    mode that is a Nyquist mode along x. The same holds for the other axes.
+
+    Between walls, component i has the modes that the derivative of a scalar has along axis i. The projection removes
+    other modes: the mean of component i along axis i if the basis of scalars is `Sine(2)`, the Nyquist mode
+    if it is `Cosine(2)`, and values at the walls if it is `Cosine(1)`.
 
     **Arguments:**
 

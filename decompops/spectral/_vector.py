@@ -7,6 +7,14 @@ vorticity, has one component for each of the `planes`.
 Between walls, a field may be a series of cosines along an axis. Its slope along this axis is then a series of sines.
 Here, a spectrum *is a slope along an axis* if it has the basis of such a slope along that axis. Component i of a vector
 is a slope along axis i. The component of an axial vector in a plane is a slope along both axes of the plane.
+
+**Nyquist modes.** One rule holds for all operators and equations. An odd derivative along an axis is zero for a mode
+that has the Nyquist wavenumber along this axis, and an even derivative is exact. So first derivatives multiply by `q`:
+the wavenumbers `k`, with zero in place of Nyquist wavenumbers. Inverses divide by k², the symbol of the Laplacian with
+all wavenumbers, and never by q². For the mode (n/2, 1, 0), q² is one, but k² is `(n/2)² + 1`: a division by q² would
+amplify this mode. Only `Nabla.projection` and the pressure between walls divide by q², because they also multiply by q
+twice: the projection is orthogonal, and amplifies nothing. With k², the result would have a divergence. The table in
+docs/real_and_complex.md says which identities of vector calculus follow, and in which modes.
 """
 
 import functools
@@ -102,6 +110,14 @@ def inverse(symbol: Array) -> Array:
     return jnp.where(symbol == 0, 0, 1 / jnp.where(symbol == 0, 1, symbol))
 
 
+def inverse_laplacian(k: Wavenumbers, spectrum: Array) -> Array:
+    """Return the spectrum of the solution u of `∇²u = f`, from the spectrum of f. The mean of u is zero.
+
+    `k` must include Nyquist wavenumbers.
+    """
+    return times(-inverse(squared(k)), spectrum)
+
+
 def cast(value: Any, like: Array) -> Array:
     """Return a real parameter, such as a viscosity, in the precision of the spectrum `like`."""
     return jnp.asarray(value, jnp.finfo(like.dtype).dtype)
@@ -114,7 +130,8 @@ class Nabla(NamedTuple):
     along that axis, the next derivative multiplies it by `-k / unit`. The unit of Fourier modes is i. The unit of
     cosines is -1, because their derivatives are `-k sin`.
 
-    - `k`: the wavenumbers, with zero in place of Nyquist wavenumbers.
+    - `k`: the wavenumbers, with zero in place of Nyquist wavenumbers. Inverses must not divide by the squares of these
+        wavenumbers: see `inverse_laplacian`.
     - `units`: the unit of each axis.
     - `across`: the derivative along the first axis if its basis is `Chebyshev`; otherwise `None`.
     """
@@ -175,7 +192,11 @@ class Nabla(NamedTuple):
         return stack(cross(range(self.ndim), parts, self.fall), self.ndim)
 
     def projection(self, vector: Array) -> Array:
-        """Return the spectrum of the divergence-free part of a vector, `v - ∇ (∇²)⁻¹ ∇·v`."""
+        """Return the spectrum of the divergence-free part of a vector: `v - ∇ (∇·∇)⁻¹ ∇·v`.
+
+        Here `∇·∇` is the divergence of the gradient, and not the Laplacian, so that the result has no divergence in any
+        mode.
+        """
         parts = components(vector, self.ndim)
         units = [unit / self.units[0] for unit in self.units]  # All units of Fourier modes become one.
         along = total(times_unit(1 / unit, k, part) for unit, k, part in zip(units, self.k, parts))

@@ -72,12 +72,12 @@ def numpy_operators(fft):
         "symbol": times(1 + sum(n * q**2 for n, q in enumerate(even))),
         "divergence": lambda u, v: back(sum(1j * q * there(part) for q, part in zip(k, v))),
         "leray": vector(lambda _, s: [a - q * inverse(odd_square) * sum(map(np.multiply, k, s)) for q, a in zip(k, s)]),
-        "inverse divergence": vector(lambda s, _: [-1j * q * inverse(odd_square) * s for q in k]),
+        "inverse divergence": vector(lambda s, _: [-1j * q * inverse(square) * s for q in k]),
     }
     if ndim == 2:
         found["curl"] = lambda u, v: back(1j * (k[0] * there(v[1]) - k[1] * there(v[0])))
         found["stream"] = vector(lambda s, _: [1j * k[1] * s, -1j * k[0] * s])
-        found["inverse curl"] = vector(lambda s, _: [f * inverse(odd_square) * s for f in (1j * k[1], -1j * k[0])])
+        found["inverse curl"] = vector(lambda s, _: [f * inverse(square) * s for f in (1j * k[1], -1j * k[0])])
     return found
 
 

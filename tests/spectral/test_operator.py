@@ -76,7 +76,8 @@ def references(u, v):
     parts = [np.fft.fftn(v[..., i, :, :, :], axes=AXES) for i in range(3)]
     kv = sum(k * part for k, part in zip(odd, parts))
     kk = ox**2 + oy**2 + oz**2
-    inverse = np.divide(1, kk, out=np.zeros_like(kk), where=kk != 0)
+    # Inverses divide by all wavenumbers. The projection divides by the wavenumbers of the divergence.
+    whole, inverse = (np.divide(1, k, out=np.zeros_like(k), where=k != 0) for k in (square, kk))
     curl = np.stack((oy * parts[2] - oz * parts[1], oz * parts[0] - ox * parts[2], ox * parts[1] - oy * parts[0]), -4)
     back = lambda spectrum: np.fft.ifftn(spectrum, axes=AXES)
     kept = math.prod(
@@ -87,7 +88,7 @@ def references(u, v):
         "derivative": convolved(u, -1j * ox * ky**2),
         "gradient": np.stack([convolved(u, 1j * k) for k in odd], -4),
         "laplacian": convolved(u, -square),
-        "poisson": convolved(u, -np.divide(1, square, out=np.zeros_like(square), where=square != 0)),
+        "poisson": convolved(u, -whole),
         "helmholtz": convolved(u, 1 / (square - 1)),
         "isotropic": convolved(u, smooth(np.sqrt(square))),
         "gaussian": convolved(u, np.exp(-square * 0.2**2 / 2)),
@@ -96,8 +97,8 @@ def references(u, v):
         "divergence": back(1j * kv),
         "curl": back(1j * curl),
         "leray": back(np.stack([part - k * inverse * kv for k, part in zip(odd, parts)], -4)),
-        "inverse divergence": np.stack([convolved(u, -1j * k * inverse) for k in odd], -4),
-        "inverse curl": back(1j * inverse * curl),
+        "inverse divergence": np.stack([convolved(u, -1j * k * whole) for k in odd], -4),
+        "inverse curl": back(1j * whole * curl),
     }
 
 

@@ -35,8 +35,8 @@ class ChannelPoisson(AbstractDerivable):
         # The matrix is real and symmetric: transposes and conjugates are the operator itself.
         forward, inverse = self.transform, self.transform.inverse
         spectrum = forward.apply(x, UNCHANGED, local=local)
-        squared = vector.squared(forward.wavenumbers(box=self.box, dtype=spectrum.real.dtype))
-        return inverse.apply(vector.times(-vector.inverse(squared), spectrum), UNCHANGED, local=local)
+        k = forward.wavenumbers(box=self.box, dtype=spectrum.real.dtype)
+        return inverse.apply(vector.inverse_laplacian(k, spectrum), UNCHANGED, local=local)
 
     @property
     def is_invertible(self):

@@ -9,7 +9,7 @@ from decompops.extend import AbstractSpectralOperator, vector
 class Potential(AbstractSpectralOperator):
     """The zero-mean potential p of a periodic vector field v `(*batch, 3, nx, ny, nz)`: `∇²p = ∇·v`.
 
-    `∇p` is the curl-free part of v.
+    `∇p` is the curl-free part of v, in modes without Nyquist wavenumbers.
     """
 
     fft: dops.FFT
@@ -17,5 +17,4 @@ class Potential(AbstractSpectralOperator):
     components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
 
     def multiply(self, spectrum):
-        nabla = self.nabla(spectrum)
-        return vector.times(-vector.inverse(vector.squared(nabla.k)), nabla.divergence(spectrum))
+        return vector.inverse_laplacian(self.wavenumbers(spectrum), self.nabla(spectrum).divergence(spectrum))
