@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """What compiled kernels have sent from this process (messages and bytes), and the work space that they hold."""
+    """What compiled kernels do in this process.
+
+    - `messages`, `sent_bytes`: the messages that this process has sent so far, and their bytes.
+    - `workspace_bytes`: the bytes of the kernels' work space.
+    - `sharing`: with `MPI()`, the number of ranks on this host that exchange data through shared memory, this rank
+        included.
+    - `not_sharing`: why the ranks of this host exchange messages instead. Empty if they share memory.
+    """
 
     messages: int = 0
     sent_bytes: int = 0
     workspace_bytes: int = 0
+    sharing: int = 0
+    not_sharing: str = ""
 
 
 class Caller(NamedTuple):

@@ -106,6 +106,22 @@ class MpiKernels(Kernels):
             )
         return library
 
+    def sharing(self, communicator: int | None) -> tuple[int, str]:
+        """Return how many ranks of this host share memory, and why other ranks of this host do not.
+
+        `communicator` is the number of a registered communicator. `None` tests whether this system allows a process to
+        share memory.
+        """
+        ranks, problem = ctypes.c_int(), ctypes.c_char_p()
+        if communicator is not None:
+            self.call("sharing", communicator, ctypes.byref(ranks), ctypes.byref(problem))
+            return ranks.value, (problem.value or b"").decode()
+        try:
+            self.call("check_sharing")
+        except RuntimeError as error:
+            return 0, str(error)
+        return 0, ""
+
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this rank has failed, and why."""
         self.call("give_up", reason.encode(errors="replace"))

@@ -137,10 +137,17 @@ class MPI(AbstractBackend):
         return OVER_MPI.problem()
 
     def missing_features(self) -> str | None:
-        return library.missing_features()
+        _, problem = self._sharing()
+        memory = f"ranks of a host exchange messages ({problem})" if problem else "ranks of a host share memory"
+        return f"{library.missing_features()}, {memory}"
 
     def counters(self) -> Counters:
-        return OVER_MPI.counters()
+        ranks, problem = self._sharing()
+        return OVER_MPI.counters()._replace(sharing=ranks, not_sharing=problem)
+
+    def _sharing(self) -> tuple[int, str]:
+        registered = launch.known.get(self.communicator)
+        return OVER_MPI.sharing(None if registered is None else registered.number)
 
     def caller(self) -> Caller:
         return caller.current()

@@ -155,9 +155,10 @@ def count_messages(backend: AbstractBackend, contestant: Contestant) -> Counters
     before = backend.counters()
     jax.block_until_ready(contestant.run())
     after = backend.counters()
-    counted = after._replace(messages=after.messages - before.messages, sent_bytes=after.sent_bytes - before.sent_bytes)
+    counted = after.messages - before.messages, after.sent_bytes - before.sent_bytes, after.workspace_bytes
     everywhere = multihost_utils.process_allgather(np.array(counted)).reshape(-1, len(counted))
-    return Counters(*(round(mean) for mean in everywhere.mean(axis=0)))
+    messages, sent, workspace = (round(mean) for mean in everywhere.mean(axis=0))
+    return after._replace(messages=messages, sent_bytes=sent, workspace_bytes=workspace)
 
 
 def problem_of(case: Case, devices: list, backend: AbstractBackend) -> Problem:

@@ -28,6 +28,24 @@ DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   });
 }
 
+// The number of ranks of a communicator that share memory with this rank, itself included, and why the others of this
+// node do not. The text lives until `decompops_leave`.
+DECOMPOPS_EXPORT int decompops_sharing(int key, int* ranks, const char** problem) {
+  return guarded([&] {
+    const Sharing& sharing = Registry::get().sharing(key);
+    *ranks = static_cast<int>(sharing.ranks.size());
+    *problem = sharing.problem.c_str();
+  });
+}
+
+// Fails if this system does not let a process share memory.
+DECOMPOPS_EXPORT int decompops_check_sharing() {
+  return guarded([] {
+    const std::string problem = ranks_that_share(MPI_COMM_SELF).problem;
+    if (!problem.empty()) throw Failure(problem);
+  });
+}
+
 // The number of announcements of calls that this rank has passed on so far.
 DECOMPOPS_EXPORT int decompops_count_announcements(std::int64_t* count) {
   return guarded([&] { *count = Registry::get().announcements(); });

@@ -35,7 +35,8 @@ void Registry::add_communicator(int key, MPI_Comm communicator, bool share) {
     check(MPI_Comm_dup(communicator, copy), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
   }
-  const std::vector<int> node = share ? ranks_that_share(base) : std::vector<int>{};
+  Sharing sharing{{}, "`MPI.initialize(share_memory=False)` was called"};
+  if (share) sharing = ranks_that_share(base);
   std::lock_guard<std::mutex> lock(mutex_);
   if (process_ == 0) {
     int keyval;
@@ -43,7 +44,7 @@ void Registry::add_communicator(int key, MPI_Comm communicator, bool share) {
     check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr), "MPI_Comm_set_attr");
     process_ = getpid();
   }
-  const auto known = communicators_.emplace(key, Communicator{base, std::make_shared<Notices>(notices), node}).first;
+  const auto known = communicators_.emplace(key, Communicator{base, std::make_shared<Notices>(notices), sharing}).first;
   if (rank_ < 0) rank_ = known->second.notices->rank();
 }
 
@@ -58,8 +59,9 @@ std::shared_ptr<Mesh> Registry::mesh_of(int key, const std::vector<int>& ranks) 
   if (communicator == communicators_.end()) throw Failure("MPI has been finalised, or was never initialised");
   auto found = meshes_.find({key, ranks});
   if (found == meshes_.end()) {
-    const auto& [base, notices, node] = communicator->second;
-    auto mesh = std::make_shared<Mesh>(base, notices, ranks, node, [this](std::uint64_t f) { return is_compiled(f); });
+    const auto& [base, notices, sharing] = communicator->second;
+    auto mesh =
+        std::make_shared<Mesh>(base, notices, ranks, sharing.ranks, [this](std::uint64_t f) { return is_compiled(f); });
     found = meshes_.emplace(std::pair{key, ranks}, std::move(mesh)).first;
   }
   return found->second;
@@ -119,6 +121,13 @@ bool Registry::is_repeated(const std::string& reason) {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::any_of(communicators_.begin(), communicators_.end(),
                      [&](const auto& known) { return known.second.notices->is_repeated(reason); });
+}
+
+const Sharing& Registry::sharing(int key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = communicators_.find(key);
+  if (found == communicators_.end()) throw Failure("MPI has been finalised, or was never initialised");
+  return found->second.sharing;
 }
 
 void Registry::leave() {

@@ -55,6 +55,8 @@ class Registry {
   void give_up(const std::string& reason);
   // Whether a rank with a lower number has given up for the same reason.
   bool is_repeated(const std::string& reason);
+  // The ranks of a communicator that share memory with this rank, and why others of this node do not.
+  const Sharing& sharing(int key);
   // Ends the threads and frees the communicators, together with all other ranks. A second call does nothing. A call in
   // a forked child does nothing, either.
   void leave();
@@ -66,7 +68,7 @@ class Registry {
   struct Communicator {
     MPI_Comm base;
     std::shared_ptr<Notices> notices;
-    std::vector<int> node;  // the ranks that share memory with this one
+    Sharing sharing;
   };
   struct Runs {
     std::optional<std::int64_t> current;

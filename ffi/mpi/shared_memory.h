@@ -7,24 +7,38 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cpu/pieces.h"
 
 namespace decompops::mpi {
 
-// A file in memory, as other processes of the same node find it.
+// The address of a file in memory, by which every process of the same node can open it. An address owns nothing.
 struct MemoryFile {
   pid_t process;
   int number;
 };
 
+// An open file. Only this object closes it.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  const int number_;
+};
+
 // The memory of one rank, as this process maps it: the counters of the rank, then bytes for data.
 class SharedMemory {
  public:
-  // New memory of this rank.
+  // New memory of this rank. Its file stays open as long as this object lives.
   SharedMemory();
-  // The memory of another rank. No file stays open for it, because a process may open only a limited number of files.
+  // A view of the memory of any rank. A view keeps no file open, because a process may open only a limited number of
+  // files.
   explicit SharedMemory(const MemoryFile& file);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -41,13 +55,20 @@ class SharedMemory {
  private:
   void map(int file, Index bytes);
 
-  MemoryFile file_;
+  const Descriptor own_;  // no file for a view
+  const MemoryFile file_;
   void* memory_ = nullptr;
   Index bytes_ = 0;
 };
 
-// The ranks of a communicator that are on this node and can share memory with this rank. All ranks of the communicator
-// must call this function. If the system does not allow shared memory, the result is only this rank.
-std::vector<int> ranks_that_share(MPI_Comm communicator);
+// Which ranks of a communicator share memory.
+struct Sharing {
+  std::vector<int> ranks;    // the ranks that share memory with this rank, itself included
+  std::string problem = {};  // why no other rank of this node shares memory with this rank; empty if they all do
+};
+
+// Finds out which ranks of a communicator are on this node, and whether they can share memory. All ranks of the
+// communicator must call this function. If sharing does not work on one rank of a node, no rank of this node shares.
+Sharing ranks_that_share(MPI_Comm communicator);
 
 }  // namespace decompops::mpi

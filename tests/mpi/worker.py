@@ -163,8 +163,10 @@ TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, t
 
 
 def main() -> None:
-    dops.MPI.initialize(share_memory=os.environ.get("SHARE_MEMORY", "1") == "1")
+    share = os.environ.get("SHARE_MEMORY", "1") == "1"
+    dops.MPI.initialize(share_memory=share)
     dops.MPI.initialize()  # The second call does nothing.
+    assert MPI.counters().sharing == (jax.process_count() if share else 0)
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     for task in sys.argv[1].split(","):
