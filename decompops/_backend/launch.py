@@ -4,7 +4,6 @@ import atexit
 import ctypes
 import math
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from . import caller, grids
+from . import caller, coordinator, grids, signals
 from .ending import end_together
 from .library import OVER_MPI
 
@@ -68,7 +67,7 @@ def initialize(
         if first:
             OVER_MPI.register()
             OVER_MPI.call("set_limits", limits.timeout, limits.limit or 0.0)
-            OVER_MPI.call("watch_signals")
+            signals.watch(OVER_MPI)
             if not traces:
                 OVER_MPI.call("shorten_jax_errors")
             if reuse_memory:
@@ -217,31 +216,15 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
+        address, bound = coordinator.addresses(communicator)
         jax.distributed.initialize(
-            coordinator_address=_coordinator(communicator),
+            coordinator_address=address,
             num_processes=communicator.size,
             process_id=communicator.rank,
             local_device_ids=device,
             heartbeat_timeout_seconds=math.ceil(limits.heartbeat),
+            coordinator_bind_address=bound,
         )
-
-
-def _coordinator(communicator: Any) -> str:
-    """Return the address of rank 0 with a free port: the loopback address if all ranks run on one host."""
-    from mpi4py import MPI
-
-    node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
-    alone = communicator.allreduce(node.size == communicator.size, MPI.LAND)
-    node.Free()
-    address = None
-    if communicator.rank == 0:
-        # Other hosts get the name of this host, and look up its address. The address that this host itself uses may not
-        # be valid on other hosts.
-        host = "127.0.0.1" if alone else socket.gethostname()
-        with socket.socket() as free:
-            free.bind(("", 0))
-            address = f"{host}:{free.getsockname()[1]}"
-    return communicator.bcast(address)
 
 
 def _reuse_memory() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from .._backend.signals import handled
+
 
 # A batch system sends SIGTERM when a job must end. Some time before, Slurm sends SIGUSR1 (`--signal=USR1@300`) and LSF
 # sends SIGUSR2 (`-wa USR2 -wt 5`).
@@ -32,11 +34,7 @@ def listening() -> Iterator[Request]:
     def note(number: int, _: FrameType | None) -> None:
         request.number = number
 
-    before = {number: signal.signal(number, note) for number in SIGNALS}
-    try:
+    with handled(note, SIGNALS):
         yield request
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
     if request.number:  # The signal came after the last exchange of signals between the processes.
         raise SystemExit(128 + request.number)

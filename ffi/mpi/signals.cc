@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 namespace decompops::mpi {
 namespace {
@@ -20,7 +21,8 @@ struct Watched {
 
 constexpr const char* kCrash = "compiled code has crashed; `python -X faulthandler` shows what had called it";
 
-// The state of the signal handler, which may use only variables like these and the system call `write`.
+// The state of the signal handler, which may use only variables like these, and functions like
+// `write` and `clock_gettime`.
 Watched watched[] = {
     {SIGTERM, "SIGTERM", "look for an earlier error of another rank, or at the job's time limit", {}},
     {SIGABRT, "SIGABRT", "the lines before this one say why", {}},
@@ -31,15 +33,35 @@ Watched watched[] = {
 std::atomic<const char*> current{nullptr};
 std::atomic<bool> said{false};
 char name[64];
+std::atomic<double> requested{0};  // the time of the last SIGTERM that the program itself has handled, or 0
 int process = 0;
 
-void on_signal(int signal, siginfo_t* info, void*) {
+double now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+bool is(const struct sigaction& action, void (*handler)(int)) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == handler;
+}
+
+void on_signal(int signal, siginfo_t* info, void* context) {
   for (const Watched& one : watched) {
     if (one.signal != signal) continue;
-    // If the program itself handles SIGTERM, the signal need not end the program.
-    const bool ends = signal != SIGTERM || one.previous.sa_handler == SIG_DFL;
-    if (ends || current != nullptr) say_end(one.name, one.advice);
-    sigaction(signal, &one.previous, nullptr);
+    const struct sigaction& previous = one.previous;
+    if (signal == SIGTERM && !is(previous, SIG_DFL)) {
+      // The program itself handles SIGTERM. It may save its state first, so this handler stays in place.
+      requested = now();
+      if ((previous.sa_flags & SA_SIGINFO) != 0) {
+        previous.sa_sigaction(signal, info, context);
+      } else if (!is(previous, SIG_IGN)) {
+        previous.sa_handler(signal);
+      }
+      return;
+    }
+    say_end(one.name, one.advice);
+    sigaction(signal, &previous, nullptr);
   }
   // A signal that another process has sent is raised again. A fault of this program needs no `raise`: it happens again
   // when this handler returns, and the previous handler then sees the address of the fault.
@@ -71,14 +93,24 @@ void say_end(const char* by, const char* advice) {
 
 void say_no_more() { said = true; }
 
+bool take_late_request(double seconds) {
+  double time = requested;
+  return time > 0 && now() - time > seconds && requested.compare_exchange_strong(time, 0);
+}
+
 void watch_signals(int rank) {
   std::snprintf(name, sizeof(name), "decompops: rank %d was terminated by ", rank);
   process = getpid();
+  requested = 0;  // of a handler that may be gone
   struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (Watched& one : watched) {
-    sigaction(one.signal, &action, &one.previous);
+    struct sigaction previous{};
+    sigaction(one.signal, nullptr, &previous);
+    if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction == on_signal) continue;
+    one.previous = previous;
+    sigaction(one.signal, &action, nullptr);
     // MPI's own handler of SIGABRT prints the stack, which does not name the operator.
     if (one.signal == SIGABRT) one.previous = {};
   }

@@ -18,6 +18,11 @@ void say_no_more();
 
 // Calls `say_end` when a signal terminates this rank. MPI's launcher sends SIGTERM when a rank has died, and batch
 // systems send it when a job's time is over. All other signals that are watched are crashes of this rank itself.
+// If the program already has a handler of SIGTERM, this handler is called, too. Call `watch_signals` again after such a
+// handler has been installed or removed.
 void watch_signals(int rank);
+
+// Whether a handler of the program got SIGTERM more than `seconds` seconds ago. Returns true only once for each signal.
+bool take_late_request(double seconds);
 
 }  // namespace decompops::mpi

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "mpi/signals.h"
 #include "mpi/team.h"
 
 namespace decompops::mpi {
@@ -17,6 +18,10 @@ constexpr int kData = 1, kAnnouncement = 2, kMemory = 3;
 constexpr double kLastMessages = 2;
 // While exchanges are under way, a rank with other work lets MPI continue with them at this interval.
 constexpr double kLookSeconds = 1e-4;
+// If the program handles SIGTERM itself, the first ranks say so when they have to wait for this long: a rank has died, or
+// the program will end soon. Open MPI's launcher sends SIGKILL a quarter of a second after SIGTERM.
+constexpr double kRequestSeconds = 0.05;
+constexpr int kSpeakers = 4;
 
 template <std::size_t N>
 void assign(char (&to)[N], const std::string& from) {
@@ -295,6 +300,10 @@ void Team::watch(const std::vector<int>& needed, Patience& patience, std::vector
     if (refused_) throw Failure(refusal_);
   }
   notices_->check(hash_, ranks_, needed);
+  if (rank_ < kSpeakers && patience.seconds() > kRequestSeconds && take_late_request(kRequestSeconds)) {
+    report("rank " + std::to_string(ranks_[rank_]) + " got SIGTERM in " + here_ + ", where it waits for " +
+           named(needed) + ": if the program does not end by itself, look for an earlier error of another rank");
+  }
   if (!patience.is_over()) return;
   if (told.empty()) notices_->tell_waiting(hash_, here_ + " of " + named(ranks_), told = needed);
   notices_->check_waiting(needed);

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import decompops as dops
 import jax
@@ -87,6 +88,42 @@ def gets_sigterm_in_an_operator() -> None:
         time.sleep(100)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
     fft(field)
+
+
+def simulates(body: Callable[[], None]) -> None:
+    """Run a simulation that saves itself. It calls `body` when it writes its first snapshot."""
+    fft = transform(real=True)
+    solver = dops.pde.ETDRK(dops.pde.Diffusion(fft, 0.1), 0.01)
+    state = solver.equation.transform(field_of(fft, float))
+
+    def fields(u):
+        body()
+        return {"u": solver.equation.fields(u)}
+
+    folder = os.environ["FOLDER"]
+    snapshots = dops.pde.Snapshots(f"{folder}/{{}}.zarr", fields=fields)
+    dops.pde.simulate(solver, state, 1.0, write=snapshots, checkpoint=f"{folder}/checkpoints", progress=False)
+
+
+def is_killed_in_a_simulation() -> None:
+    fft, field = waiting()
+
+    def body():
+        if victim():
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        fft(field)
+
+    simulates(body)
+
+
+def gets_sigterm_after_a_simulation() -> None:
+    """All ranks get SIGTERM in a simulation, which saves itself. Afterwards, one rank gets SIGTERM in an operator."""
+    try:
+        simulates(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    except SystemExit as stop:
+        print(f"stopped with {stop.code}", flush=True)
+    gets_sigterm_in_an_operator()
 
 
 def crashes() -> None:

@@ -5,6 +5,7 @@
 
 import re
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,20 @@ FAULTS = [
         lines=10,
     ),
     Fault(
+        *("ends.py", "is_killed_in_a_simulation", "a rank is killed in `simulate(checkpoint=...)`"),
+        "the launcher ends the job; the others print in which operator they wait",
+        (r"^decompops: rank 0 got SIGTERM in FFT3D.*, where it waits for rank 1: if the program does not",),
+        open_mpi=True,
+        lines=10,
+    ),
+    Fault(
+        *("ends.py", "gets_sigterm_after_a_simulation", "all ranks get SIGTERM in `simulate(checkpoint=...)`"),
+        "the simulation saves itself; a later SIGTERM has the usual effect",
+        (r"^Stopped by signal 15 at t =", "(?s)^stopped with 143$.*^stopped with 143$", TERMINATED.format(1)),
+        first="Stopped by signal|stopped with 143",
+        lines=14,
+    ),
+    Fault(
         *("ends.py", "crashes", "a rank crashes inside an operator"),
         "the rank prints the operator; Open MPI prints its stack; the launcher ends the job",
         (rf"^decompops: rank 1 was terminated by SIGSEGV in {FFT}: compiled code has crashed; ",),
@@ -214,7 +229,9 @@ def happen(fault: Fault) -> tuple[int, str, float]:
     """Return the exit status, the output, and the seconds from the fault to the end of the job."""
     start = time.time()
     limit = 60 + fault.within
-    done = mpiexec.run(HERE / fault.script, fault.name, ranks=fault.ranks, limit=limit, **fault.variables)
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {"FOLDER": folder, **fault.variables}
+        done = mpiexec.run(HERE / fault.script, fault.name, ranks=fault.ranks, limit=limit, **variables)
     times = [float(t) for t in re.findall(FAULT, done.stdout)]
     return done.returncode, re.sub(FAULT, "", done.stdout), time.time() - max(times, default=start)
 
