@@ -8,7 +8,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -46,6 +45,16 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
         if os.getpid() != process or size == 1:
             report()
             return
+        try:
+            tell(kind, value, trace, report)
+        finally:  # The job ends, even if nothing can be written.
+            # Rank 0 runs JAX's coordinator. If the coordinator ends first, JAX ends the other ranks and prints more
+            # errors. Rank 0 therefore waits longer, so that another rank ends the job.
+            time.sleep(2 * _LAST_WORDS if rank == 0 and jax.distributed.is_initialized() else _LAST_WORDS)
+            _end_job(communicator)
+
+    def tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None, report: Callable) -> None:
+        """Tell the other ranks and the user about an error."""
         reason = _reason(kind, value)
         if kernels is not None:
             kernels.give_up(reason)
@@ -56,17 +65,14 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
         else:
             silent = rank > 0 and kernels is not None and _is_repeated(kernels, reason)
         line = None if traces else _line(value, reason, rank)
-        if line is not None and not silent:
-            sys.stderr.write(f"{line}\n  (traceback: {_keep(kind, value, trace, rank)})\n")
+        kept = None if line is None or silent else _keep(kind, value, trace, rank)
+        if kept is not None:
+            sys.stderr.write(f"{line}\n  (traceback: {kept})\n")
         elif not silent:
-            sys.stderr.write(f"decompops: rank {rank} ends the job:\n")
+            sys.stderr.write(f"{line or f'decompops: rank {rank} ends the job:'}\n")
             report()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Rank 0 runs JAX's coordinator. If the coordinator ends first, JAX ends the other ranks and prints more errors.
-        # Rank 0 therefore waits longer, so that another rank ends the job.
-        time.sleep(2 * _LAST_WORDS if rank == 0 and jax.distributed.is_initialized() else _LAST_WORDS)
-        _end_job(communicator)
 
     def on_exception(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         end(kind, value, trace, lambda: report_exception(kind, value, trace))
@@ -119,11 +125,19 @@ def _reason(kind: type[BaseException], value: BaseException) -> str:
     return f"{kind.__name__}: {lines[0]}"
 
 
-def _keep(kind: type[BaseException], value: BaseException, trace: TracebackType | None, rank: int) -> Path:
-    """Write a traceback to a file and return its path. The terminal then shows only one line for each rank."""
-    path = Path(tempfile.gettempdir()) / f"decompops-{os.getpid()}-rank{rank}.txt"
-    path.write_text("".join(traceback.format_exception(kind, value, trace)))
-    return path
+def _keep(kind: type[BaseException], value: BaseException, trace: TracebackType | None, rank: int) -> str | None:
+    """Write a traceback to a new file and return its path. The terminal then shows only one line for each rank.
+
+    Return `None` if no file can be written. Other users of the machine may neither read the file nor choose its path.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f"decompops-rank{rank}-", suffix=".txt", delete=False, errors="replace"
+        ) as file:
+            file.write("".join(traceback.format_exception(kind, value, trace)))
+    except OSError:
+        return None
+    return file.name
 
 
 def _end_job(communicator: Any) -> None:

@@ -28,14 +28,14 @@ def build() -> dict[str, str]:
 
     - `problem`: why no kernels were built; empty if kernels were built.
     - `mpi_problem`, `cudecomp_problem`: why the kernels over MPI, or over cuDecomp, were not built.
-    - `ducc`: "yes" if DUCC is compiled in.
+    - `ducc_problem`: why DUCC is not compiled in.
     - `axes`: the largest number of grid axes.
     - `mpi`: the MPI library that the kernels were built for.
     """
     where = folder()
     if where is None:
         missing = "this copy of decompops was not installed with pip, which builds the kernels"
-        return {"problem": missing, "mpi_problem": missing, "cudecomp_problem": missing, "ducc": "no"}
+        return dict.fromkeys(("problem", "mpi_problem", "cudecomp_problem", "ducc_problem"), missing)
     return json.loads((where / "build.json").read_text())
 
 
@@ -139,14 +139,14 @@ OVER_MPI = MpiKernels("decompops_mpi", "MPI()")
 
 def has_fft() -> bool:
     """Return whether the kernels can run Fourier transforms."""
-    return fft_library.find() is not None or build()["ducc"] == "yes"
+    return fft_library.find() is not None or not build()["ducc_problem"]
 
 
 def fft_version() -> str | None:
     """Return the name of the kernels' FFT library, or `None` if they have none."""
     if found := fft_library.find():
         return found.version
-    return "DUCC" if build()["ducc"] == "yes" else None
+    return None if build()["ducc_problem"] else "DUCC"
 
 
 def _fft_problem() -> str | None:
@@ -176,13 +176,15 @@ def mpi_problem() -> str | None:
 
 
 def missing_features() -> str | None:
-    """Return the name of this installation's FFT library. If there is none, return how to install one."""
+    """Return the name of this installation's FFT library. If one is missing, return why, or how to install one."""
+    problem = build()["ducc_problem"]
+    without_ducc = f", without DUCC: {problem}" if problem else ""
     if fft_version() is None:
         return (
             "without a library for Fourier transforms, so XLA computes them: install FFTW in single and double "
-            "precision (Debian: libfftw3-double3 and libfftw3-single3; or pip install pyfftw)"
+            f"precision (Debian: libfftw3-double3 and libfftw3-single3; or pip install pyfftw){without_ducc}"
         )
-    return f"with {fft_version()}"
+    return f"with {fft_version()}{without_ducc}"
 
 
 def open_kernels(name: str) -> ctypes.CDLL:

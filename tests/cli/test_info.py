@@ -64,19 +64,19 @@ def test_defaults_that_do_not_work(monkeypatch, capsys):
     assert "must be one of" in json.loads(capsys.readouterr().out)["defaults"]["problem"]
 
 
-@pytest.mark.parametrize("ducc", ["yes", "no"])
-def test_without_fftw(ducc, monkeypatch, capsys):
+@pytest.mark.parametrize("problem", ["", "no sources"])
+def test_without_fftw(problem, monkeypatch, capsys):
     built = library.build()
-    monkeypatch.setattr(library, "build", lambda: {**built, "ducc": ducc})
+    monkeypatch.setattr(library, "build", lambda: {**built, "ducc_problem": problem})
     monkeypatch.setattr(library.fft_library, "find", lambda: None)
     assert cli.main(["info"]) == 0
     line = entries(capsys.readouterr().out)["backend native"]
-    assert line.endswith("available, with DUCC") == (ducc == "yes")
-    assert ("so XLA computes them: install FFTW" in line) == (ducc == "no")
+    assert line.endswith("available, with DUCC") == (not problem)
+    assert ("so XLA computes them: install FFTW" in line) == bool(problem)
 
 
 def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
-    built = {"problem": "", "mpi": "some MPI", "ducc": "yes", "mpi_problem": "", "cudecomp_problem": ""}
+    built = {"problem": "", "mpi": "some MPI", "ducc_problem": "", "mpi_problem": "", "cudecomp_problem": ""}
     monkeypatch.setattr(library, "build", lambda: built)
     monkeypatch.setattr(library, "mpi_problem", lambda: None)
     monkeypatch.setattr(library, "folder", lambda: tmp_path)

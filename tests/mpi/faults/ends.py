@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,28 @@ from job import field_of, happens, run, transform, victim, waiting
 
 def raises() -> None:
     fft, field = waiting()
+    if victim():
+        raise ValueError("the victim's own error")
+    fft(field)
+
+
+def raises_where_links_lie() -> None:
+    """Someone else has put a link where ranks once wrote their tracebacks. What it leads to stays as it is."""
+    fft, field = waiting()
+    tempfile.tempdir = os.environ["FOLDER"]
+    kept = os.path.join(tempfile.tempdir, f"kept-{jax.process_index()}")
+    with open(kept, "w") as file:
+        file.write("of someone else")
+    os.symlink(kept, os.path.join(tempfile.tempdir, f"decompops-{os.getpid()}-rank{jax.process_index()}.txt"))
+    if victim():
+        raise ValueError("the victim's own error")
+    fft(field)
+
+
+def raises_without_a_folder() -> None:
+    """No rank can write a file."""
+    fft, field = waiting()
+    tempfile.tempdir = os.path.join(os.environ["FOLDER"], "missing")
     if victim():
         raise ValueError("the victim's own error")
     fft(field)

@@ -94,6 +94,12 @@ FAULTS = [
         lines=25,
     ),
     Fault(
+        *("ends.py", "raises_without_a_folder", "the same, and no temporary folder can be used"),
+        "as above, with the tracebacks of the others",
+        (OWN_ERROR, GAVE_UP),
+        lines=60,
+    ),
+    Fault(
         *("ends.py", "raises_on_all_ranks", "all ranks raise the same exception"),
         "rank 0 prints its traceback; the others print nothing; the job ends",
         (r"^ValueError: everybody's error$",),
@@ -253,6 +259,18 @@ def test_fault(fault):
     assert seconds < fault.within, output
     assert "\0" not in output
     assert fault.name == "crashes" or "Segmentation" not in output
+
+
+def test_the_file_of_a_traceback(tmp_path):
+    """The file is new, and only its owner can read it."""
+    done = mpiexec.run(HERE / "ends.py", "raises_where_links_lie", ranks=2, limit=120, FOLDER=str(tmp_path))
+    assert done.returncode != 0
+    (path,) = re.findall(r"^  \(traceback: (.*)\)$", done.stdout, flags=re.MULTILINE)
+    assert "rank 1 gave up" in Path(path).read_text()
+    assert Path(path).parent == tmp_path
+    assert not Path(path).is_symlink()
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    assert {kept.read_text() for kept in tmp_path.glob("kept-*")} == {"of someone else"}
 
 
 def table() -> None:
