@@ -31,7 +31,7 @@ NAMES = {
         "MPI",
         "Native",
     ),
-    *("Points", "Sine"),
+    *("Points", "Roll", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {

@@ -54,7 +54,7 @@ class AbstractStage(abc.ABC):
     def apply(self, block: "Array") -> "Array":
         """Apply the stage with JAX to one block of shape `(*batch, *before.block_shape)`, inside a `jax.shard_map`.
 
-        Stages of other packages must define this method. Stages of this package need no `apply`, because backends have
+        Stages of other packages must define this method. The stages of this file need no `apply`, because backends have
         their own code for these stages.
         """
         del block

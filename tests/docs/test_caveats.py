@@ -29,6 +29,7 @@ assert jnp.max(u) == 0 > first.max()
 assert (u.size, math.prod(dec.shape)) == (30 * 32 * 30, 30**3)
 np.testing.assert_array_equal(dec.gather(u), first)
 assert np.asarray(u).shape != dec.gather(u).shape
+np.testing.assert_array_equal(dec.gather(dops.Roll(dec, (1, 0, 0))(u)), np.roll(first, 1, 0))
 """
 
 
