@@ -23,7 +23,7 @@ from ._contents import LENGTHS, Contents, Variable, check_contents, check_format
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, reversed_grid, slices
 from ._seal import is_intact, seal
-from ._xdmf import DIMENSIONS, write_xdmf
+from ._xdmf import DIMENSIONS, warn_of_hidden, write_xdmf
 
 
 # The name that netCDF gives to a dimension without coordinates.
@@ -54,6 +54,8 @@ class HDF5(AbstractFormat):
                 f"`path` must have no colon in the name of an HDF5 file, because XDMF cannot refer to it; got "
                 f"{str(path)!r}."
             )
+        if _has_xdmf(contents):
+            warn_of_hidden(contents, stacklevel=4)
 
     def may_replace(self, path: Path) -> bool:
         return path.is_file()
@@ -83,7 +85,7 @@ class HDF5(AbstractFormat):
             for name, unit in contents.units.items():
                 file[name].attrs["units"] = unit
         seal(path, (gap for places in _places(path, contents.variables).values() for gap in places.gaps()))
-        if contents.space == "field" and ndim in DIMENSIONS:
+        if _has_xdmf(contents):
             # The name u.hdf5 keeps its suffix, so that u.h5 and u.hdf5 have different XDMF files.
             write_xdmf(path.with_name(f"{path.name.removesuffix('.h5')}.xdmf"), [(path, contents)])
 
@@ -103,6 +105,10 @@ class HDF5(AbstractFormat):
 
     def open(self, path: Path) -> AbstractFile:
         return _HDF5File(path)
+
+
+def _has_xdmf(contents: Contents) -> bool:
+    return contents.space == "field" and len(contents.lengths) in DIMENSIONS
 
 
 class _HDF5File(AbstractFile):

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from ._hdf5 import HDF5
-from ._xdmf import DIMENSIONS, write_xdmf
+from ._xdmf import DIMENSIONS, warn_of_hidden, write_xdmf
 
 
 def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]) -> None:
@@ -19,6 +19,8 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
 
     - `path`: the file to write, ending in `.xdmf`.
     - `snapshots`: the HDF5 files that `write` wrote, in the order of their times.
+
+    **Warns:** if a snapshot has complex fields, because XDMF has no complex numbers.
 
     **Raises:** `ValueError` if `path` does not end in `.xdmf`, if `snapshots` is empty, if a snapshot has spectra, if a
     grid has neither two nor three axes, or if the path of a snapshot contains a colon.
@@ -33,5 +35,7 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
             "`snapshots` must be HDF5 files of fields on grids with two or three axes, with no colon in their paths; "
             f"got {[str(file) for file in files]}."
         )
+    for _, contents in described:
+        warn_of_hidden(contents, stacklevel=2)
     if jax.process_index() == 0:
         write_xdmf(path, described)

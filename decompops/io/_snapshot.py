@@ -81,7 +81,8 @@ def write(
     **Arguments:**
 
     - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. For fields
-        with two or three axes in HDF5, a second file, `.xdmf`, is written next to it. ParaView opens this file.
+        with two or three axes in HDF5, a second file, `.xdmf`, is written next to it. ParaView opens this file. It
+        shows a field with a component for each axis as a vector.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays.
@@ -99,6 +100,8 @@ def write(
     **Raises:** `ValueError` or `TypeError` on every process if an argument is not valid. `ImportError` if the library
     for the format, tensorstore or h5py, is not installed. `OSError` if the disk is full, if the folder cannot be
     written to, or if `path` exists but is not a snapshot. `RuntimeError` if another process failed.
+
+    **Warns:** if an HDF5 file has complex fields, which ParaView cannot show.
     """
     options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
     _Writing(path, arrays, grid, patience=patience, **options).run()

@@ -1,6 +1,7 @@
 """XDMF: a text file that describes the contents of an HDF5 file to ParaView."""
 
 import os
+import warnings
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -34,32 +35,60 @@ def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
 
 
 def _grid(file: str, contents: Contents) -> ET.Element:
-    """Return the XDMF element of one snapshot. XDMF lists lengths from the slowest axis (z) to the fastest axis (x)."""
-    lengths, ndim = contents.lengths[::-1], len(contents.lengths)
+    """Return the XDMF element of one snapshot. XDMF lists lengths from the slowest axis (z) to the fastest axis (x).
+
+    A grid of two axes is shown as a plane at z = 0 in three dimensions, because the library that reads XDMF for
+    ParaView makes no vectors on grids of two axes.
+    """
+    lengths = contents.lengths[::-1]
     grid = ET.Element("Grid", Name="grid")
     if "time" in contents.coordinates:
         ET.SubElement(grid, "Time", Value=repr(float(contents.coordinates["time"])))
-    ET.SubElement(grid, "Topology", TopologyType=f"{ndim}DRectMesh", Dimensions=_words(lengths))
-    geometry = ET.SubElement(grid, "Geometry", GeometryType="VXVYVZ" if ndim == 3 else "VXVY")
-    for name, length in zip(("x", "y", "z"), contents.lengths):
-        values = contents.coordinates.get(name, np.arange(length))
+    ET.SubElement(grid, "Topology", TopologyType="3DRectMesh", Dimensions=_words(_shown(lengths)))
+    geometry = ET.SubElement(grid, "Geometry", GeometryType="VXVYVZ")
+    for name, length in zip(("x", "y", "z"), _shown(lengths)[::-1]):
+        values = contents.coordinates.get(name, np.arange(length, dtype=float))
         ET.SubElement(geometry, "DataItem", Dimensions=str(length), Format="XML", Precision="8").text = _words(values)
     for name, variable in contents.variables.items():
-        if variable.dtype.kind == "c":
-            continue  # XDMF has no complex numbers.
-        for attribute in _attributes(file, name, variable, lengths):
-            grid.append(attribute)
+        if name not in _hidden(contents):
+            grid.extend(_attributes(file, name, variable, lengths))
     return grid
 
 
+def warn_of_hidden(contents: Contents, stacklevel: int) -> None:
+    """Warn of arrays that ParaView will not show."""
+    if names := _hidden(contents):
+        warnings.warn(
+            f"ParaView will not show the complex arrays {', '.join(names)}, because XDMF has no complex numbers. Write "
+            "their real and imaginary parts as well, or their absolute values.",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _hidden(contents: Contents) -> list[str]:
+    """Return the names of the arrays that an XDMF file leaves out."""
+    return [name for name, variable in contents.variables.items() if variable.dtype.kind == "c"]
+
+
+def _shown(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the lengths of a grid in three dimensions."""
+    return (1,) * (3 - len(lengths)) + lengths
+
+
 def _attributes(file: str, name: str, variable: Variable, lengths: tuple[int, ...]) -> Iterable[ET.Element]:
-    """Yield the XDMF elements of an array: a vector if it has three components in 3D, else a scalar per component."""
+    """Yield the XDMF elements of an array: a vector if it has a component for each axis, else a scalar per component.
+
+    Vectors of ParaView have three components. The third component of a vector in a plane is zero.
+    """
     lead = variable.shape[: -len(lengths)]
-    if lead == (3,) and len(lengths) == 3:
-        joined = _attribute(name, "Vector")
+    if lead == (len(lengths),):
+        joined, shown = _attribute(name, "Vector"), _shown(lengths)
         item = ET.SubElement(joined, "DataItem", ItemType="Function", Function="JOIN($0, $1, $2)")
-        item.set("Dimensions", _words((*lengths, 3)))
-        item.extend(_component(file, name, variable, lengths, (i,)) for i in range(3))
+        item.set("Dimensions", _words((*shown, 3)))
+        item.extend(_component(file, name, variable, lengths, (i,)) for i in range(len(lengths)))
+        if len(lengths) == 2:
+            zero = ET.SubElement(item, "DataItem", ItemType="Function", Function="$0 - $0", Dimensions=_words(shown))
+            zero.append(_component(file, name, variable, lengths, (0,)))
         yield joined
         return
     for index in product(*map(range, lead)):
@@ -82,9 +111,9 @@ def _component(
     lead = variable.shape[: -len(lengths)]
     whole.set("Dimensions", _words((*lead, *lengths)))
     whole.text = f"{file}:/{name}"
-    if not lead:
+    if not lead and len(lengths) == 3:
         return whole
-    slab = ET.Element("DataItem", ItemType="HyperSlab", Dimensions=_words(lengths))
+    slab = ET.Element("DataItem", ItemType="HyperSlab", Dimensions=_words(_shown(lengths)))
     bounds = ET.SubElement(slab, "DataItem", Dimensions=f"3 {len(lead) + len(lengths)}", Format="XML")
     ones = (1,) * (len(lead) + len(lengths))
     bounds.text = _words((*index, *(0,) * len(lengths), *ones, *(1,) * len(lead), *lengths))

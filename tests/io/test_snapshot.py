@@ -160,6 +160,7 @@ def test_points_between_walls_are_coordinates(tmp_path):
         np.testing.assert_array_equal(data.u, u)
 
 
+@pytest.mark.filterwarnings("ignore:.*XDMF has no complex numbers")
 @settings(max_examples=25, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),

@@ -1,0 +1,57 @@
+"""Tests of what ParaView sees: vectors and scalars on grids of two and three axes, and a warning for complex fields."""
+
+import decompops as dops
+import numpy as np
+import pytest
+from decompops import io
+from vtkmodules.util.numpy_support import vtk_to_numpy
+from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
+
+from helpers import make_mesh, random_field
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (3, 4, 5)])
+def test_vectors_and_scalars(tmp_path, shape):
+    """An array with a component for each axis is a vector, and other arrays are scalars."""
+    ndim = len(shape)
+    dec = dops.Decomposition(make_mesh((2,)), shape=shape, axes="x", pad=True)
+    leads = {"velocity": (ndim,), "pressure": (), "pair": (5 - ndim,), "batch": (2, ndim)}
+    arrays = {name: random_field((*lead, *shape), seed=i) for i, (name, lead) in enumerate(leads.items())}
+    io.write(tmp_path / "u.h5", {name: dec.shard(array) for name, array in arrays.items()}, dec, box=dops.Box(2.0))
+    reader = vtkXdmfReader()
+    reader.SetFileName(str(tmp_path / "u.xdmf"))
+    reader.Update()
+    grid = reader.GetOutputDataObject(0)
+    points, size = grid.GetPointData(), int(np.prod(shape))
+    found = {points.GetArrayName(i): vtk_to_numpy(points.GetArray(i)) for i in range(points.GetNumberOfArrays())}
+    assert grid.GetDimensions() == (*shape, 1)[:3]
+    np.testing.assert_allclose(vtk_to_numpy(grid.GetYCoordinates()), 2.0 * np.arange(shape[1]) / shape[1])
+    velocity = found.pop("velocity").reshape(*shape[::-1], 3).T
+    np.testing.assert_array_equal(velocity[:ndim], arrays["velocity"])
+    np.testing.assert_array_equal(velocity[ndim:], 0)
+    for name, array in arrays.items():
+        for index in np.ndindex(*leads[name]) if name != "velocity" else ():
+            value = found.pop("_".join(map(str, (name, *index))))
+            assert value.shape == (size,)
+            np.testing.assert_array_equal(value.reshape(shape[::-1]).T, array[index])
+    assert not found
+
+
+def test_complex_fields_are_not_left_out_in_silence(tmp_path):
+    dec = dops.Decomposition(make_mesh((1,)), shape=(4, 6))
+    arrays = {"psi": np.ones((4, 6), complex), "density": np.ones((4, 6))}
+    message = "will not show the complex arrays psi, because XDMF has no complex numbers"
+    with pytest.warns(UserWarning, match=message):
+        io.write(tmp_path / "u.h5", arrays, dec)
+    with pytest.warns(UserWarning, match=message):
+        io.write_series(tmp_path / "series.xdmf", [tmp_path / "u.h5"])
+    with io.Writer() as writer, pytest.warns(UserWarning, match=message):
+        writer.write(tmp_path / "v.h5", arrays, dec)
+    for name in ("u", "v", "series"):
+        text = (tmp_path / f"{name}.xdmf").read_text()
+        assert ('Name="density"' in text, 'Name="psi"' in text) == (True, False)
+    np.testing.assert_array_equal(io.read(tmp_path / "u.h5").arrays["psi"], arrays["psi"])
+    io.write(tmp_path / "u.zarr", arrays, dec)  # Zarr has no XDMF file, and a line of one axis has none.
+    io.write(
+        tmp_path / "line.h5", {"psi": np.ones(4, complex)}, dops.Decomposition(make_mesh((1,)), shape=(4,), axes=())
+    )
