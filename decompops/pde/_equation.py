@@ -160,6 +160,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         return rate
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        self.check(u)
         linear = jnp.asarray(self.linear(u))
         factor = 1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear)
         return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))

@@ -134,6 +134,14 @@ def _difference(term: Any, equation: Any) -> str | None:
     return problem and problem.partition(". ")[0]
 
 
+def check_term_state(term: Any, u: Any) -> None:
+    """Raise `ValueError` or `TypeError` unless `u` is a state of the transform with which `term` was built."""
+    try:
+        _state_structure(term).check(u, "u")
+    except ValueError as error:
+        raise ValueError(f"`{type(term).__name__}` and the state u must have the same transform: {error}") from None
+
+
 def _state_structure(term: Any) -> Any:
     """Return the structure of the states of an equation or of a term of an equation."""
     if isinstance(term, AbstractSplitEquation):
@@ -192,6 +200,7 @@ class KolmogorovForcing(AbstractSpectral):
         check_number("amplitude", self.amplitude)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        check_term_state(self, u)
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
         number = transform.wavenumbers(dtype=dtype)
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)

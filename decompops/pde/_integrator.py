@@ -46,15 +46,18 @@ class AbstractIntegrator(eqx.Module):
 
     A subclass declares the dataclass fields `equation` and `dt`, and implements `start` and `step`. In a one-step
     method, `step` takes and returns a state. In a multi-step method, it takes and returns a `History`. `start` returns
-    the input of the first step.
+    the input of the first step. A subclass also declares its `order`, the power of `dt` to which the error is
+    proportional, as a field or as a `ClassVar[int]`. `ErrorControl` estimates errors by this order.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
         equation: ClassVar[AbstractSplitEquation]
         dt: ClassVar[Number]
+        order: ClassVar[int]
     else:
         equation: AbstractVar[AbstractSplitEquation]
         dt: AbstractVar[Number]
+        order: AbstractVar[int]
 
     @property
     def in_structure(self) -> Structure:

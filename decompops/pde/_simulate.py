@@ -15,6 +15,7 @@ from ..io import Checkpoints, Writer
 from ._advance import advance, advance_controlled, is_finite, state_of
 from ._clock import Clock, Position
 from ._description import described
+from ._equation import AbstractEquation
 from ._integrator import AbstractIntegrator, History
 from ._observed import Observed
 from ._progress import progress as show_progress
@@ -176,9 +177,10 @@ def simulate(
     check_number("minutes", minutes, least=0)
     carried = solver.start(u)
     if control is not None and isinstance(carried, History):
+        methods = "`ETDRK` or `IMEXRK`" if isinstance(solver.equation, AbstractEquation) else "`IMEXRK`"
         raise TypeError(
             f"`control` must be None for a multi-step method, whose steps all have the same length; got {control!r}. "
-            "Use a one-step method such as `ETDRK`."
+            f"For `{type(solver.equation).__name__}`, the one-step methods are {methods}."
         )
     dt = float(solver.dt)
     clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)

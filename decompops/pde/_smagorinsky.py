@@ -17,6 +17,7 @@ from ..spectral._check import check_fft, of_transformed
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
 from ._equation import Time
+from ._forcing import check_term_state
 from ._products import AbstractProducts, symmetric_from_grid
 
 
@@ -57,6 +58,7 @@ class Smagorinsky(AbstractProducts):
         check_number("width", 0.0 if self.width is None else self.width, least=0)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
+        check_term_state(self, u)
         nabla = self.nabla(u)
         ndim, v = nabla.ndim, _vector.components(u, nabla.ndim)
         pairs = tuple(itertools.combinations_with_replacement(range(ndim), 2))

@@ -123,7 +123,7 @@ class ErrorControl(AbstractStepControl):
     def step(
         self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
     ) -> tuple[Inexact[Array, "*state"], Array, Array]:
-        order: int = solver.order  # pyright: ignore[reportAttributeAccessIssue]
+        order = solver.order
         h = jnp.minimum(jnp.minimum(h, self.largest), most)
         whole, half = with_dt(solver, h), with_dt(solver, h / 2)
         new = half.step(t + h / 2, half.step(t, u, args), args)

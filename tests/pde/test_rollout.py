@@ -1,12 +1,14 @@
 """Tests of rollouts: many steps in one program, with all integrators."""
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import FFT3D, Box, pde, spectral
+from decompops import FFT, FFT3D, Box, pde, spectral
+from decompops.extend import Number
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -134,3 +136,69 @@ def test_a_gradient_keeps_about_twice_the_root_of_the_steps(make, arrays, steps,
     memory = jax.jit(jax.grad(loss)).lower(u).compile().memory_analysis().temp_size_in_bytes
     one = jax.jit(jax.grad(lambda u: jnp.sum(solver.rollout(u, 1)[0].real ** 2))).lower(u).compile().memory_analysis()
     assert (memory - one.temp_size_in_bytes) / u.nbytes < 3 * arrays * math.sqrt(steps)
+
+
+class Heun(pde.AbstractIntegrator):
+    """An integrator of a user, after the documentation of `AbstractIntegrator`."""
+
+    equation: pde.AbstractEquation
+    dt: Number
+    order: ClassVar[int] = 2
+
+    def start(self, u):
+        return u
+
+    def step(self, t, u, args=None):
+        h = jnp.asarray(self.dt, u.dtype)
+        first = self.equation(t, u, args)
+        return u + h / 2 * (first + self.equation(t, u + h * first, args))
+
+
+def test_an_own_integrator_with_error_control():
+    """The error of adaptive steps follows the tolerance. An integrator without an order cannot be built."""
+    fft = FFT(make_mesh((1,)), shape=(8,), real=True)
+    equation = pde.Diffusion(fft, 1.0)
+    u = equation.state(np.cos(2 * np.pi * np.arange(8) / 8))
+    errors = []
+    for rtol in (1e-4, 1e-7):
+        result = pde.simulate(Heun(equation, 0.1), u, 1.0, control=pde.ErrorControl(rtol), progress=False)
+        errors.append(abs(np.asarray(result.u)[1] / 4 - np.exp(-1)))
+    assert errors[1] < 1e-5 < errors[0] < 1e-2
+
+    class WithoutOrder(pde.AbstractIntegrator):
+        equation: pde.AbstractEquation
+        dt: Number
+        start = Heun.start
+        step = Heun.step
+
+    with pytest.raises(TypeError, match="order"):
+        WithoutOrder(equation, 0.1)
+
+
+def test_multi_step_methods_take_no_control(plain):
+    """The error names the one-step methods that take the equation."""
+    pde = plain.pde
+    fft = plain.FFT(make_mesh((1,)), shape=(8,), real=True)
+    bases = (plain.Chebyshev(), plain.Fourier(half=True))
+    walls = plain.Transform(make_mesh((1,)), shape=(9, 8), bases=bases)
+    for equation, shape, methods in (
+        (pde.Diffusion(fft, 1.0), (8,), "`ETDRK` or `IMEXRK`"),
+        (pde.Channel(walls, 1.0, plain.Box(1.0)), (2, 9, 8), "`IMEXRK`"),
+    ):
+        solver = pde.SBDF(equation, 0.1)
+        with pytest.raises(TypeError, match=rf"For `{type(equation).__name__}`, the one-step methods are {methods}\."):
+            pde.simulate(solver, equation.state(np.zeros(shape)), 1.0, control=pde.CFL(0.5))
+
+
+def test_states_of_another_transform_are_refused(plain):
+    """Resolvents and forces say which state they want. Raw errors of JAX name only two shapes."""
+    pde, spectral = plain.pde, plain.spectral
+    fft = plain.FFT2D(make_mesh((1,)), shape=(8, 8), real=True)
+    equation = pde.NavierStokes(fft, 0.1)
+    u = pde.NavierStokes(fft, 0.1, dealiasing=spectral.Pad(3 / 2)).state(np.zeros((2, 8, 8)))
+    wanted = r"`u` must be a spectrum c\[\*, 2, 5, 3\] .*, of shape \(\*batch, 2, 5, 3\); got \(2, 8, 5\)"
+    with pytest.raises(ValueError, match=wanted):
+        equation.resolvent(u, 0.1)
+    for force in (pde.Smagorinsky(fft, 0.1), pde.KolmogorovForcing(fft, 1)):
+        with pytest.raises(ValueError, match=rf"`{type(force).__name__}` and the state u must have .*: {wanted}"):
+            force(0.0, u)
