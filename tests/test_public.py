@@ -58,7 +58,7 @@ SUBPACKAGES = {
             "dealiased",
             "mean_square",
         ),
-        *("WallHelmholtz", "WallPoisson", "power_spectrum", "tridiagonal_solve", "white_noise"),
+        *("WallHelmholtz", "WallPoisson", "plane_spectra", "power_spectrum", "tridiagonal_solve", "white_noise"),
     },
     dops.io: {"Checkpoints", "Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {

@@ -215,6 +215,14 @@ class AbstractBasis(abc.ABC):
         of other points.
         """
 
+    def overlaps(self, kept: int) -> np.ndarray | None:
+        """Return the mean over the volume of the product of each pair of functions: a matrix for `kept` coefficients.
+
+        By default, the result is `None`: different functions are orthogonal, and `multiplicity` is enough. The matrix
+        is scaled like `multiplicity`.
+        """
+        del kept
+
     @abc.abstractmethod
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
         """Return the runs that copy the coefficients of `n` points to the stored coefficients of `kept` points.

@@ -79,11 +79,9 @@ class Chebyshev(AbstractBasis):
         return np.sin(self._angles(n) / 2) ** 2  # This form of (1 - cos θ) / 2 is accurate near the wall at zero.
 
     def weights(self, n: int) -> np.ndarray:
-        # The mean of T_k is 1 / (1 - k²) for even k, and zero for odd k. The weight of a point is the mean of the
-        # polynomial that is one at this point and zero at all others. The coefficients of these polynomials are
-        # cosines, so that one FFT computes all weights (Waldvogel 2006).
-        k = np.arange(self.stored(n))
-        means = np.where(k % 2 == 0, 1 / (1.0 - np.where(k % 2 == 0, k, 0) ** 2), 0)
+        # The weight of a point is the mean of the polynomial that is one at this point and zero at all others. The
+        # coefficients of these polynomials are cosines, so that one FFT computes all weights (Waldvogel 2006).
+        k, means = np.arange(self.stored(n)), _means(n)
         if self.type == 1:
             weights = 2 * np.fft.irfft(means, 2 * (n - 1))[:n]
             weights[[0, -1]] /= 2
@@ -97,6 +95,8 @@ class Chebyshev(AbstractBasis):
     def multiplicity(self, n: int, kept: int) -> np.ndarray:
         """Return the weights in Parseval's theorem for the mean square over the angle θ, not over the volume.
 
+        For the volume, see `overlaps`.
+
         A stored coefficient times `inverse_scale` is half the coefficient of the polynomial T_k. The mean of T_k² over
         the points is one half. There are two exceptions, whose mean is one: T_0 and, with type 1, the last of `n`
         polynomials.
@@ -106,6 +106,13 @@ class Chebyshev(AbstractBasis):
         if self.type == 1 and kept == n:
             counts[-1] = 4
         return counts
+
+    def overlaps(self, kept: int) -> np.ndarray:
+        # `T_j T_k` is the mean of `T_(j+k)` and `T_|j-k|`. A stored coefficient times `inverse_scale` is half the
+        # coefficient of its polynomial.
+        means = _means(2 * kept)
+        j, k = np.indices((kept, kept))
+        return 2 * (means[j + k] + means[abs(j - k)])
 
     def truncation(self, n: int, kept: int, *, nyquist: bool) -> tuple[Run, ...]:
         del n, nyquist
@@ -127,3 +134,9 @@ class Chebyshev(AbstractBasis):
     def _angles(self, n: int) -> np.ndarray:
         j = np.arange(self.stored(n))
         return math.pi * (j / (n - 1) if self.type == 1 else (j + 0.5) / n)
+
+
+def _means(number: int) -> np.ndarray:
+    """Return the means of the first polynomials over the axis: 1 / (1 - k²) for even k, and zero for odd k."""
+    k = np.arange(number)
+    return np.where(k % 2 == 0, 1 / (1.0 - np.where(k % 2 == 0, k, 0) ** 2), 0)

@@ -4,6 +4,7 @@ import abc
 import functools
 import math
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import equinox as eqx
@@ -139,13 +140,25 @@ class AbstractTransform(AbstractPlanned):
         **Returns:** a real array that broadcasts against the spectrum.
         """
         shape = self._known_shape(shape)
-        blocks, mesh, dtype = self._spectrum(shape), self.decomposition.mesh, real_dtype(dtype)
-        kept, factors = self.modes or shape, []
-        for axis, basis in enumerate(self._normed_bases):
-            counts = basis.multiplicity(shape[axis], kept[axis])
-            if axis == blocks.ndim - 1 or blocks.is_padded(axis) or (counts != 1).any():
-                factors.append(_along(blocks, axis, counts, mesh, dtype))
-        return functools.reduce(operator.mul, factors)
+        along = zip(self._normed_bases, shape, self.modes or shape)
+        return self.separable([basis.multiplicity(n, kept) for basis, n, kept in along], dtype=dtype, shape=shape)
+
+    def separable(
+        self, factors: Sequence[np.ndarray], *, dtype: Any = None, shape: Lengths | None = None
+    ) -> Float[Array, "*#k"]:
+        """Return the product of `factors`, one array for each grid axis with one number for each stored coefficient.
+
+        **Arguments:** `shape` and `dtype`, with the same meaning as in `wavenumbers`.
+
+        **Returns:** a real array that broadcasts against the spectrum. It is zero in the padding.
+        """
+        blocks, mesh, dtype = self._spectrum(self._known_shape(shape)), self.decomposition.mesh, real_dtype(dtype)
+        arrays = [
+            _along(blocks, axis, numbers, mesh, dtype)
+            for axis, numbers in enumerate(factors)
+            if axis == blocks.ndim - 1 or blocks.is_padded(axis) or (numbers != 1).any()
+        ]
+        return functools.reduce(operator.mul, arrays)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean of a field over the volume of the box, by the quadrature rules of the bases.

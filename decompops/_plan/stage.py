@@ -339,7 +339,7 @@ class Resize(AbstractStage):
 
     def inverse(self) -> "tuple[Resize, float]":
         """Return the inverse for spectra whose extra modes are zero. Extra modes are modes that only one side has."""
-        return Resize(self.after, self.before, self.axes, tuple(map(_inverted, self.runs))), 1.0
+        return Resize(self.after, self.before, self.axes, tuple(map(inverted, self.runs))), 1.0
 
 
 def _is_cut(length: int, pieces: list[tuple[int, int]]) -> bool:
@@ -356,7 +356,7 @@ def _mirrored(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     return tuple(replace(run, source=run.target, target=run.source) for run in runs)
 
 
-def _inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def inverted(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return the pseudo-inverse. If runs have a common source or target, their coefficients get equal shares."""
 
     def images(run: Run) -> int:

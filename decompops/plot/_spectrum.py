@@ -13,7 +13,7 @@ from .._check import check_number
 from .._layout import Field
 from .._operator.transform import AbstractTransform
 from ..spectral import power_spectrum
-from ..spectral._check import check_diagonal, check_fft
+from ..spectral._check import check_fft
 from ._curves import DASHES, decorate
 from ._panels import Axes, axes_for
 from ._planes import drawable_grid
@@ -32,7 +32,7 @@ def spectrum(
     title: str | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw the energy or power spectrum of a periodic field on logarithmic axes, with reference slopes.
+    """Draw the energy or power spectrum of a field on logarithmic axes, with reference slopes.
 
     `spectral.power_spectrum` computes the spectrum. Only the sums over shells of wavenumbers are gathered. Every
     process must call this function, and every process gets the whole figure.
@@ -56,7 +56,7 @@ def spectrum(
     - `kind`: "energy" or "power".
     - `slopes`: exponents of k. For each exponent, a dashed line `c k**slope` is drawn, with the smallest `c` for which
         the line is nowhere below the spectrum.
-    - `box`: the periodic box.
+    - `box`: the lengths of the grid.
     - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
     - `name`: the name of the spectrum in the legend.
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
@@ -73,7 +73,6 @@ def spectrum(
     for slope in slopes:
         check_number("slopes", slope)
     check_fft(fft)
-    check_diagonal(fft)
     drawable_grid(fft, field, box, real=not fft.takes_complex)
     measured = power_spectrum(fft, field, box, edges=edges)
     # Components may be sharded, so the devices sum them. The result is replicated.

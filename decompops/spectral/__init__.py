@@ -16,6 +16,7 @@ from ._filter import (
 from ._linear import as_linear_operator as as_linear_operator
 from ._modes import dealiased as dealiased
 from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator
+from ._random import GaussianRandomField as GaussianRandomField, white_noise as white_noise
 from ._resample import Resample as Resample
 from ._solve import (
     Helmholtz as Helmholtz,
@@ -25,11 +26,10 @@ from ._solve import (
     Poisson as Poisson,
 )
 from ._statistics import (
-    GaussianRandomField as GaussianRandomField,
     PowerSpectrum as PowerSpectrum,
     mean_square as mean_square,
+    plane_spectra as plane_spectra,
     power_spectrum as power_spectrum,
-    white_noise as white_noise,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
 from ._walls import WallHelmholtz as WallHelmholtz, WallPoisson as WallPoisson

@@ -1,8 +1,7 @@
-"""Random fields, power spectra and mean squares."""
+"""Power spectra and mean squares."""
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,150 +10,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.sharding import PartitionSpec
-from jaxtyping import Float, Inexact, Key, Shaped, UInt32
+from jaxtyping import Float, Inexact, Shaped
 
 from .. import _compat
-from .._blocks import axis_names, entry_names
+from .._basis.base import AbstractBasis
+from .._basis.cosine import AbstractSeries
+from .._basis.fourier import Fourier
+from .._basis.points import Points
+from .._basis.short_lines import multiply
+from .._blocks import Blocks, axis_names, entry_names
 from .._box import Box, check_box
 from .._decomposition import Decomposition
 from .._layout import check_global
-from .._operator.fft import FFT
 from .._operator.planned import pad
-from .._operator.transform import AbstractTransform, real_dtype
-from .._remember import keep_if_traced
-from .._sharding import (
-    batch_in_type,
-    manual_axes,
-    map_blocks,
-    mesh_in_context,
-    mesh_with_devices,
-)
+from .._operator.transform import AbstractTransform
+from .._plan.stage import inverted
+from .._sharding import batch_in_type, map_blocks
 from . import _vector
 from ._check import check_fft, of_transformed
-from ._filter import IsotropicFilter
 from ._modes import inner_transform
-
-
-class GaussianRandomField(eqx.Module):
-    """A periodic Gaussian random field with a given power spectrum. The same key gives the same field on every mesh.
-
-    The attribute `colour` is the linear operator that turns white noise of unit variance into a random field.
-
-    !!! example
-
-        ```python
-        field = spectral.GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
-        delta = field(jax.random.key(0))
-        ```
-    """
-
-    colour: IsotropicFilter
-
-    def __init__(self, fft: FFT, power: Callable, box: Box = Box()):
-        """**Arguments:**
-
-        - `fft`: the transform, built with `real=True` and a `shape`.
-        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
-            dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
-            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 of
-            the field is zero. If `fft` does not transform an axis, each point along this axis gets an independent field
-            on the other axes.
-        - `box`: the periodic box.
-
-        **Raises:** `TypeError` if `power` cannot be called, if `fft` is not a transform, or if `box` is not a `Box`;
-        `ValueError` if `fft` takes complex fields, if it has no `shape`, or if `box` has more or fewer axes than the
-        grid.
-        """
-        if not callable(power):
-            raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
-        shape = check_fft(fft, real=True)
-        amplitude = _Amplitude(power, _transformed_box(fft, box), math.prod(of_transformed(fft, shape)))
-        self.colour = IsotropicFilter(fft, amplitude, box)
-
-    def __call__(self, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Float[Array, "*field"]:
-        """Return one field.
-
-        **Arguments:**
-
-        - `key`: a key of `jax.random`.
-        - `dtype`: a real dtype; `None` for JAX's default.
-
-        **Returns:** a real field, sharded like the input of `fft`, with padding if the mesh does not divide the grid.
-        """
-        keep_if_traced(self, key)
-        return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
-
-
-class _Amplitude(eqx.Module):
-    """The factors that turn white noise into a random field, as a function of |k|."""
-
-    power: Callable
-    box: Box
-    cells: int = eqx.field(static=True)
-
-    def __call__(self, k: Array) -> Array:
-        density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
-        variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
-        # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
-        return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
-
-
-def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "2"], *, dtype: Any = None) -> Array:
-    """Draw independent standard normal numbers on a grid. The same key gives the same numbers on every mesh.
-
-    **Arguments:**
-
-    - `dec`: the decomposition, built with a `shape`.
-    - `key`: a key of `jax.random`.
-    - `dtype`: a real dtype; `None` for JAX's default.
-
-    **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
-    padded with zeros if the mesh does not divide the grid.
-
-    **Raises:** `TypeError` if `dec` is not a `Decomposition`, or if `dtype` is not real; `ValueError` if `dec` has no
-    `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
-    """
-    if not isinstance(dec, Decomposition):
-        raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
-    for name in filter(manual_axes().__contains__, dec.mesh_axes):
-        raise ValueError(
-            f"`dec` must not shard the grid over mesh axis {name!r} inside a `shard_map` over that axis; got {dec}. "
-            "Draw the noise outside the `shard_map`."
-        )
-    if not isinstance(key, Tracer):
-        mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
-    return _white_noise(dec, key, real_dtype(dtype))
-
-
-@eqx.filter_jit
-def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
-    layout = dec.blocks(-1)
-    *lengths, last = layout.lengths
-
-    def line(key: Array, *place: Array) -> Array:
-        for index in place:
-            key = jax.random.fold_in(key, index)
-        values = jax.random.normal(key, (last,), dtype)
-        inside = [index < length for index, length in zip(place, lengths)]
-        return jnp.where(functools.reduce(operator.and_, inside), values, 0) if inside else values
-
-    def lines(key: Array, axes: list[Array], *place: Array) -> Array:
-        if not axes:
-            return line(key, *place)
-        return jax.vmap(lambda index: lines(key, axes[1:], *place, index))(axes[0])
-
-    def block(key: Array) -> Array:
-        # Each line along the last axis has its own key, which depends only on the position of the line in the grid. So
-        # the numbers do not depend on the mesh, and each device draws its block alone.
-        axes = [
-            jnp.arange(cells, dtype=np.int32) + (0 if name is None else cells * jax.lax.axis_index(name))
-            for name, cells in zip(layout.names, layout.block_shape[:-1])
-        ]
-        return lines(key, axes)
-
-    return _over_grid(dec, block, key, PartitionSpec(), layout.spec)
 
 
 class PowerSpectrum(NamedTuple):
@@ -173,70 +48,168 @@ class PowerSpectrum(NamedTuple):
 def power_spectrum(
     fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
 ) -> PowerSpectrum:
-    """Return the power spectrum of periodic fields: `V |û(k)|² / N²`, averaged over shells of |k|.
+    """Return the power spectrum of fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
     V is the volume of the box (the area in two dimensions), N is the number of points, and û is the unscaled discrete
     Fourier transform, `norm="backward"`. In three dimensions, the integral of the power spectrum over d³k / (2π)³ is
     the mean of |u|²; the power spectrum is an estimate of P(k) in the convention of cosmology. V and N include only the
-    axes that `fft` transforms. The result is averaged over the other axes.
+    axes that `fft` transforms. The result is averaged over the other axes, with the quadrature weights of their bases.
+
+    Between walls, where the basis is `Cosine` or `Sine`, the field continues beyond the walls like its cosines or
+    sines. V and N belong to the continued field, which is twice as long, and the integral is again the mean of |u|²
+    over the volume, as `fft.mean` computes it. All components of u are expanded in the bases of `fft`. Fields with the
+    basis `Chebyshev` have spectra along the periodic axes only: see `plane_spectra`.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `u`: fields, such as `(*batch, nx, ny, nz)`.
-    - `box`: the periodic box.
+    - `box`: the lengths of the grid.
     - `edges`: the bounds of the shells, in increasing order, in radians per unit of length. A mode belongs to a shell
         if `lower <= |k| < upper`. By default, the shells are centred on the multiples of the smallest wavenumber of the
         box, up to the smallest Nyquist wavenumber.
 
-    **Returns:** a `PowerSpectrum`.
+    **Returns:** a `PowerSpectrum`. Modes that `fft` does not keep belong to no shell.
 
     **Raises:** `TypeError` if `fft` is not a transform, or if `box` is not a `Box`; `ValueError` if `fft` has no
-    `shape`, if `box` has more or fewer axes than the grid, or if `edges` do not increase or are traced.
+    `shape`, if one of its bases is `Chebyshev` or an orthogonal series, if `box` has more or fewer axes than the grid,
+    or if `edges` do not increase or are traced.
     """
     box = check_box(box, len(check_fft(fft)))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
-    fft = inner_transform(fft.replace(norm="backward"))
+    for axis, name in enumerate(axis_names(fft.decomposition.ndim)):
+        basis = fft.bases[axis]
+        if not basis.is_diagonal:
+            raise ValueError(
+                f"`fft` must have bases whose modes each have one wavenumber, such as `Fourier` or `Cosine`; got "
+                f"{basis} along {name}. For the spectrum in each plane parallel to the walls, call `plane_spectra`."
+            )
+        if isinstance(basis, AbstractSeries) and basis.orthogonal:
+            raise ValueError(
+                f"`fft` must have bases without orthogonal weights; got {basis} along {name}. Use "
+                f"`{type(basis).__name__}({basis.type})`."
+            )
+    fft = inner_transform(fft.replace(norm="backward", nyquist=False))
     return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
 
 
+def plane_spectra(
+    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
+) -> PowerSpectrum:
+    """Return the power spectrum in each plane parallel to the walls: see `power_spectrum`.
+
+    All axes except one must be periodic. The other axis may have any basis, such as `Chebyshev`, `Cells`, `Cosine` or
+    `Points`. Each of its points has a plane, and each plane has a spectrum along the periodic axes. V and N include
+    only these axes. The integral of a spectrum is the mean of |u|² over its plane.
+
+    !!! example
+
+        ```python
+        basis = dops.Chebyshev()
+        bases = (basis, dops.Fourier(), dops.Fourier(half=True))
+        fft = dops.Transform(mesh, shape=u.shape, bases=bases)
+        spectra = spectral.plane_spectra(fft, u, dops.Box((2.0, 6.0, 3.0)))  # power of shape (nx, bins)
+        heights = 2 * basis.points(u.shape[0])
+        near_the_wall = spectra.power[np.abs(heights - 0.1).argmin()]
+        over_the_volume = basis.weights(u.shape[0]) @ spectra.power
+        ```
+
+    **Arguments:**
+
+    - `fft`: the transform, built with a `shape`, such as the transform of a `pde.Channel`.
+    - `u`: fields, such as `(*batch, nx, ny, nz)`.
+    - `box`: the lengths of the grid.
+    - `edges`: the bounds of the shells of |k|, as for `power_spectrum`; k has components along the periodic axes only.
+
+    **Returns:** a `PowerSpectrum`, whose `power` has the shape `(*batch, n, bins)` for n planes. `modes` counts the
+    modes of one plane.
+
+    **Raises:** the errors of `power_spectrum`; `ValueError` unless all axes except one are periodic.
+    """
+    shape = check_fft(fft)
+    box = check_box(box, len(shape))
+    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
+    walls = [axis for axis, basis in enumerate(fft.bases) if not isinstance(basis, Fourier)]
+    if len(walls) != 1 or len(shape) == 1:
+        raise ValueError(
+            f"`fft` must have one axis that is not periodic, and one or more with the basis `Fourier`; got the bases "
+            f"{fft.bases}. For the spectrum along all axes, call `power_spectrum`."
+        )
+    (across,) = walls
+    options: dict[str, Any] = {"norm": "backward", "nyquist": False, "axis_contiguous": False}
+    if fft.bases[across].is_transformed:
+        options["bases"] = _replaced(fft.bases, across, Points())
+        options["modes"] = fft.modes and _replaced(fft.modes, across, shape[across])
+    fft = fft.replace(**options)
+    return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges), across)
+
+
+def _replaced(values: tuple, place: int, value: Any) -> tuple:
+    return (*values[:place], value, *values[place + 1 :])
+
+
 @eqx.filter_jit
-def _power_spectrum(fft: AbstractTransform, u: Array, box: Box, bounds: tuple[float, ...]) -> PowerSpectrum:
-    spectrum, shells, ndim = fft(u), len(bounds) - 1, fft.decomposition.ndim
+def _power_spectrum(
+    fft: AbstractTransform, u: Array, box: Box, bounds: tuple[float, ...], across: int | None = None
+) -> PowerSpectrum:
+    """Return the power spectrum; with `across`, one spectrum for each point along this axis instead of the mean."""
+    spectrum, shells, blocks = fft(u), len(bounds) - 1, fft.out_layout.blocks
     squared = spectrum.real**2 + spectrum.imag**2
-    dtype = squared.dtype
+    dtype, ndim, shape, result = squared.dtype, blocks.ndim, check_fft(fft), ("s",) if across is None else ("p", "s")
+    counts = [
+        _squares(basis, n, kept, nyquist=False) if basis.is_transformed else basis.weights(n) * n
+        for basis, n, kept in zip(fft.bases, shape, fft.modes or shape)
+    ]
+    if across is not None:
+        counts[across] = np.ones(shape[across])
 
     @_compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
         k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
-        weights = jnp.broadcast_to(fft.multiplicity(dtype=dtype), k.shape)
+        weights = jnp.broadcast_to(fft.separable(counts, dtype=dtype), k.shape)
         shell = _compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
 
-        @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->(s)")
+        @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->({','.join(result)})")
         def over_shells(values: Array) -> Array:
             # Each plane is summed separately, and then the sums of the planes are added, because short sums lose little
             # precision.
             planes = (values, shell) if ndim > 1 else (values[None], shell[None])
-            sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)
-            return jax.lax.psum(jnp.sum(sums, 0)[1:-1], fft.decomposition.mesh_axes)
+            if across is not None:
+                planes = tuple(jnp.moveaxis(array, blocks.position(across), 0) for array in planes)
+            sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)[:, 1:-1]
+            if across is None:
+                return jax.lax.psum(jnp.sum(sums, 0), fft.decomposition.mesh_axes)
+            first = first_cell(blocks, across)
+            whole = jnp.zeros((blocks.shape[blocks.position(across)], shells), dtype)
+            whole = jax.lax.dynamic_update_slice_in_dim(whole, sums, first, 0)
+            return jax.lax.psum(whole, fft.decomposition.mesh_axes)[: shape[across]]
 
         return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
 
-    batch = batch_in_type(squared, ndim)
-    specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, None), PartitionSpec(), PartitionSpec())
-    power, k, modes = _over_grid(fft.decomposition, sums, squared, *specs, batch)
-    cells = float(math.prod(of_transformed(fft, check_fft(fft))))
+    batch, one = batch_in_type(squared, ndim), PartitionSpec()
+    specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, *[None] * len(result)), one, one)
+    power, k, modes = over_grid(fft.decomposition, sums, squared, *specs, batch)
+    if across is not None:
+        k, modes = k[0], modes[0]  # All planes have the same modes.
     mean = 1 / jnp.maximum(modes, 1)
-    volume = _transformed_box(fft, box).volume
-    return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume / cells**2, dtype), modes)
+    # Modes have the distance `step` along an axis of length one. So a field that continues beyond its walls repeats
+    # itself at the distance `2π / step`.
+    along = zip(of_transformed(fft, fft.bases), of_transformed(fft, shape))
+    scale = math.prod(basis.inverse_scale(n) ** 2 * 2 * math.pi / _step(basis, n) for basis, n in along)
+    volume = transformed_box(fft, box).volume
+    return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume * scale, dtype), modes)
 
 
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
-    """Return the mean of |u|² over the grid for `u = fft.inverse(spectrum)`, by Parseval's theorem.
+    """Return the mean of |u|² over the volume for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
-    The function does not compute u. A half spectrum must be the spectrum of a real field. Let z be the axis with half
-    of the modes: the modes k and -k must be complex conjugates if kz is zero or the Nyquist wavenumber.
+    The function does not compute u. Along an axis with the basis `Chebyshev`, u is a polynomial, and the mean is exact.
+    Along other axes, it is the mean that `fft.mean` computes: a point on a wall has half the weight of other points,
+    and `Cells` count by their widths.
+
+    A half spectrum must be the spectrum of a real field. Let z be the axis with half of the modes: the modes k and -k
+    must be complex conjugates if kz is zero or the Nyquist wavenumber.
 
     **Arguments:**
 
@@ -246,21 +219,69 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
     **Returns:** a real array of shape `(*batch,)`.
 
     **Raises:** `TypeError` if `fft` is not a transform, or if `spectrum` is real and `fft` returns complex numbers;
-    `ValueError` if `fft` has no `shape`, or if the shape of `spectrum` does not fit `fft`.
+    `ValueError` if `fft` has no `shape`, or if the shape of `spectrum` does not fit `fft`; `ValueError` if a basis is
+    `Chebyshev` along an axis that is sharded in spectra, or an orthogonal series (`norm="ortho"`) with points on walls.
     """
     shape, layout = check_fft(fft), fft.out_layout
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     layout.check(spectrum, "spectrum")
     spectrum = pad(jnp.asarray(spectrum), layout.blocks)
-    weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
-    total = jnp.sum(
-        jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
-    )
-    inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
-    # The mean also divides by the number of points along the axes that are not transformed.
-    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))
-    return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
+    factors, scale, product = [], 1.0, spectrum
+    power = {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
+    for axis, (basis, n, kept) in enumerate(zip(fft.bases, shape, fft.modes or shape)):
+        basis = basis.orthogonalized() if fft.norm == "ortho" else basis
+        if not basis.is_transformed:
+            factors.append(basis.weights(n) * n)
+            scale /= n
+            continue
+        _check_squares(fft, axis, basis)
+        scale *= basis.inverse_scale(n) ** power
+        overlaps = basis.overlaps(kept)
+        if overlaps is None:
+            factors.append(_squares(basis, n, kept, nyquist=fft.nyquist))
+        else:
+            factors.append(np.ones(len(overlaps)))
+            product = multiply(overlaps, product, layout.blocks.position(axis))
+    weights = fft.separable(factors, dtype=jnp.finfo(spectrum.dtype).dtype)
+    squares = jnp.real(jnp.conj(spectrum) * product)
+    return jnp.sum(jnp.where(weights == 0, 0, weights * squares), tuple(range(-len(shape), 0))) * scale
+
+
+def _check_squares(fft: AbstractTransform, axis: int, basis: AbstractBasis) -> None:
+    """Raise `ValueError` if `mean_square` cannot compute the mean along a transformed axis, whose basis is `basis`."""
+    n, name = check_fft(fft)[axis], axis_names(fft.decomposition.ndim)[axis]
+    instead = "For the field u, compute `fft.mean(abs(u) ** 2)`."
+    if basis.is_diagonal:
+        if basis == basis.orthogonalized() and np.ptp(basis.weights(n)):
+            raise ValueError(
+                f"`fft` must not have orthogonal weights along {name}, where they count points on walls like other "
+                f'points; got {basis} and `norm="{fft.norm}"`. Use `norm="backward"` and a basis that is not '
+                f"orthogonal. {instead}"
+            )
+    elif basis.overlaps(1) is None or fft.out_layout.blocks.names[axis] is not None:
+        raise ValueError(
+            f"`fft` must have a basis such as `Fourier` or `Cosine` along {name}, or `Chebyshev` along an axis that is "
+            f"not sharded in spectra, such as the first; got {basis}. {instead}"
+        )
+
+
+def _squares(basis: AbstractBasis, n: int, kept: int, *, nyquist: bool) -> np.ndarray:
+    """Return the weights of the squares of the `kept` coefficients in the mean square of a field on `n` points.
+
+    The weights equal `multiplicity`, except for a Nyquist mode of a grid of `kept` points. On the grid of the field,
+    this mode is zero, or with `nyquist` two modes with half of its coefficient.
+    """
+    squares, counts = np.zeros(basis.stored(kept)), basis.multiplicity(n, n)
+    for run in inverted(basis.truncation(n, kept, nyquist=nyquist)):
+        squares[run.source : run.source + run.length] += run.factor**2 * counts[run.target : run.target + run.length]
+    return squares
+
+
+def _step(basis: AbstractBasis, n: int) -> float:
+    """Return the distance between the wavenumbers of neighbouring modes on an axis of length one."""
+    waves = np.unique(np.abs(basis.wavenumbers(n)))
+    return float(waves[1] - waves[0]) if len(waves) > 1 else 2 * math.pi
 
 
 def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
@@ -278,18 +299,26 @@ def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
     lengths: Any = box.lengths
     # The only wavenumber along an axis of one cell is zero, so such axes do not count.
     axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed
-    steps = np.array([2 * math.pi / lengths[i] for i in axes])
-    highest = (steps * np.array([sizes[i] for i in axes]) / 2).min() / steps.min()
+    steps = np.array([_step(fft.bases[i], sizes[i]) / lengths[i] for i in axes])
+    # The Nyquist wavenumber is π divided by the distance between two points.
+    distances = [(fft.bases[i].points(max(sizes[i], 2))[:2], lengths[i] * max(2 / sizes[i], 1)) for i in axes]
+    highest = min(math.pi / (np.ptp(points) * length) for points, length in distances) / steps.min()
     return tuple((steps.min() * (np.arange(math.floor(highest * (1 + 1e-12)) + 1) + 0.5)).tolist())
 
 
-def _transformed_box(fft: AbstractTransform, box: Box) -> Box:
+def first_cell(blocks: Blocks, axis: int) -> Array | int:
+    """Return the number of the first cell of a block along a grid axis, inside a `shard_map`."""
+    name = blocks.names[axis]
+    return 0 if name is None else blocks.core(axis) * jax.lax.axis_index(name)
+
+
+def transformed_box(fft: AbstractTransform, box: Box) -> Box:
     """Return the box of the axes that `fft` transforms."""
     lengths: Any = check_box(box, len(check_fft(fft))).lengths
     return Box(of_transformed(fft, lengths))
 
 
-def _over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
+def over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
     """Apply `function` to the blocks of `x`, over the mesh axes that shard the grid and the `batch` axes."""
     names = {*dec.mesh_axes, *(name for entry in batch for name in entry_names(entry))}
     return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)

@@ -56,6 +56,21 @@ def test_energy_integrates_to_half_of_the_mean_square():
     assert np.sum(energy) == pytest.approx(float(fft.decomposition.mean(u**2)) / 2, rel=0.02)
 
 
+def test_energy_between_walls():
+    """A wave has half of its mean square, by quadrature, as energy: the density in a shell times the modes' volume."""
+    bases, lengths, n = (dops.Cosine(2), dops.Fourier(half=True)), (2.0, 3.0), (12, 16)
+    fft = dops.Transform(make_mesh((4,)), shape=n, bases=bases, axes="x")
+    x, y = np.meshgrid((np.arange(12) + 0.5) / 12, np.arange(16) / 16, indexing="ij")
+    u = 3 * np.cos(4 * np.pi * x) * np.sin(6 * np.pi * y)
+    k = np.hypot(2 * np.pi, 2 * np.pi)  # The wave continues beyond the walls, in a box of the lengths 4 and 3.
+    waves = np.hypot.outer(2 * np.pi / 4 * np.arange(-11, 12), 2 * np.pi / 3 * np.arange(-8, 8))
+    modes = np.sum((k - 0.3 <= waves) & (waves < k + 0.3))
+    field = fft.decomposition.shard(u)
+    mean_k, energy = line(plot.spectrum(fft, field, box=dops.Box(lengths), edges=(k - 0.3, k + 0.3)))
+    shell = modes * (2 * np.pi) ** 2 / 12 / (2 * np.pi * mean_k)  # The width of a ring with the area of these modes.
+    np.testing.assert_allclose(energy * shell, np.mean(u**2) / 2, rtol=1e-12)
+
+
 def test_slopes_touch_the_spectrum_from_above():
     fft = transform((16, 16, 16))
     field = fft.decomposition.shard(random_field((16, 16, 16)))

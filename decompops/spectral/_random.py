@@ -1,0 +1,166 @@
+"""Random fields: white noise, and Gaussian random fields with a given power spectrum."""
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.sharding import PartitionSpec
+from jaxtyping import Float, Key, UInt32
+
+from .._basis.fourier import Fourier
+from .._blocks import axis_names
+from .._box import Box
+from .._decomposition import Decomposition
+from .._operator.fft import FFT
+from .._operator.transform import real_dtype
+from .._remember import keep_if_traced
+from .._sharding import manual_axes, mesh_in_context, mesh_with_devices
+from ._check import check_fft, of_transformed
+from ._filter import IsotropicFilter
+from ._statistics import first_cell, over_grid, transformed_box
+
+
+class GaussianRandomField(eqx.Module):
+    """A periodic Gaussian random field with a given power spectrum. The same key gives the same field on every mesh.
+
+    The attribute `colour` is the linear operator that turns white noise of unit variance into a random field.
+
+    !!! example
+
+        ```python
+        field = spectral.GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
+        delta = field(jax.random.key(0))
+        ```
+    """
+
+    colour: IsotropicFilter
+
+    def __init__(self, fft: FFT, power: Callable, box: Box = Box()):
+        """**Arguments:**
+
+        - `fft`: the transform, built with `real=True` and a `shape`.
+        - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
+            dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
+            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 of
+            the field is zero. If `fft` does not transform an axis, each point along this axis gets an independent field
+            on the other axes.
+        - `box`: the periodic box.
+
+        **Raises:** `TypeError` if `power` cannot be called, if `fft` is not a transform, or if `box` is not a `Box`;
+        `ValueError` if `fft` takes complex fields, if it has no `shape`, if it has a basis for walls such as `Cosine`,
+        or if `box` has more or fewer axes than the grid.
+        """
+        if not callable(power):
+            raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
+        shape = check_fft(fft, real=True)
+        for axis in fft.transformed:
+            basis, name = fft.bases[axis], axis_names(len(shape))[axis]
+            if not isinstance(basis, Fourier):
+                raise ValueError(
+                    f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}. Between walls, apply "
+                    "an `IsotropicFilter` to `white_noise`."
+                )
+        amplitude = _Amplitude(power, transformed_box(fft, box), math.prod(of_transformed(fft, shape)))
+        self.colour = IsotropicFilter(fft, amplitude, box)
+
+    def __call__(self, key: Key[Array, ""] | UInt32[Array, "_"], *, dtype: Any = None) -> Float[Array, "*field"]:
+        """Return one field.
+
+        **Arguments:**
+
+        - `key`: a key of `jax.random`.
+        - `dtype`: a real dtype; `None` for JAX's default.
+
+        **Returns:** a real field, sharded like the input of `fft`, with padding if the mesh does not divide the grid.
+        """
+        keep_if_traced(self, key)
+        return self.colour(white_noise(self.colour.decomposition, key, dtype=dtype))
+
+
+class _Amplitude(eqx.Module):
+    """The factors that turn white noise into a random field, as a function of |k|."""
+
+    power: Callable
+    box: Box
+    cells: int = eqx.field(static=True)
+
+    def __call__(self, k: Array) -> Array:
+        density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
+        variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
+        # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
+        return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
+
+
+def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *, dtype: Any = None) -> Array:
+    """Draw independent standard normal numbers on a grid. The same key gives the same numbers on every mesh.
+
+    **Arguments:**
+
+    - `dec`: the decomposition, built with a `shape`.
+    - `key`: a key of `jax.random`, of any implementation. The numbers are always drawn by JAX's default
+        implementation, "threefry2x32".
+    - `dtype`: a real dtype; `None` for JAX's default.
+
+    **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
+    padded with zeros if the mesh does not divide the grid.
+
+    **Raises:** `TypeError` if `dec` is not a `Decomposition`, or if `dtype` is not real; `ValueError` if `dec` has no
+    `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
+    """
+    if not isinstance(dec, Decomposition):
+        raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
+    for name in filter(manual_axes().__contains__, dec.mesh_axes):
+        raise ValueError(
+            f"`dec` must not shard the grid over mesh axis {name!r} inside a `shard_map` over that axis; got {dec}. "
+            "Draw the noise outside the `shard_map`."
+        )
+    if not isinstance(key, Tracer):
+        mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
+    return _white_noise(dec, key, real_dtype(dtype))
+
+
+@eqx.filter_jit
+def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
+    layout = dec.blocks(-1)
+    *lengths, last = layout.lengths
+
+    def line(key: Array, *place: Array) -> Array:
+        for index in place:
+            key = jax.random.fold_in(key, index)
+        values = jax.random.normal(key, (last,), dtype)
+        inside = [index < length for index, length in zip(place, lengths)]
+        return jnp.where(functools.reduce(operator.and_, inside), values, 0) if inside else values
+
+    def lines(key: Array, axes: list[Array], *place: Array) -> Array:
+        if not axes:
+            return line(key, *place)
+        return jax.vmap(lambda index: lines(key, axes[1:], *place, index))(axes[0])
+
+    def block(key: Array) -> Array:
+        # Each line along the last axis has its own key, which depends only on the position of the line in the grid. So
+        # the numbers do not depend on the mesh, and each device draws its block alone.
+        cells = enumerate(layout.block_shape[:-1])
+        axes = [jnp.arange(n, dtype=np.int32) + first_cell(layout, axis) for axis, n in cells]
+        return lines(_threefry(key), axes)
+
+    return over_grid(dec, block, key, PartitionSpec(), layout.spec)
+
+
+def _threefry(key: Array) -> Array:
+    """Return a key of the implementation "threefry2x32", which is `key` itself if it has this implementation.
+
+    Under `vmap`, the numbers of other implementations depend on the number of keys. So they would differ on each mesh.
+    """
+    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+    if jax.random.key_impl(key) == "threefry2x32":
+        return key
+    words = jax.random.key_data(key).ravel()
+    return functools.reduce(jax.random.fold_in, words, jax.random.key(0, impl="threefry2x32"))
